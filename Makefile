@@ -1,0 +1,43 @@
+# Two commands: `make demo` runs the main job, `make test` the tests. Each makes .venv first.
+#
+# PYTHON       the interpreter to build the environment from (3.11 or newer)
+# TORCH_INDEX  an index of CPU builds of torch, for machines without a GPU where the default index brings CUDA
+PYTHON ?= python3
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all lint types wheel clean help
+
+help:
+	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
+	@echo "make test      the tests that take minutes        make test-all   all of them"
+	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
+
+demo: $(VENV)/.installed
+	$(BIN)/isthmus demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --dist loadfile
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(VENV)/.installed-dev
+	sh tools/try-wheel.sh $(BIN)/python
+
+$(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv.sh
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

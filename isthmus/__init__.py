@@ -1,0 +1,39 @@
+"""Isthmus finds, trains and explains the shape of residual networks: wide skips, narrow computation.
+
+The public functions are imported with their first use, so that ``import isthmus`` stays light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["UserError", "cost", "create_model", "list_models", "load"]
+
+if TYPE_CHECKING:
+    from isthmus.counting import cost
+    from isthmus.errors import UserError
+    from isthmus.registry import create_model, list_models
+    from isthmus.run import load
+
+_HOMES = {
+    "create_model": "isthmus.registry",
+    "list_models": "isthmus.registry",
+    "cost": "isthmus.counting",
+    "load": "isthmus.run",
+    "UserError": "isthmus.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'isthmus' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

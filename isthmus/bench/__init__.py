@@ -1,0 +1,1 @@
+"""Speed, measured on this machine as ratios to named rivals in one interleaved run."""

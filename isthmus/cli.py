@@ -1,0 +1,399 @@
+"""The command line. Every command imports what it needs when it is called, so that help answers at once."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.errors import UserError
+
+app = typer.Typer(
+    help="Find, train and explain the shape of residual networks: wide skips, narrow computation.",
+    epilog="Runs, reports and caches live in ISTHMUS_HOME (default ~/.isthmus), data files in ISTHMUS_DATA.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+runs_app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure speed on this machine, always as a ratio to a named rival.", no_args_is_help=True)
+app.add_typer(runs_app, name="runs")
+app.add_typer(bench_app, name="bench")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields to change, such as `model.d_h=64`.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where data files are (default: `ISTHMUS_DATA`).", show_default=False)
+]
+
+
+def main() -> None:
+    """Run the command line. What a user did wrong is one line and exit code 2; a stop is 130."""
+    try:
+        app()
+    except UserError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("stopped; the same command goes on where it stopped", 130)
+    except BrokenPipeError:  # `isthmus runs list | head`
+        sys.stderr.close()
+    except MemoryError:
+        _fail("out of memory; a smaller model or batch would fit")
+    except OSError as error:  # a full or unwritable disk, where no message of ours was nearer
+        _fail(f"{error.filename or 'the disk'}: {error.strerror or error}")
+
+
+def _fail(message: str, code: int = 2) -> None:
+    print(f"isthmus: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Any]:
+    """Turns the first Ctrl-C into a request to save and stop; the second ends the program."""
+    asked: list[int] = []
+
+    def first(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
+    """The settings of a recipe or of a JSON or YAML file, with the overrides applied."""
+    from isthmus.config import RunConfig, overridden, read_settings
+    from isthmus.registry import catalogue, find
+
+    if Path(target).suffix in (".json", ".yaml", ".yml"):
+        settings = read_settings(Path(target))
+    else:
+        config = find("recipes", target)()
+        if not isinstance(config, RunConfig):
+            trainable = ", ".join(name for name in catalogue("recipes") if name != target)
+            raise UserError(f"recipe {target!r} is a study of many runs; `isthmus train` takes one of: {trainable}")
+        settings = config.model_dump(mode="json", exclude_defaults=True)
+    return overridden(settings, overrides or [])
+
+
+@app.command()
+def demo(
+    workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
+    as_json: Json = False,
+) -> None:
+    """The main job on embedded data: both shapes, many sizes, two seeds; ends in a table and a page.
+
+    Run again, it answers from its records; interrupted, it goes on.
+    """
+    from isthmus.recipes.hourglass import demo as recipe
+    from isthmus.studies.command import answer
+
+    answer(recipe(), workers, out, as_json)
+
+
+@app.command()
+def models(as_json: Json = False) -> None:
+    """The registered architectures, ours and those of installed packages."""
+    from isthmus import terminal
+    from isthmus.registry import catalogue
+
+    homes = catalogue("models")
+    if as_json:
+        terminal.print_json(homes)
+    else:
+        terminal.print_table("", ["model", "defined in"], [[name, home] for name, home in homes.items()])
+
+
+@app.command()
+def recipes(as_json: Json = False) -> None:
+    """The complete configs that `train` knows by name."""
+    from isthmus import terminal
+    from isthmus.registry import catalogue, find
+
+    lines = {name: (find("recipes", name).__doc__ or "").strip().splitlines()[0] for name in catalogue("recipes")}
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        for name, line in lines.items():
+            terminal.out.print(f"[bold]{name}[/bold]  {line}", highlight=False)
+
+
+@app.command()
+def describe(
+    name: Annotated[str, typer.Argument(help="A model, such as `hourglass_mlp`.")],
+    fields: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its fields, `d_z=785`.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What a model costs: parameters, multiply-adds, training FLOPs and bytes. Takes no memory, whatever its size.
+
+    Without fields: the fields that the model has.
+    """
+    from isthmus import terminal
+    from isthmus.config import parse_override
+    from isthmus.counting import cost
+    from isthmus.registry import component, find
+
+    if not fields:
+        _print_fields(name, find("models", name), as_json)
+        return
+    settings: dict[str, Any] = {"name": name}
+    for text in fields:
+        path, value = parse_override(text)
+        settings[path[-1] if path[0] == "model" else ".".join(path)] = value
+    config = component("models", settings)
+    counted = cost(settings).as_dict()
+    if as_json:
+        terminal.print_json({"model": config.model_dump(mode="json"), **counted})
+    else:
+        rows = [[key.replace("_", " "), value, terminal.size(value)] for key, value in counted.items()]
+        terminal.print_table(name, ["per input", "count", "about"], rows)
+
+
+def _print_fields(name: str, model: Any, as_json: bool) -> None:
+    from isthmus import terminal
+
+    properties = model.Config.model_json_schema()["properties"]
+    if as_json:
+        terminal.print_json(model.Config.model_json_schema())
+        return
+    import inspect
+
+    rows = [
+        [field, "required" if info.is_required() else str(info.default), _accepts(properties[field])]
+        for field, info in model.Config.model_fields.items()
+        if field != "name"
+    ]
+    terminal.out.print((inspect.getdoc(sys.modules[model.__module__]) or "").splitlines()[0], highlight=False)
+    terminal.print_table(f"fields of {name}", ["field", "default", "accepts"], rows)
+
+
+def _accepts(schema: dict[str, Any]) -> str:
+    """The values that a field takes, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(_accepts(part) for part in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    low = f" ≥ {schema['minimum']}" if "minimum" in schema else ""
+    return f"{schema.get('type', 'value')}{low}"
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """What this machine has, and what is missing."""
+    from isthmus import terminal
+    from isthmus.diagnosis import diagnose
+
+    findings = diagnose()
+    if as_json:
+        terminal.print_json([vars(finding) for finding in findings])
+    else:
+        marks = {True: "[green]✓[/green]", False: "[yellow]–[/yellow]"}
+        rows = [[marks[finding.good], finding.subject, finding.found, finding.advice] for finding in findings]
+        terminal.print_table("", ["", "what", "found", "what to do"], rows)
+    raise typer.Exit(0 if all(finding.good or finding.optional for finding in findings) else 1)
+
+
+@app.command()
+def train(
+    target: Annotated[
+        str, typer.Argument(help="A recipe (`isthmus recipes`) or a JSON or YAML file of the same fields.")
+    ],
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this run (fine-tuning).")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Processes of one device each.")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run's folder.")
+    ] = False,
+    other_code: Annotated[bool, typer.Option("--other-code", help="Go on with a run that other code began.")] = False,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saved states.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Train one model. The same command goes on where it stopped, and answers from its record once it is done.
+
+    For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
+    """
+    from isthmus import terminal
+    from isthmus.config import run_config
+    from isthmus.record import find_run, read_record
+    from isthmus.registry import find
+    from isthmus.run import Options, prepare, run
+    from isthmus.training.loop import Stopped
+
+    settings = _settings(target, overrides)
+    start = find_run(init) if init else None
+    if start is not None:
+        settings["init"] = read_record(start).id
+    if devices is not None:
+        settings["train"] = settings.get("train", {}) | {"devices": devices}
+    config = run_config(settings)
+    prepared = prepare(config, data_dir)
+    display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
+    with _asked_to_stop() as stop:
+        options = Options(
+            data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
+            command=_command(), stop=stop, heard=display.heard,
+        )  # fmt: skip
+        terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
+        try:
+            with display:
+                record = run(config, options, display.step)
+        except Stopped:
+            raise KeyboardInterrupt from None
+    if as_json:
+        terminal.print_json(vars(record))
+    else:
+        _print_record(record, prepared.folder)
+    raise typer.Exit(0 if record.status == "finished" else 1)
+
+
+def _command() -> str:
+    return shlex.join(["isthmus", *sys.argv[1:]])
+
+
+def _print_record(record: Any, folder: Path) -> None:
+    from isthmus import terminal
+
+    if record.status != "finished":
+        terminal.out.print(f"[red]failed:[/red] {record.reason}", highlight=False)
+        return
+    names = list(record.metrics["test"])
+    rows = [[split, *(_number(values.get(name)) for name in names)] for split, values in record.metrics.items()]
+    terminal.print_table("", ["split", *names], rows)
+    chosen = record.selected
+    terminal.out.print(
+        f"weights of epoch {chosen['epoch']:g} ({chosen['by']}), {terminal.size(record.cost['params'])} parameters, "
+        f"{terminal.duration(record.wall_seconds)}",
+        highlight=False,
+    )
+    terminal.out.print(f"isthmus predict {record.id} FILES    isthmus report {record.id}", highlight=False)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+@app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    files: Annotated[list[Path], typer.Argument(help="Images, or npy, npz and csv files of rows.")],
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
+    as_json: Json = False,
+) -> None:
+    """Apply a trained run to files. Images of any size are restored tile by tile."""
+    from isthmus import terminal
+    from isthmus.prediction import predict_files
+
+    results = {}
+    for file, result in predict_files(run, files, out):
+        results[str(file)] = result
+        if not as_json:
+            terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
+    if as_json:
+        terminal.print_json(results)
+
+
+@app.command()
+def report(
+    paths: Annotated[list[str] | None, typer.Argument(help="Runs, or folders of runs (default: all runs).")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("report"),
+    title: Annotated[str, typer.Option(help="Headline of the page.")] = "Shapes of residual networks",
+) -> None:
+    """One self-contained page from records, with PNG and CSV beside it."""
+    from isthmus import terminal
+    from isthmus.record import find_run, run_folders, runs_folder
+    from isthmus.reports import write_report
+
+    folders: list[Path] = []
+    for path in paths or [str(runs_folder())]:
+        inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
+        folders += inside or [find_run(path)]
+    terminal.out.print(str(write_report(folders, out, title, _command())), highlight=False, soft_wrap=True)
+
+
+@runs_app.command("list")
+def runs_list(as_json: Json = False) -> None:
+    """Every run, finished or not."""
+    from isthmus import terminal
+    from isthmus.runs import overview
+
+    lines = overview()
+    if as_json:
+        terminal.print_json(lines)
+    elif not lines:
+        terminal.out.print("no runs yet; `isthmus demo` makes some")
+    else:
+        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+
+
+@runs_app.command("diff")
+def runs_diff(first: str, second: str, as_json: Json = False) -> None:
+    """Where two runs differ: settings, cost and metrics."""
+    from isthmus import terminal
+    from isthmus.runs import differences
+
+    lines = differences(first, second)
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        rows = [[name, str(a), str(b)] for name, (a, b) in lines.items()]
+        terminal.print_table("", ["field", first, second], rows)
+
+
+@runs_app.command("clean")
+def runs_clean(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Runs to remove (default: those that never finished).")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Also the ones that failed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs: the ones named, or the unfinished ones. A run in use stays."""
+    from isthmus import terminal
+    from isthmus.runs import removable, remove
+
+    folders = removable(runs or [], failed)
+    for folder in folders:
+        terminal.out.print(str(folder), highlight=False, soft_wrap=True)
+    if not folders:
+        terminal.out.print("nothing to remove")
+    elif yes or typer.confirm(f"remove {len(folders)} run(s)?"):
+        for folder in folders:
+            remove(folder)
+
+
+@bench_app.command("training")
+def bench_training(
+    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
+    threads: Annotated[int, typer.Option(min=1)] = 2,
+    as_json: Json = False,
+) -> None:
+    """Our loop against the barest PyTorch loop of the same model, and against the machine's GEMM rate."""
+    from isthmus import terminal
+    from isthmus.bench.training import measure
+
+    with terminal.err.status("measuring …"):
+        lines = measure(repeats, threads)
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+
+
+if __name__ == "__main__":
+    main()

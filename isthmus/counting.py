@@ -1,0 +1,52 @@
+"""What a model costs, counted on the meta device: no memory is taken, whatever its size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from isthmus.protocols import ModelConfig
+from isthmus.registry import component, find
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one input. MACs are the forward pass's multiply–adds; training FLOPs are 2 for each, forward and backward."""
+
+    params: int
+    """All weights, frozen projections included: what the papers count."""
+    trainable_params: int
+    stored_params: int
+    """Weights in a checkpoint; frozen projections are rebuilt from their seed instead."""
+    macs: int
+    training_flops: int
+    checkpoint_bytes: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
+    """The cost of a model, of its config, or of ``{"name": …, field: value}``."""
+    config = component("models", getattr(model_or_config, "config", model_or_config))
+    with torch.device("meta"):
+        model = find("models", config.name)(config)
+        x = torch.empty(1, *model.input_shape)
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
+        model(x)
+    with FlopCounterMode(display=False) as training:
+        model(x).sum().backward()
+    parameters = list(model.parameters())
+    stored = model.state_dict().values()
+    return Cost(
+        params=sum(p.numel() for p in parameters) + sum(getattr(m, "fixed_params", 0) for m in model.modules()),
+        trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
+        stored_params=sum(tensor.numel() for tensor in stored),
+        macs=forward.get_total_flops() // 2,
+        training_flops=training.get_total_flops(),
+        checkpoint_bytes=sum(tensor.numel() * tensor.element_size() for tensor in stored),
+    )

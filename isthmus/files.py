@@ -1,0 +1,91 @@
+"""Files that are whole or absent: atomic writes, checksums, and where Isthmus keeps things."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import UserError
+
+
+def home() -> Path:
+    """Where runs, studies, reports and caches live: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
+    return Path(os.environ.get("ISTHMUS_HOME") or Path.home() / ".isthmus").expanduser()
+
+
+def data_dir() -> Path:
+    """Where data files are looked for: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
+    return Path(os.environ.get("ISTHMUS_DATA") or home() / "data").expanduser()
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a JSON value, for hashing: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any, length: int = 64) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def make_folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot create the folder {path}: {error.strerror}; set ISTHMUS_HOME to a writable one"
+        ) from None
+    return path
+
+
+def write_with(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file, flush it to disk and rename it over ``path``: readers see all or nothing."""
+    make_folder(path.parent)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)  # mkstemp makes files for their owner only
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_with(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in a file; a truncated or foreign file is named instead of half used."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged: not valid JSON ({error})") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,132 @@
+"""Linear maps from the input into the residual space: trained, or random and frozen.
+
+A frozen map is rebuilt from its seed wherever it is needed and never stored. It is drawn in float64 and then cast, so
+that every machine gets the same float32 numbers up to the last bits of a QR factorisation; ``fingerprint`` is what a
+checkpoint keeps of it, to notice a map that came out differently.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from isthmus.draws import torch_generator
+
+ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
+
+
+def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Module:
+    if name == "trainable":
+        return nn.Linear(d_in, d_out, bias=False)
+    if name == "hadamard":
+        return HadamardProjection(d_in, d_out, seed)
+    return FixedProjection(name, d_in, d_out, seed)
+
+
+def _on_meta() -> bool:
+    return torch.get_default_device().type == "meta"
+
+
+def _fingerprint(weight: Tensor) -> list[float]:
+    """Three weighted sums, relative to the norm: enough to tell two draws apart, smooth enough for a tolerance."""
+    values = weight.detach().to("cpu", torch.float64).flatten()
+    position = torch.arange(len(values), dtype=torch.float64, device="cpu")
+    scale = values.norm().clamp_min(1e-300)
+    return [float((values * torch.cos(frequency * position)).sum() / scale) for frequency in (0.1, 1.0, 2.0)]
+
+
+class FixedProjection(nn.Module):
+    """A dense random matrix that is neither trained nor stored.
+
+    ``uniform`` is PyTorch's linear initialisation left as it is. ``gaussian`` has variance 1/d_out and ``orthogonal``
+    has orthonormal columns (rows, where d_out < d_in): both keep ‖x‖, in the mean or exactly.
+    """
+
+    weight: Tensor
+
+    def __init__(self, kind: Literal["uniform", "gaussian", "orthogonal"], d_in: int, d_out: int, seed: int) -> None:
+        super().__init__()
+        if _on_meta():
+            weight = torch.empty(d_out, d_in)
+        else:
+            weight = _draw(kind, d_in, d_out, seed).to(torch.get_default_dtype()).to(torch.get_default_device())
+        self.register_buffer("weight", weight, persistent=False)
+
+    @property
+    def fixed_params(self) -> int:
+        return self.weight.numel()
+
+    def fingerprint(self) -> list[float]:
+        return _fingerprint(self.weight)
+
+    def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        return nn.functional.linear(x, self.weight)
+
+
+def _draw(kind: str, d_in: int, d_out: int, seed: int) -> Tensor:
+    generator = torch_generator(seed, f"projection/{kind}")
+    weight = torch.empty(d_out, d_in, dtype=torch.float64, device="cpu")
+    if kind == "uniform":
+        bound = 1 / math.sqrt(d_in)
+        return weight.uniform_(-bound, bound, generator=generator)
+    if kind == "gaussian":
+        return weight.normal_(0, 1 / math.sqrt(d_out), generator=generator)
+    tall = weight.view(max(d_out, d_in), min(d_out, d_in)).normal_(generator=generator)
+    q, r = torch.linalg.qr(tall)
+    q = q * r.diagonal().sign()  # without the signs the distribution would not be uniform
+    return (q if d_out >= d_in else q.T).contiguous()
+
+
+class HadamardProjection(nn.Module):
+    """Subsampled randomised Hadamard transform: √(n/d_out) · P H D x, with n a power of two that holds both widths.
+
+    D flips signs, H mixes every input into every output, P keeps d_out of n rows. H is orthonormal, so ‖x‖ is kept in
+    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one.
+    """
+
+    signs: Tensor
+    kept: Tensor
+    left: Tensor
+    right: Tensor
+
+    fixed_params = 0
+
+    def __init__(self, d_in: int, d_out: int, seed: int) -> None:
+        super().__init__()
+        exponent = max(0, math.ceil(math.log2(max(d_in, d_out))))
+        self.size = 2**exponent
+        self.d_in = d_in
+        self.scale = math.sqrt(1 / d_out)  # √(n/d_out) of the sample times √(1/n) of H
+        if _on_meta():
+            signs, kept = torch.empty(d_in), torch.empty(d_out, dtype=torch.long)
+        else:
+            generator = torch_generator(seed, "projection/hadamard")
+            signs = torch.randint(0, 2, (d_in,), generator=generator, device="cpu").mul(2).sub(1)
+            kept = torch.randperm(self.size, generator=generator, device="cpu")[:d_out].sort().values
+            signs, kept = signs.to(torch.get_default_dtype()), kept.to(torch.get_default_device())
+        self.register_buffer("signs", signs.to(torch.get_default_device()), persistent=False)
+        self.register_buffer("kept", kept, persistent=False)
+        self.register_buffer("left", _hadamard(exponent // 2), persistent=False)
+        self.register_buffer("right", _hadamard(exponent - exponent // 2), persistent=False)
+
+    def fingerprint(self) -> list[float]:
+        return _fingerprint(torch.cat([self.signs.double(), self.kept.double()]))
+
+    def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))
+        grid = padded.unflatten(-1, (len(self.left), len(self.right)))
+        mixed = self.left @ grid @ self.right  # H is symmetric: no transpose
+        return mixed.flatten(-2).index_select(-1, self.kept) * self.scale
+
+
+def _hadamard(exponent: int) -> Tensor:
+    """Sylvester's matrix of size 2^exponent with entries ±1."""
+    matrix = torch.ones(1, 1)
+    step = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    for _ in range(exponent):
+        matrix = torch.kron(matrix, step)
+    return matrix

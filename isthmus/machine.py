@@ -1,0 +1,65 @@
+"""What this machine is and which versions it runs: the part of a record that explains a difference."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("isthmus", "torch", "numpy", "torchmetrics", "safetensors", "pydantic")
+
+# Parts that only read records, or only ask for runs, cannot change a run's bits.
+_WITHOUT_EFFECT = {"cli", "reports", "papers", "recipes", "studies", "analysis", "export", "fronts.py", "bench"}
+
+
+def machine() -> dict[str, Any]:
+    import torch
+
+    facts: dict[str, Any] = {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": memory_bytes(),
+        "python": platform.python_version(),
+    }
+    if torch.cuda.is_available():
+        facts["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return facts
+
+
+def memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
+    found = {}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+@cache
+def code_version() -> dict[str, str]:
+    """The release, and a digest of every file of ours that can change a run's bits."""
+    root = Path(__file__).parent
+    content = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        if not _WITHOUT_EFFECT & {parts[0], parts[0].removesuffix(".py")}:
+            content.update("/".join(parts).encode() + b"\0" + path.read_bytes())
+    return {"version": versions(("isthmus",))["isthmus"], "digest": content.hexdigest()[:16]}

@@ -1,0 +1,159 @@
+"""Residual MLPs of either shape: the skip at the wide end (Hourglass) or at the narrow end (conventional).
+
+Paper: Hourglass MLP: Rethinking the Shape of Residual Architectures (Chen, Lee, Liao, Shiu).
+
+    paper            here
+    x, d_x           the input, ``d_in``
+    z_i, d_z         the residual stream, ``d_z``
+    σ(W_i1 norm z)   the computation, ``d_h`` wide
+    L                ``depth``
+    W_in, W_out      ``W_in`` (kinds in ``layers/projections.py``), ``W_out``
+
+Differs from the paper:
+    The type of norm, the activation and every initialisation are not printed there. LayerNorm without parameters, GELU
+    and a W_i2 that starts at zero are our defaults: with them both shapes train best (EXPERIMENTS.md); the others are
+    fields. d_z > d_x is the paper's rule for its search and is left to the search: here only the block has a shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.draws import key
+from isthmus.errors import UserError
+from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
+from isthmus.layers.projections import ProjectionName, projection
+from isthmus.protocols import ModelConfig, Signature
+
+NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
+
+Width = Annotated[int, Field(ge=1, le=2**24)]
+InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
+
+
+class MLPConfig(ModelConfig):
+    d_in: Width | None = None
+    """Numbers in one input; a run takes it from its task."""
+    d_out: Width | None = None
+    d_z: Width
+    """Width of the residual stream."""
+    d_h: Width
+    """Width of the computation within a block."""
+    depth: Annotated[int, Field(ge=1, le=10_000)]
+    norm: NormName = "layer"
+    activation: ActivationName = "gelu"
+    w_in: ProjectionName = "trainable"
+    """``trainable``, or frozen: ``uniform``, ``gaussian``, ``orthogonal``, ``hadamard``."""
+    w_in_seed: Annotated[int, Field(ge=0)] | None = None
+    """Draws a frozen W_in; a run derives it from its own seed."""
+    init: InitName = "zero_w2"
+    allow_any_shape: bool = False
+
+    @model_validator(mode="after")
+    def _has_the_shape_it_is_named_after(self) -> Self:
+        if self.allow_any_shape:
+            return self
+        if self.name == "hourglass_mlp" and self.d_h >= self.d_z:
+            raise ValueError(
+                f"an Hourglass computes in a narrower space than its skip: d_h={self.d_h} must be below d_z={self.d_z} "
+                "(or say allow_any_shape=true)"
+            )
+        if self.name == "conventional_mlp" and self.d_h <= self.d_z:
+            raise ValueError(
+                f"a conventional block computes in a wider space than its skip: d_h={self.d_h} must be above "
+                f"d_z={self.d_z} (or say allow_any_shape=true)"
+            )
+        return self
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        found = {"d_in": math.prod(signature.input_shape), "d_out": math.prod(signature.output_shape)}
+        for name, value in found.items():
+            if getattr(self, name) not in (None, value):
+                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
+        if self.w_in != "trainable" and self.w_in_seed is None:
+            found["w_in_seed"] = key(seed, "w_in")
+        return self.model_copy(update=found)
+
+
+class Block(nn.Module):
+    """z + W2 σ(W1 norm(z))."""
+
+    def __init__(self, config: MLPConfig) -> None:
+        super().__init__()
+        self.norm = norm(config.norm, config.d_z)
+        self.W1 = nn.Linear(config.d_z, config.d_h, bias=False)
+        self.activation = activation(config.activation)
+        self.W2 = nn.Linear(config.d_h, config.d_z, bias=False)
+
+    def hidden(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_h"]:
+        h: Tensor = self.activation(self.W1(self.norm(z)))
+        return h
+
+    def forward(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
+        return z + self.W2(self.hidden(z))  # Eq. (1)
+
+
+class ResidualMLP(nn.Module):
+    Config = MLPConfig
+
+    def __init__(self, config: MLPConfig) -> None:
+        super().__init__()
+        if config.d_in is None or config.d_out is None:
+            raise UserError(f"{config.name} needs d_in and d_out where no task gives them")
+        self.config = config
+        self.input_shape = (config.d_in,)
+        self.W_in = projection(config.w_in, config.d_in, config.d_z, config.w_in_seed or 0)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.W_out = nn.Linear(config.d_z, config.d_out, bias=False)
+        self._initialise(config.init)
+
+    @torch.no_grad()
+    def _initialise(self, init: InitName) -> None:
+        """nn.Linear has drawn its own weights ("pytorch") already; the other kinds change them."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and init == "xavier":
+                nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, nn.Linear) and init == "orthogonal":
+                nn.init.orthogonal_(module.weight)
+            elif isinstance(module, Block) and init == "zero_w2":
+                nn.init.zeros_(module.W2.weight)
+            elif isinstance(module, Block) and init == "depth_scaled_w2":
+                module.W2.weight /= math.sqrt(self.config.depth)
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_out"]:
+        z = self.W_in(x.flatten(1))
+        for block in self.blocks:
+            z = block(z)
+        y: Tensor = self.W_out(z)
+        return y
+
+    def trajectory(self, x: Float[Tensor, "batch ..."]) -> Iterator[tuple[str, Tensor]]:
+        z = self.W_in(x.flatten(1))
+        yield "z_0", z
+        for i, block in enumerate(self.blocks, start=1):
+            assert isinstance(block, Block)
+            h = block.hidden(z)
+            yield f"h_{i}", h
+            z = z + block.W2(h)
+            yield f"z_{i}", z
+        yield "output", self.W_out(z)
+
+
+def _variant(name: str, d_in: int, d_z: int, d_h: int, depth: int) -> dict[str, int | str]:
+    return {"name": name, "d_in": d_in, "d_out": 3072, "d_z": d_z, "d_h": d_h, "depth": depth}
+
+
+VARIANTS = {
+    "imagenet-denoise-66m": _variant("hourglass_mlp", 3072, 3546, 1560, 4),
+    "imagenet-denoise-84m": _variant("conventional_mlp", 3072, 3072, 3546, 3),
+    "imagenet-super-resolution-69m": _variant("hourglass_mlp", 768, 3075, 1560, 6),
+    "imagenet-super-resolution-87m": _variant("conventional_mlp", 768, 3072, 3075, 4),
+}
+"""The two pairs that the paper's text compares (Tables 6 and 7)."""

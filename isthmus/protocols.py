@@ -1,0 +1,176 @@
+"""The vocabulary that the parts share: settings, data, signatures, batches, tasks and models; nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+    from torchmetrics import MetricCollection
+
+SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
+
+
+class Settings(BaseModel):
+    """Frozen, keyword-only, and closed: an unknown field is an error, and so is a number that is not finite."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, protected_namespaces=()
+    )
+
+
+class Component(Settings):
+    """Settings of a source, a task or a model, led by the name under which the registry knows it."""
+
+    name: str
+
+
+class Signature(NamedTuple):
+    """What a task asks of a model: the shapes of one input and of one output, without the batch axis."""
+
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+
+
+class ModelConfig(Component):
+    """Settings of a model. What the task or the run's seed decides may be left out and is completed here."""
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows of one split, in memory or memory-mapped.
+
+    ``inputs``: uint8 images (rows, channels, height, width) or float32 features (rows, features).
+    ``targets``: int64 labels (rows,), float32 values (rows, outputs), or None.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Checked arrays in three splits, and the fingerprint that identifies their content."""
+
+    train: Split
+    validation: Split
+    test: Split
+    fingerprint: str
+    classes: tuple[str, ...] = ()
+
+    def split(self, name: SplitName) -> Split:
+        split: Split = getattr(self, name)
+        return split
+
+
+class Source(ABC):
+    """Raw bytes to checked arrays."""
+
+    Config: ClassVar[type[Component]]
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None: ...
+
+    @abstractmethod
+    def load(self, data_dir: Path) -> Data:
+        """Read, check, split and fingerprint; a missing file's error says where it was looked for and how to get it."""
+
+
+class Batch(NamedTuple):
+    """What the model receives and what its output is compared with."""
+
+    input: Tensor
+    target: Tensor
+
+
+class Task(ABC):
+    """What is learned from the data: how rows become batches, what is minimised, and what is reported.
+
+    A task first learns from the training rows what it must remember (shapes, scaling, class targets). That memory is
+    saved with the run, so that a prediction needs no data set.
+    """
+
+    Config: ClassVar[type[Component]]
+    objective: ClassVar[str]
+    """The metric by which models are compared."""
+    maximise: ClassVar[bool]
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None: ...
+
+    @abstractmethod
+    def learn(self, data: Data) -> None:
+        """Read the memory off the training rows, and refuse data that the task cannot use."""
+
+    @abstractmethod
+    def memory(self) -> dict[str, Tensor]: ...
+
+    @abstractmethod
+    def recall(self, memory: Mapping[str, Tensor]) -> None: ...
+
+    @property
+    @abstractmethod
+    def signature(self) -> Signature: ...
+
+    def views(self) -> int:
+        """How often an epoch shows each training row, each time in another orientation."""
+        return 1
+
+    @abstractmethod
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        """The batch of optimiser step ``step``; every random draw is keyed by (seed, stream, step).
+
+        ``index`` holds the rows' positions in the split and ``view`` the orientation in which each is shown.
+        """
+
+    @abstractmethod
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        """Block ``block`` of a split that is not trained on: the same for every run, whatever its seed."""
+
+    @abstractmethod
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The mean loss of a batch."""
+
+    @abstractmethod
+    def metrics(self, split: SplitName) -> MetricCollection:
+        """Fresh metrics; validation may leave out the ones that are slow."""
+
+    @abstractmethod
+    def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
+
+    @abstractmethod
+    def encode(self, rows: np.ndarray) -> Tensor:
+        """A user's rows (images in [0, 255] or features) as model input, scaled as in training."""
+
+    @abstractmethod
+    def decode(self, output: Tensor) -> np.ndarray:
+        """Model output in the user's units: uint8 images, labels, or values."""
+
+
+class Model(Protocol):
+    """What every architecture offers beside being a ``torch.nn.Module``."""
+
+    Config: ClassVar[type[ModelConfig]]
+    config: ModelConfig
+    input_shape: tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor: ...
+
+    def trajectory(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Every named intermediate, in the order of computation, ending with the output."""

@@ -1,0 +1,147 @@
+"""The run record, the isthmus of the library: what is before it is expensive and writes it, what is after it reads.
+
+A run folder holds
+
+    config.json          the complete config that re-creates the run
+    metrics.jsonl        one JSON object per line: training loss, and metrics of every validation
+    task.safetensors     what the task learned from the training rows (scaling, class targets)
+    model.safetensors    the selected weights
+    samples.png          input, output and target of a few test rows, where they are images
+    record.json          written last: a folder without it is an unfinished run
+    state.safetensors, state.json     only while the run is unfinished: where to go on
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import UserError
+from isthmus.files import digest, home, read_json, sha256, write_json
+
+SCHEMA = "isthmus.run/1"
+RECORD = "record.json"
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+MODEL = "model.safetensors"
+TASK = "task.safetensors"
+SAMPLES = "samples.png"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One finished run, as plain JSON. ``metrics`` maps splits to metrics, ``files`` maps names to their SHA-256."""
+
+    id: str
+    status: str  # "finished", or "failed" with the reason
+    config: dict[str, Any]
+    seed: int
+    fingerprint: str
+    objective: str
+    maximise: bool
+    code: dict[str, str]
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    cost: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    selected: dict[str, Any] = field(default_factory=dict)  # step and epoch whose weights were kept, and why
+    steps: int = 0
+    wall_seconds: float = 0.0
+    samples_per_second: float = 0.0
+    started: str = ""
+    finished: str = ""
+    reason: str = ""
+    command: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+    def quality(self, split: str = "test") -> float | None:
+        """The task's objective on a split, or None where the run failed before it was measured."""
+        return self.metrics.get(split, {}).get(self.objective)
+
+
+def write_record(folder: Path, record: RunRecord) -> None:
+    content = asdict(record)
+    write_json(folder / RECORD, content | {"checksum": digest(content)})
+
+
+def read_record(folder: Path) -> RunRecord:
+    """The record of a finished run. A record that was altered or cut short is named, never used."""
+    path = folder / RECORD
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("checksum", None) != digest(content):
+        raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
+    if content.get("schema") != SCHEMA:
+        raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
+    known = {item.name for item in fields(RunRecord)}
+    return RunRecord(**{name: value for name, value in content.items() if name in known})
+
+
+def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
+    """The path of a file of a finished run, after comparing it with the record's checksum."""
+    path = folder / name
+    if name not in record.files:
+        raise UserError(f"run {record.id} has no file {name}")
+    if not path.is_file():
+        raise UserError(f"{path} is missing; train the run again to restore it")
+    if sha256(path) != record.files[name]:
+        raise UserError(f"{path} is damaged or was altered: its checksum is not the one in {RECORD}")
+    return path
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of ``metrics.jsonl``. A last line that a kill cut short is left out; other damage is an error."""
+    path = folder / METRICS
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8", errors="replace")
+    complete = text[: text.rfind("\n") + 1]
+    lines = []
+    for number, line in enumerate(complete.splitlines(), start=1):
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            raise UserError(f"{path} is damaged at line {number}") from None
+    return lines
+
+
+def runs_folder() -> Path:
+    return home() / "runs"
+
+
+def run_folders(root: Path | None = None) -> Iterator[Path]:
+    """Every run folder below ``root`` (default: the runs of ``ISTHMUS_HOME``), finished or not."""
+    root = root or runs_folder()
+    if (root / CONFIG).is_file():
+        yield root
+    elif root.is_dir():
+        yield from sorted(path.parent for path in root.glob(f"*/{CONFIG}"))
+
+
+def find_run(reference: str | Path) -> Path:
+    """A run folder from its path, its id, or an unambiguous beginning of its id."""
+    path = Path(reference).expanduser()
+    if (path / CONFIG).is_file():
+        return path
+    matches = [folder for folder in run_folders() if folder.name.startswith(str(reference))]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UserError(
+            f"{str(reference)!r} fits {len(matches)} runs: {', '.join(folder.name for folder in matches[:4])} …"
+        )
+    raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
+
+
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys, as the command line writes them."""
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            result |= flat(item, f"{prefix}{name}.")
+        else:
+            result[f"{prefix}{name}"] = item
+    return result

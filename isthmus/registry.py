@@ -1,0 +1,125 @@
+"""Names to classes. Our own files and the entry points of other packages are found without importing them.
+
+A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares what it offers in a literal, which is read and
+not executed::
+
+    NAMES = {"hourglass_mlp": "ResidualMLP"}
+
+Another package declares the same in its ``pyproject.toml``::
+
+    [project.entry-points."isthmus.models"]
+    my_mlp = "my_package.my_mlp:MyMLP"
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import warnings
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import ValidationError
+
+from isthmus.errors import UserError, nearest
+from isthmus.protocols import Component
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = Literal["sources", "tasks", "models", "recipes"]
+
+
+def _declared_names(path: Path) -> dict[str, str]:
+    """The literal ``NAMES`` of a file, empty where it declares none."""
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "NAMES":
+            return cast("dict[str, str]", ast.literal_eval(statement.value))
+    return {}
+
+
+@cache
+def catalogue(kind: Kind) -> dict[str, str]:
+    """Every registered name of a kind with its home, ``module:attribute``."""
+    homes = {}
+    for path in sorted((Path(__file__).parent / kind).glob("*.py")):
+        for name, attribute in _declared_names(path).items():
+            homes[name] = f"isthmus.{kind}.{path.stem}:{attribute}"
+    for entry in entry_points(group=f"isthmus.{kind}"):
+        if entry.name in homes:
+            warnings.warn(f"{entry.value} is ignored: {entry.name!r} is taken by {homes[entry.name]}", stacklevel=2)
+        else:
+            homes[entry.name] = entry.value
+    return dict(sorted(homes.items()))
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The class (or, of recipes, the function) behind a name, imported now."""
+    homes = catalogue(kind)
+    if name not in homes:
+        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}; {nearest(name, homes)}")
+    module, _, attribute = homes[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{kind.removesuffix('s')} {name!r} cannot be loaded from {homes[name]}: {error}") from error
+
+
+def component(kind: Kind, settings: Any) -> Component:
+    """Settings of a source, task or model, checked against the class that its name stands for."""
+    if isinstance(settings, Component):
+        return settings
+    if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
+        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {settings!r}")
+    config: type[Component] = find(kind, settings["name"]).Config
+    return checked(config, settings, settings["name"])
+
+
+def checked(config: type[Component], settings: dict[str, Any], title: str) -> Component:
+    """``config(**settings)``, with pydantic's report turned into one line that names the nearest valid field."""
+    try:
+        return config(**settings)
+    except ValidationError as error:
+        raise UserError(f"{title}: {explain(error, config)}") from None
+
+
+def explain(error: ValidationError, config: type[Any]) -> str:
+    """One line for a rejected config: every problem, with what was given and what would fit."""
+    problems = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        given = repr(problem.get("input"))
+        given = given if len(given) <= 60 else given[:57] + "…"
+        if problem["type"] == "extra_forbidden":
+            names = _fields_at(config, problem["loc"][:-1])
+            problems.append(f"unknown field {where!r}; {nearest(str(problem['loc'][-1]), names)}")
+        elif problem["type"] == "missing":
+            problems.append(f"{where} is required")
+        elif problem["type"] == "value_error":
+            problems.append(str(problem["ctx"]["error"]) if not where else f"{where}: {problem['ctx']['error']}")
+        else:
+            problems.append(f"{where}={given}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
+    return "; ".join(problems)
+
+
+def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
+    for part in path:
+        annotation = config.model_fields[str(part)].annotation if str(part) in config.model_fields else None
+        if not hasattr(annotation, "model_fields"):
+            return []
+        config = cast("type[Any]", annotation)
+    return list(config.model_fields)
+
+
+def list_models() -> list[str]:
+    """The names that :func:`create_model` knows, ours and those of installed packages."""
+    return list(catalogue("models"))
+
+
+def create_model(name: str, **config: Any) -> torch.nn.Module:
+    """A freshly initialised model; ``isthmus describe NAME`` lists the fields that ``config`` may hold."""
+    settings = component("models", {"name": name, **config})
+    model: torch.nn.Module = find("models", name)(settings)
+    return model

@@ -1,0 +1,145 @@
+"""What the figures show, as plain data; `drawing` turns it into Plotly and Matplotlib."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.fronts import Candidate, front, sample_std
+from isthmus.reports.sections import Run, Section, setting, varying
+from isthmus.reports.wording import (
+    COST_TITLES,
+    architecture_title,
+    axis_title,
+    is_maximised,
+    magnitude,
+    metric_title,
+    unit,
+    with_spread,
+)
+
+_MOST_POINTS = 200
+"""Of one curve: more cannot be told apart on a screen, and every one is a part of the page."""
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+    spread: float | None  # one standard deviation over the seeds
+    on_front: bool
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One architecture. ``place`` is its position among the section's architectures, which decides its colour."""
+
+    title: str
+    place: int
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class FrontFigure:
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run. ``chosen``: with its candidate's learning rate; ``mark``: the epoch whose weights were kept."""
+
+    title: str
+    place: int
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    chosen: bool
+    mark: tuple[float, float] | None
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CurvesFigure:
+    y_title: str
+    logarithmic: bool
+    curves: tuple[Curve, ...]
+
+
+def front_figure(section: Section, cost: str = "params", metric: str = "") -> FrontFigure:
+    """Test quality over cost, every candidate, with each architecture's front marked."""
+    metric = metric or section.objective
+    members = front(section.candidates, cost, is_maximised(metric, section), metric)
+    on_front = {candidate.run_ids for candidate in members}
+    names = varying(section.candidates)
+    series = []
+    for place, architecture in enumerate(section.architectures):
+        candidates = sorted(section.of(architecture), key=lambda candidate: float(getattr(candidate, cost)))
+        points = tuple(
+            Point(
+                x=getattr(candidate, cost),
+                y=statistics.fmean(candidate.metrics[metric]),
+                spread=sample_std(candidate.metrics[metric]),
+                on_front=candidate.run_ids in on_front,
+                details=_details(candidate, metric, names),
+            )
+            for candidate in candidates
+        )
+        if points:
+            series.append(Series(architecture_title(architecture), place, points))
+    return FrontFigure(COST_TITLES[cost], axis_title("Test", metric), tuple(series))
+
+
+def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:
+    """The validation objective and the training loss over the epochs, one curve per finished run."""
+    chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
+    failed = {run.record.id for run in section.failed}
+    objective = section.objective
+    validation, training = [], []
+    for run in section.runs:
+        if run.record.id in failed:
+            continue
+        lines = run.metrics()
+        place, is_chosen = section.architectures.index(run.architecture), run.record.id in chosen
+        validation.append(_curve(run, lines, "validation", objective, place, is_chosen))
+        training.append(_curve(run, lines, "train", "loss", place, is_chosen))
+    return (
+        CurvesFigure(axis_title("Validation", objective), False, tuple(filter(None, validation))),
+        CurvesFigure("Training loss", True, tuple(filter(None, training))),
+    )
+
+
+def _details(candidate: Candidate, metric: str, names: Sequence[str]) -> tuple[str, ...]:
+    values = candidate.metrics[metric]
+    quality = with_spread(statistics.fmean(values), sample_std(values), metric)
+    seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
+    return (
+        f"{metric_title(metric)} {quality} {unit(metric)}".strip(),
+        ", ".join(f"{name.rpartition('.')[2]} {setting(candidate, name)}" for name in names),
+        f"{magnitude(candidate.params)} parameters, {magnitude(candidate.trainable_params)} trainable",
+        f"{magnitude(candidate.macs)} MACs per row",
+        f"learning rate {candidate.learning_rate:g}, {seeds}",
+        f"run {candidate.run_ids[0]}" + (f" and {len(values) - 1} more" if len(values) > 1 else ""),
+    )
+
+
+def _curve(run: Run, lines: list[dict[str, Any]], split: str, metric: str, place: int, chosen: bool) -> Curve | None:
+    points = [line for line in lines if line.get("split") == split and line.get(metric) is not None]
+    if not points:
+        return None
+    kept = run.record.selected.get("step")
+    mark = next(((line["epoch"], line[metric]) for line in points if line["step"] == kept), None)
+    stride = -(-len(points) // _MOST_POINTS)
+    shown = [*points[::stride], points[-1]] if (len(points) - 1) % stride else points[::stride]
+    return Curve(
+        title=architecture_title(run.architecture),
+        place=place,
+        x=tuple(line["epoch"] for line in shown),
+        y=tuple(line[metric] for line in shown),
+        chosen=chosen,
+        mark=mark if split == "validation" else None,
+        details=(f"run {run.record.id}", run.settings),
+    )

@@ -1,0 +1,54 @@
+"use strict";
+{
+  const style = () => getComputedStyle(document.documentElement);
+  // Figures name their colours (@ink, @shape-0); the style sheet knows what they are now, light or dark.
+  const coloured = (figure) => {
+    const current = style();
+    const text = JSON.stringify(figure).replace(/"@([\w-]+)"/g, (_, name) =>
+      JSON.stringify(current.getPropertyValue(`--${name}`).trim()));
+    return JSON.parse(text);
+  };
+  const options = { responsive: true, displaylogo: false, displayModeBar: false };
+  const draw = (place, figure) => {
+    const { data, layout } = coloured(figure);
+    Plotly.react(place, data, layout, options);
+  };
+
+  const redraws = [];
+  for (const section of document.querySelectorAll("section")) {
+    if (section.querySelector(".plots").hidden) continue;
+    const figures = JSON.parse(section.querySelector(".figures").textContent);
+    const cost = section.querySelector(".cost");
+    const metric = section.querySelector(".metric");
+    const front = () => draw(section.querySelector(".front"), figures.fronts[cost.value][metric.value]);
+    const curves = () => section.querySelectorAll(".curve").forEach((place, i) => draw(place, figures.curves[i]));
+    cost.addEventListener("change", () => {
+      const [answer, limits] = figures.answers[cost.value];
+      section.querySelector(".answer").textContent = answer;
+      section.querySelector(".limits").textContent = limits;
+      front();
+    });
+    metric.addEventListener("change", front);
+    redraws.push(front, curves);
+  }
+  const redraw = () => redraws.forEach((one) => one());
+  redraw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+  const value = (row, column) => {
+    const text = row.cells[column].dataset.value;
+    return text === "" || isNaN(text) ? text : Number(text);
+  };
+  const order = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+  const sort = (head) => {
+    const direction = head.ariaSort === "descending" ? "ascending" : "descending";
+    const sign = direction === "ascending" ? 1 : -1;
+    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", direction);
+    const body = head.closest("table").tBodies[0];
+    body.append(...[...body.rows].sort((a, b) => sign * order(value(a, head.cellIndex), value(b, head.cellIndex))));
+  };
+  for (const button of document.querySelectorAll("table.sortable th button")) {
+    button.addEventListener("click", () => sort(button.closest("th")));
+  }
+}

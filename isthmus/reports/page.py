@@ -1,0 +1,225 @@
+"""One self-contained page: script, style, figures and pictures are inside, and its own policy forbids any network.
+
+Everything that comes from a record passes through ``escape`` or ``_json``; the templates hold no values of their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from isthmus.fronts import COSTS, Candidate
+from isthmus.record import flat
+from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front
+from isthmus.reports.figures import curve_figures, front_figure
+from isthmus.reports.sections import Run, Section, metric_names
+from isthmus.reports.tables import columns
+from isthmus.reports.wording import COST_TITLES, answer, architecture_title, metric_title
+
+
+def page(sections: Sequence[Section], unfinished: int, title: str, command: str) -> str:
+    """The HTML text of a report."""
+    from plotly.offline import get_plotlyjs
+
+    return Template(_file("page.html")).substitute(
+        title=escape(title),
+        style=_file("page.css") + _colour_style(),
+        summary=escape(_summary(sections, unfinished)),
+        contents=_contents(sections),
+        sections="\n".join(_section(section, number, command) for number, section in enumerate(sections, start=1)),
+        plotly=get_plotlyjs(),
+        script=_file("page.js"),
+    )
+
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _unbroken(text: str) -> str:
+    """A range such as 1.27–1.45 M stays on one line."""
+    return text.replace("–", "–\N{WORD JOINER}")
+
+
+def _colour_style() -> str:
+    light, dark = ("".join(f"--shape-{place}: {pair[side]}; " for place, pair in enumerate(COLOURS)) for side in (0, 1))
+    return f":root {{ {light}}}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}\n"
+
+
+def _summary(sections: Sequence[Section], unfinished: int) -> str:
+    runs = [run for section in sections for run in section.runs]
+    parts = [_count(len(runs), "run"), _count(sum(len(section.candidates) for section in sections), "candidate")]
+    failed = sum(len(section.failed) for section in sections)
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{unfinished} unfinished and left out"] if unfinished else []
+    last = max(run.record.finished for run in runs)
+    return " · ".join([*parts, f"last run {last[:10]}"] if last else parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    if len(sections) < 2:
+        return ""
+    items = [
+        f'<li><a href="#section-{i}">{escape(section.name)}</a></li>' for i, section in enumerate(sections, start=1)
+    ]
+    return f'<nav aria-label="Sections"><ol>{"".join(items)}</ol></nav>'
+
+
+def _section(section: Section, number: int, command: str) -> str:
+    figures: dict[str, Any] = {"answers": {cost: [_unbroken(text) for text in answer(section, cost)] for cost in COSTS}}
+    figures["curves"] = [plotly_curves(figure) for figure in curve_figures(section)]
+    figures["fronts"] = {
+        cost: {name: plotly_front(front_figure(section, cost, name)) for name in metric_names(section.candidates)}
+        for cost in COSTS
+    }
+    return Template(_file("section.html")).substitute(
+        number=number,
+        name=escape(section.name),
+        settings=_problem(section),
+        answer=escape(figures["answers"]["params"][0]),
+        limits=escape(figures["answers"]["params"][1]),
+        figures=_json(figures),
+        plots="" if section.candidates else "hidden",
+        costs=_options(COST_TITLES),
+        metrics=_options({name: metric_title(name) for name in metric_names(section.candidates)}),
+        samples=_samples(section),
+        table=_table(section),
+        failed=_failed(section),
+        reproduce=_reproduce(section, command),
+    )
+
+
+def _options(titles: dict[str, str]) -> str:
+    return "".join(f'<option value="{escape(name)}">{escape(title)}</option>' for name, title in titles.items())
+
+
+def _problem(section: Section) -> str:
+    """What the task and the source were told, so that the section says what was solved."""
+    settings = flat({"task": section.first.config["task"], "source": section.first.config["source"]})
+    shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
+    return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
+
+
+def _samples(section: Section) -> str:
+    pictures = []
+    for architecture in section.architectures:
+        run = section.best_run(architecture)
+        content = run.samples() if run else None
+        if run and content:
+            title = architecture_title(architecture)
+            pictures.append(
+                f'<figure><img alt="Input, output and target of {escape(title)}" '
+                f'src="data:image/png;base64,{base64.b64encode(content).decode()}">'
+                f"<figcaption><b>{escape(title)}</b>, run <code>{escape(run.record.id)}</code></figcaption></figure>"
+            )
+    if not pictures:
+        return ""
+    return (
+        "<h3>What it looks like</h3><p class='note'>Rows from top to bottom: input, output, target. "
+        "The same test rows for each shape; the run is the best on validation data.</p>"
+        f"<div class='samples'>{''.join(pictures)}</div>"
+    )
+
+
+def _table(section: Section) -> str:
+    if not section.candidates:
+        return ""
+    shown = columns(section.candidates)
+    heads = "".join(
+        f'<th scope="col"{" class=number" * column.numeric}><button type="button">{escape(column.title)}</button></th>'
+        for column in shown
+    )
+    ordered = [candidate for architecture in section.architectures for candidate in section.of(architecture)]
+    rows = "".join(_table_row(candidate, section, shown) for candidate in ordered)
+    return (
+        "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front of test quality over "
+        "parameters. Click a header to sort. Mean ± 1 σ over seeds.</p>"
+        '<div class="scroll"><table class="sortable">'
+        f'<thead><tr><th scope="col"><button type="button">Front</button></th>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _table_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> str:
+    member = candidate.run_ids in section.front_ids
+    place = section.architectures.index(candidate.architecture) % len(COLOURS)
+    cells = "".join(
+        f'<td{" class=number" * column.numeric} data-value="{escape(str(column.value(candidate)))}">'
+        f"{escape(column.text(candidate))}</td>"
+        for column in shown
+    )
+    mark = f'<span class="mark" style="--mark: var(--shape-{place})">{"●" if member else "○"}</span>'
+    title = escape("runs " + ", ".join(candidate.run_ids))
+    opening = f'<tr class="front" title="{title}">' if member else f'<tr title="{title}">'
+    return f'{opening}<td data-value="{int(member)}">{mark}</td>{cells}</tr>'
+
+
+def _failed(section: Section) -> str:
+    if not section.failed:
+        return ""
+    rows = "".join(_failed_row(run) for run in section.failed)
+    return (
+        f"<h3>{_count(len(section.failed), 'failed run')}</h3>"
+        "<p class='note'>Counted, not averaged. "
+        "A learning rate that failed for a seed does not compete with complete ones.</p>"
+        "<div class='scroll'><table><thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>Reason</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _failed_row(run: Run) -> str:
+    record = run.record
+    reason = record.reason or f"{record.objective} is not a finite number"
+    cells = [architecture_title(run.architecture), run.settings, reason]
+    return f"<tr><td><code>{escape(record.id)}</code></td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+def _reproduce(section: Section, command: str) -> str:
+    commands = Counter(run.record.command for run in section.runs if run.record.command)
+    lines = [command] if command else []
+    lines += [f"{text}   # {_count(number, 'run')}" for text, number in commands.items() if text != command]
+    blocks = [f"<pre>{escape(chr(10).join(lines))}</pre>"] if lines else []
+    blocks.append(
+        "<p>Each run folder and each row of <code>runs.csv</code> holds the complete config of its run. Saved as "
+        "<code>run.json</code>, it trains that run again: <code>isthmus train run.json</code>.</p>"
+    )
+    for architecture in section.architectures:
+        if run := section.best_run(architecture):
+            config = escape(json.dumps(run.record.config, indent=2, ensure_ascii=False))
+            name = f"{escape(architecture_title(architecture))} run, <code>{escape(run.record.id)}</code>"
+            blocks.append(f"<details><summary>Config of the best {name}</summary><pre>{config}</pre></details>")
+    return "".join(blocks) + _provenance(section.runs)
+
+
+def _provenance(runs: Sequence[Run]) -> str:
+    """Where the numbers come from; a value that differs between runs is listed with its number of runs."""
+    facts = {
+        "Data fingerprint": Counter(run.record.fingerprint for run in runs),
+        "Code": Counter(_pairs(run.record.code) for run in runs),
+        "Machine": Counter(_pairs(run.record.machine) for run in runs),
+        "Versions": Counter(_pairs(run.record.versions) for run in runs),
+    }
+    items = []
+    for name, values in facts.items():
+        texts = [f"{value} ({_count(number, 'run')})" if len(values) > 1 else value for value, number in values.items()]
+        items.append(f"<dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, texts))}</dd>")
+    return f"<dl>{''.join(items)}</dl>"
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,145 @@
+"""Run folders become sections: what may be compared with each other stands together, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import UserError
+from isthmus.fronts import Candidate, front, is_measured, summarise
+from isthmus.record import RECORD, SAMPLES, RunRecord, flat, read_metrics, read_record, run_folders, verify_file
+
+
+@dataclass(frozen=True)
+class Run:
+    folder: Path
+    record: RunRecord
+
+    @property
+    def architecture(self) -> str:
+        name: str = self.record.config["model"]["name"]
+        return name
+
+    @property
+    def settings(self) -> str:
+        """What tells this run from its neighbours."""
+        model = self.record.config["model"]
+        shape = [f"{name} {model[name]}" for name in ("d_z", "d_h", "depth") if name in model]
+        rate = self.record.config["train"]["learning_rate"]
+        return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder)
+
+    def samples(self) -> bytes | None:
+        """The picture of a few test rows, if the task made one."""
+        if SAMPLES not in self.record.files or not (self.folder / SAMPLES).is_file():
+            return None
+        return verify_file(self.folder, SAMPLES, self.record).read_bytes()
+
+
+@dataclass(frozen=True)
+class Section:
+    """All runs of one source and one task, on the same data."""
+
+    runs: tuple[Run, ...]
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def first(self) -> RunRecord:
+        return self.runs[0].record
+
+    @property
+    def name(self) -> str:
+        return f"{self.first.config['task']['name']} on {self.first.config['source']['name']}"
+
+    @property
+    def objective(self) -> str:
+        return self.first.objective
+
+    @cached_property
+    def architectures(self) -> list[str]:
+        return sorted({run.architecture for run in self.runs}, key=_shape_order)
+
+    @cached_property
+    def failed(self) -> list[Run]:
+        return [run for run in self.runs if not is_measured(run.record)]
+
+    @cached_property
+    def by_id(self) -> dict[str, Run]:
+        return {run.record.id: run for run in self.runs}
+
+    @cached_property
+    def front_ids(self) -> set[tuple[str, ...]]:
+        return {candidate.run_ids for candidate in front(self.candidates)}
+
+    def of(self, architecture: str) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.architecture == architecture]
+
+    def best_run(self, architecture: str) -> Run | None:
+        """The best run of the best candidate, both by validation: the picture shown is not picked on test data."""
+        sign = 1 if self.first.maximise else -1
+        candidates = self.of(architecture)
+        if not candidates:
+            return None
+        best = max(candidates, key=lambda candidate: sign * candidate.validation)
+        runs = [self.by_id[identity] for identity in best.run_ids]
+        return max(runs, key=lambda run: sign * (run.record.quality("validation") or 0.0))
+
+
+def metric_names(candidates: Sequence[Candidate]) -> list[str]:
+    """The test metrics that every candidate has, the objective first."""
+    names = [name for candidate in candidates[:1] for name in candidate.metrics]
+    shared = [name for name in names if all(name in candidate.metrics for candidate in candidates)]
+    return sorted(shared, key=lambda name: name != candidates[0].objective)
+
+
+def varying(candidates: Sequence[Candidate]) -> list[str]:
+    """The settings in which candidates differ, and d_z, d_h and depth in any case, by their dotted names."""
+    settings = [flat(candidate.settings) for candidate in candidates]
+    names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
+    always = ("model.d_z", "model.d_h", "model.depth")
+    return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
+
+
+def setting(candidate: Candidate, name: str) -> Any:
+    """A setting by its dotted name, or an empty string where this candidate has no such field."""
+    return flat(candidate.settings).get(name, "")
+
+
+def gather(paths: Sequence[Path]) -> tuple[list[Section], int]:
+    """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet."""
+    folders = dict.fromkeys(folder.resolve() for path in paths for folder in _folders(path))
+    if not folders:
+        where = f" in {', '.join(map(str, paths))}" if paths else ""
+        raise UserError(f"there are no runs{where}; `isthmus runs list` shows the runs")
+    ended = [folder for folder in folders if (folder / RECORD).exists()]
+    if not ended:
+        these = "the run has not ended" if len(folders) == 1 else f"none of the {len(folders)} runs has ended"
+        raise UserError(f"{these}; the command that started it goes on where it stopped")
+    runs = {run.record.id: run for run in (Run(folder, read_record(folder)) for folder in ended)}
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs.values():
+        record = run.record
+        key = [record.config["source"], record.config["task"], record.fingerprint, record.objective]
+        groups[json.dumps(key, sort_keys=True)].append(run)
+    sections = [Section(tuple(group), tuple(summarise(run.record for run in group))) for group in groups.values()]
+    return sorted(sections, key=lambda section: section.name), len(folders) - len(ended)
+
+
+def _folders(path: Path) -> list[Path]:
+    if path.name == RECORD:
+        return [path.parent] if path.is_file() else []
+    if not path.is_dir():
+        raise UserError(f"there is no folder {path}; give a run folder or a folder of run folders")
+    return list(run_folders(path))
+
+
+def _shape_order(architecture: str) -> tuple[int, str]:
+    known = ("hourglass_mlp", "conventional_mlp")
+    return (known.index(architecture) if architecture in known else len(known), architecture)

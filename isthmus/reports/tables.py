@@ -1,0 +1,161 @@
+"""Candidates and runs as rows: for the terminal, for the page and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.fronts import Candidate, front
+from isthmus.record import flat
+from isthmus.reports.sections import Section, metric_names, setting, varying
+from isthmus.reports.wording import (
+    architecture_title,
+    axis_title,
+    duration,
+    magnitude,
+    metric_title,
+    quantity,
+    with_spread,
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """``value`` is what a column is sorted by, ``text`` what is shown."""
+
+    title: str
+    value: Callable[[Candidate], Any]
+    text: Callable[[Candidate], str]
+    numeric: bool = True
+
+
+def columns(candidates: Sequence[Candidate]) -> list[Column]:
+    """What is worth a column: the settings that differ, costs, metrics, and how they were obtained."""
+    objectives = {candidate.objective for candidate in candidates}
+    objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
+    frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
+    trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params))
+    return [
+        Column(
+            "Shape", lambda c: architecture_title(c.architecture), lambda c: architecture_title(c.architecture), False
+        ),
+        *(_setting_column(name, candidates) for name in varying(candidates)),
+        Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
+        *([trainable] if frozen else []),
+        Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs)),
+        Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
+        Column("Validation", lambda c: c.validation, lambda c: quantity(c.validation, c.objective)),
+        Column("Learning rate", lambda c: c.learning_rate, lambda c: f"{c.learning_rate:g}"),
+        Column("Seeds", lambda c: len(c.seeds), lambda c: str(len(c.seeds))),
+        Column("Failed", lambda c: c.failed, lambda c: str(c.failed or "–")),
+        Column("Time", lambda c: c.wall_seconds, lambda c: duration(c.wall_seconds)),
+        *(_metric_column(name) for name in metric_names(candidates)[1:]),
+    ]
+
+
+def table(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
+    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front."""
+    wide = {"Trainable", "MACs", "Validation", *map(metric_title, metric_names(candidates)[1:])}
+    shown = [column for column in columns(candidates) if column.title not in wide]
+    members = {
+        member.run_ids
+        for problem in {(candidate.source, candidate.task) for candidate in candidates}
+        for member in front(candidate for candidate in candidates if (candidate.source, candidate.task) == problem)
+    }
+    return [
+        {"": "●" if candidate.run_ids in members else ""} | {column.title: column.text(candidate) for column in shown}
+        for candidate in candidates
+    ]
+
+
+def candidates_csv(sections: Iterable[Section]) -> str:
+    """Every candidate with all digits."""
+    rows = []
+    for section in sections:
+        for candidate in section.candidates:
+            rows.append(
+                {
+                    "source": candidate.source,
+                    "task": candidate.task,
+                    "architecture": candidate.architecture,
+                    "on_front": candidate.run_ids in section.front_ids,
+                    "params": candidate.params,
+                    "trainable_params": candidate.trainable_params,
+                    "macs": candidate.macs,
+                    "objective": candidate.objective,
+                    "test_mean": candidate.mean,
+                    "test_std": candidate.std,
+                    "test_per_seed": " ".join(map(repr, candidate.test)),
+                    "validation_mean": candidate.validation,
+                    "learning_rate": candidate.learning_rate,
+                    "seeds": " ".join(map(str, candidate.seeds)),
+                    "failed_runs": candidate.failed,
+                    "wall_seconds": candidate.wall_seconds,
+                    "run_ids": " ".join(candidate.run_ids),
+                }
+                | {f"test_{name}_mean": statistics.fmean(values) for name, values in candidate.metrics.items()}
+                | flat(candidate.settings)
+            )
+    return _csv(rows)
+
+
+def runs_csv(sections: Iterable[Section]) -> str:
+    """Every run, failed ones too, with the config that re-creates it."""
+    rows = []
+    for section in sections:
+        chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
+        for run in section.runs:
+            record = run.record
+            rows.append(
+                {
+                    "id": record.id,
+                    "status": record.status,
+                    "reason": record.reason,
+                    "source": record.config["source"]["name"],
+                    "task": record.config["task"]["name"],
+                    "architecture": run.architecture,
+                    "learning_rate": record.config["train"]["learning_rate"],
+                    "seed": record.seed,
+                    "chosen_learning_rate": record.id in chosen,
+                    **flat(record.metrics),
+                    **flat({"cost": record.cost, "selected": record.selected}),
+                    "steps": record.steps,
+                    "wall_seconds": record.wall_seconds,
+                    "samples_per_second": record.samples_per_second,
+                    "started": record.started,
+                    "finished": record.finished,
+                    "fingerprint": record.fingerprint,
+                    **flat({"code": record.code, "versions": record.versions}),
+                    "command": record.command,
+                    "config": json.dumps(record.config, ensure_ascii=False),
+                }
+            )
+    return _csv(rows)
+
+
+def _metric_column(name: str) -> Column:
+    def mean(candidate: Candidate) -> float:
+        return statistics.fmean(candidate.metrics[name])
+
+    return Column(metric_title(name), mean, lambda c: quantity(mean(c), name))
+
+
+def _setting_column(name: str, candidates: Iterable[Candidate]) -> Column:
+    values = [setting(candidate, name) for candidate in candidates]
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    title = name.removeprefix("model.")
+    return Column(title, lambda c: setting(c, name), lambda c: str(setting(c, name)), numeric)
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,71 @@
+"""Managing run folders: what there is, how two differ, what may go."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from isthmus.errors import UserError
+from isthmus.files import read_json
+from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders
+
+_NOT_COMPARED = {"id", "files", "command", "started", "finished"}
+
+
+def overview() -> list[dict[str, Any]]:
+    """One line per run. A damaged record is shown as such instead of hiding the others."""
+    return [_line(folder) for folder in run_folders()]
+
+
+def _line(folder: Path) -> dict[str, Any]:
+    names = ("run", "status", "problem", "model", "seed", "params", "test", "finished")
+    line: dict[str, Any] = dict.fromkeys(names, "") | {"run": folder.name, "status": "unfinished"}
+    try:
+        config = read_json(folder / CONFIG)
+        model = config["model"]
+        shape = " ".join(f"{name}={model[name]}" for name in ("d_z", "d_h", "depth") if name in model)
+        line |= {"problem": f"{config['source']['name']} {config['task']['name']}", "seed": config["seed"]}
+        line["model"] = f"{model['name']} {shape}".strip()
+        if (folder / RECORD).exists():
+            record = read_record(folder)
+            quality = record.quality()
+            line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
+            line["test"] = record.reason if quality is None else f"{record.objective} {quality:.4f}"
+    except (UserError, KeyError, TypeError):
+        line["status"] = "damaged"
+    return line
+
+
+def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
+    """Dotted fields of the two records whose values differ."""
+    content = []
+    for reference in (first, second):
+        record = read_record(find_run(reference))
+        content.append(flat({name: value for name, value in asdict(record).items() if name not in _NOT_COMPARED}))
+    names = list(dict.fromkeys([*content[0], *content[1]]))
+    pairs = {name: (content[0].get(name), content[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def removable(references: Sequence[str], failed: bool) -> list[Path]:
+    """The named runs; without names, the ones that never finished, and with ``failed`` the failed ones too."""
+    if references:
+        return [find_run(reference) for reference in references]
+    statuses = {"unfinished", "failed"} if failed else {"unfinished"}
+    return [folder for folder in run_folders() if _line(folder)["status"] in statuses]
+
+
+def remove(folder: Path) -> None:
+    """Delete a run folder that no process owns."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            shutil.rmtree(folder)
+    except Timeout:
+        raise UserError(f"the run in {folder} is in use by another process") from None
+    except OSError as error:
+        raise UserError(f"cannot remove {folder}: {error.strerror}") from None

@@ -1,0 +1,103 @@
+"""Images that are slow to decode are decoded once, into a memory-mapped array under ``files.home()/cache``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from isthmus import files
+from isthmus.errors import UserError
+from isthmus.sources.splitting import array_digest
+
+Item = TypeVar("Item")
+LAYOUT = 1  # part of every key: raise it when the same key comes to mean other bytes
+SMALL = 1 << 30  # bytes up to which a cache is read and checked whole whenever it is opened
+CHUNK = 32  # items that a thread decodes at a time
+BLOCK = 64 * CHUNK  # items between two signs of progress
+
+
+class MemoryMapped(NamedTuple):
+    array: np.ndarray
+    digest: str
+    """Its :func:`array_digest`."""
+
+
+def memory_mapped(
+    origin: str, key: Mapping[str, Any], shape: tuple[int, ...], fill: Callable[[np.ndarray], None]
+) -> MemoryMapped:
+    """The uint8 array that ``fill`` writes for this key: written whole or not at all, by one process, once.
+
+    A damaged cache is written anew. Up to :data:`SMALL` it is checked by content and mapped copy-on-write (torch wants
+    writable memory); beyond, by size only and mapped read-only.
+    """
+    folder = files.home() / "cache" / origin
+    path = folder / f"{files.digest({'layout': LAYOUT, 'shape': list(shape), **key}, 24)}.npy"
+    if kept := _open(path, shape):
+        return kept
+    from filelock import FileLock
+
+    files.make_folder(folder)
+    with FileLock(path.with_suffix(".lock")):
+        if kept := _open(path, shape):
+            return kept
+        for leftover in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
+            leftover.unlink(missing_ok=True)
+        needed, free = int(np.prod(shape)), shutil.disk_usage(folder).free
+        if needed > free:  # a memory-mapped write onto a full disk kills the process without a message
+            raise UserError(
+                f"the cache of {origin} needs {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; "
+                "set ISTHMUS_HOME to a folder on a larger disk"
+            )
+        files.write_with(path, lambda temporary: _write(temporary, shape, fill))
+        note = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
+        files.write_json(path.with_suffix(".json"), note)
+        kept = _open(path, shape)
+    if kept is None:
+        raise UserError(f"the cache {path} does not read back as it was written; check the disk")
+    return kept
+
+
+def _write(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> None:
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    fill(array)
+    array.flush()
+
+
+def _open(path: Path, shape: tuple[int, ...]) -> MemoryMapped | None:
+    try:
+        note = files.read_json(path.with_suffix(".json"))
+        size = path.stat().st_size
+        array = np.load(path, mmap_mode="c" if size <= SMALL else "r", allow_pickle=False)
+        if size != note["bytes"] or array.shape != shape or array.dtype != np.uint8:
+            return None
+        return MemoryMapped(array, note["digest"]) if size > SMALL or array_digest(array) == note["digest"] else None
+    except (UserError, OSError, EOFError, ValueError, KeyError, TypeError):
+        return None
+
+
+def decode_all(array: np.ndarray, items: Sequence[Item], decode: Callable[[Item], np.ndarray], title: str) -> None:
+    """Fill ``array`` with the decoded items, in order, each giving one image or the same number of patches.
+
+    Threads suffice: Pillow lets go of the interpreter while it decodes and resizes.
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    rows = len(array) // len(items)
+
+    def decode_chunk(start: int) -> None:
+        for index in range(start, min(start + CHUNK, len(items))):
+            array[index * rows : (index + 1) * rows] = decode(items[index])
+
+    console = Console(stderr=True)
+    blocks = range(0, len(items), BLOCK)
+    progress = track(blocks, title, console=console, transient=True, disable=not console.is_terminal)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in progress:
+            list(pool.map(decode_chunk, range(start, min(start + BLOCK, len(items)), CHUNK)))

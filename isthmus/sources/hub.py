@@ -1,0 +1,131 @@
+"""Any data set of the Hugging Face hub, through its package ``datasets`` (``pip install 'isthmus[hub]'``).
+
+``repo`` may also be a folder that ``datasets.load_dataset`` can read, such as one of parquet files. Either ``image``
+names a column of images, or ``features`` names columns of numbers. Images are decoded once into a memory-mapped cache.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from isthmus.errors import UserError
+from isthmus.protocols import SPLITS, Data, Source, Split, SplitName
+from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.huggingface import image_opener, need_column, open_hub
+from isthmus.sources.imaging import center_crop, channels_first, resize_short_side
+from isthmus.sources.splitting import DrawnSplits, array_digest, checked, partition
+from isthmus.sources.tables import Kind, column, columns, encode_targets
+
+NAMES = {"hub": "Hub"}
+
+
+class Hub(Source):
+    """uint8 images (rows, channels, height, width) or float32 features (rows, features); with or without targets."""
+
+    class Config(DrawnSplits):
+        repo: str
+        """Name on the hub (``owner/name``), or a folder, absolute or under the data folder."""
+        subset: str | None = None
+        """The data set's configuration, where it has several."""
+        revision: str | None = None
+        """Branch, tag or commit; a commit makes a run repeatable for years."""
+        image: str | None = None
+        """The column of images."""
+        features: tuple[str, ...] = ()
+        """Columns of numbers, or of lists of numbers of one length."""
+        label: str | None = None
+        """The column to predict."""
+        kind: Kind = "auto"
+        """``auto``: text and whole numbers are classes, floats are values (``regression``)."""
+        train_split: str = "train"
+        """The data set's name of its training rows."""
+        validation_split: str | None = None
+        """The data set's name of its validation rows; without it they are drawn from the training rows."""
+        test_split: str | None = None
+        """The data set's name of its test rows; without it they are drawn from the training rows."""
+        size: Annotated[int, Field(ge=1, le=4096)] | None = None
+        """Height and width to which images are resized and centre-cropped; without it they must all be of one size."""
+        channels: Literal[1, 3] = 3
+        """Of images: 1 is grey, 3 is colour."""
+
+        @model_validator(mode="after")
+        def _one_kind_of_input(self) -> Self:
+            if (self.image is None) == (not self.features):
+                raise ValueError("give either image (a column of images) or features (columns of numbers)")
+            return self
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def load(self, data_dir: Path) -> Data:
+        config = self.config
+        names = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}
+        given = {
+            name: open_hub(data_dir, config.repo, names[name], config.subset, config.revision)
+            for name in SPLITS
+            if names[name]
+        }
+        targets, classes = self._targets(given)
+        pool = given["train"]
+        labels = targets["train"] if classes else None
+        parts = partition(len(pool), config.drawn(len(pool), list(given)), config.split_seed, labels)
+        rows = dict(zip(SPLITS, parts, strict=True))
+        inputs, splits = [], []
+        for name in SPLITS:
+            home: SplitName = name if name in given else "train"
+            chosen = np.arange(len(given[home])) if home == name != "train" else rows[name]
+            inputs.append(self._inputs(given[home], chosen))
+            splits.append(Split(inputs[-1].array, targets[home][chosen] if targets else None))
+        return checked(config.repo, splits, classes, [each.digest for each in inputs])
+
+    def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
+        """Of each given split, encoded together so that a class has one number in all of them."""
+        label, repo = self.config.label, self.config.repo
+        if label is None:
+            return {}, ()
+        for dataset in given.values():
+            need_column(dataset, repo, label)
+        raw = [column(arrow_table(dataset, [label]), label, repo) for dataset in given.values()]
+        names = getattr(given["train"].features[label], "names", None)
+        if names and self.config.kind != "regression":
+            return dict(zip(given, (part.astype(np.int64) for part in raw), strict=True)), tuple(names)
+        encoded, classes = encode_targets(np.concatenate(raw), self.config.kind, repo)
+        bounds = np.cumsum([len(part) for part in raw])[:-1]
+        return dict(zip(given, np.split(encoded, bounds), strict=True)), classes
+
+    def _inputs(self, dataset: Any, rows: np.ndarray) -> MemoryMapped:
+        if self.config.image is None:
+            for name in self.config.features:
+                need_column(dataset, self.config.repo, name)
+            table = arrow_table(dataset, list(self.config.features))
+            features = columns(table, self.config.features, self.config.repo)[rows]
+            return MemoryMapped(features, array_digest(features))
+        open_row = image_opener(dataset, self.config.repo, self.config.image, self.config.channels)
+        size = self.config.size
+        first = open_row(int(rows[0]))
+        height, width = (size, size) if size else (first.height, first.width)
+
+        def decode(row: int) -> np.ndarray:
+            image = open_row(row)
+            if size:
+                image = center_crop(resize_short_side(image, size), size)
+            elif (image.height, image.width) != (height, width):
+                raise UserError(
+                    f"{self.config.repo}: the image of row {row} is {image.height}×{image.width}, "
+                    f"another is {height}×{width}; set size to resize them all"
+                )
+            return channels_first(image)
+
+        def fill(array: np.ndarray) -> None:
+            decode_all(array, rows.tolist(), decode, f"decoding {self.config.repo}")
+
+        key = {"content": dataset._fingerprint, "rows": array_digest(rows), "column": self.config.image}
+        return memory_mapped("hub", key, (len(rows), self.config.channels, height, width), fill)
+
+
+def arrow_table(dataset: Any, names: list[str]) -> Any:
+    return dataset.select_columns(names).with_format("arrow")[:]

@@ -1,0 +1,57 @@
+"""Data sets of the Hugging Face hub, or folders that its package ``datasets`` can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.errors import UserError, nearest
+from isthmus.sources.imaging import open_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, revision: str | None = None) -> Any:
+    """One split as ``datasets.Dataset``; ``repo`` may be a folder, under ``data_dir`` or by its path."""
+    try:
+        import datasets
+    except ImportError:
+        raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
+    folder = data_dir / Path(repo).expanduser()
+    try:
+        dataset = datasets.load_dataset(
+            str(folder) if folder.is_dir() else repo, subset, revision=revision, split=split
+        )
+    except Exception as error:  # the hub, the network and the readers of many formats each raise their own
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        raise UserError(
+            f"cannot load the split {split!r} of {repo!r}, a folder or a data set of the hub: {reason}"
+        ) from None
+    if not len(dataset):
+        raise UserError(f"{repo}: the split {split!r} has no rows")
+    return dataset
+
+
+def need_column(dataset: Any, repo: str, column: str) -> None:
+    if column not in dataset.column_names:
+        raise UserError(f"{repo} has no column {column!r}; {nearest(column, dataset.column_names)}")
+
+
+def image_opener(dataset: Any, repo: str, column: str, channels: int = 3) -> Callable[[int], Image]:
+    """A function from a row's number to its image."""
+    import datasets
+
+    need_column(dataset, repo, column)
+    if not isinstance(dataset.features[column], datasets.Image):
+        raise UserError(f"the column {column!r} of {repo} does not hold images but {dataset.features[column]}")
+    encoded = dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+    def open_row(row: int) -> Image:
+        image = encoded[row][column]
+        if not image:
+            raise UserError(f"{repo}: row {row} has no image in {column!r}")
+        return open_image(image["bytes"] or Path(image["path"]), f"{repo}, row {row}", channels)
+
+    return open_row

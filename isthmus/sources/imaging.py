@@ -1,0 +1,59 @@
+"""Pictures as uint8 arrays: opened, brought to one size, cut into patches."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isthmus.errors import UserError
+from isthmus.sources.reading import parsing
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+
+
+def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
+    """A fully decoded image in RGB, or in grey with one channel."""
+    from PIL import Image
+
+    with parsing(name, "an image"), Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+        if image.mode.startswith(("I", "F")):  # Pillow would clip 16 bits to 8 without a word
+            raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
+        return image.convert("RGB" if channels == 3 else "L")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images directly in a folder, by name; hidden files and other kinds are left alone."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+
+
+def resize_short_side(image: Image, size: int) -> Image:
+    """The usual resize of the field: the short side becomes ``size``; bilinear, antialiased."""
+    from PIL.Image import Resampling
+
+    short = min(image.size)
+    return image.resize((size * image.width // short, size * image.height // short), Resampling.BILINEAR)
+
+
+def center_crop(image: Image, size: int) -> Image:
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
+    return image.crop((left, top, left + size, top + size))
+
+
+def channels_first(image: Image) -> np.ndarray:
+    """(channels, height, width)."""
+    pixels = np.asarray(image)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def patches(image: Image, size: int) -> np.ndarray:
+    """Disjoint square patches from the top left, row by row: (patches, channels, size, size)."""
+    pixels = channels_first(image)
+    channels, rows, columns = len(pixels), image.height // size, image.width // size
+    grid = pixels[:, : rows * size, : columns * size].reshape(channels, rows, size, columns, size)
+    return np.ascontiguousarray(grid.transpose(1, 3, 0, 2, 4).reshape(-1, channels, size, size))

@@ -1,0 +1,90 @@
+"""Columns of a table as features, and whatever names a class or a value as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from isthmus.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Kind = Literal["auto", "classification", "regression"]
+
+
+def column(table: pyarrow.Table, name: str, origin: str) -> np.ndarray:
+    """One column as it is: numbers, or text; a list of numbers in each row gives (rows, numbers)."""
+    import pyarrow
+    import pyarrow.types as types
+
+    if name not in table.column_names:
+        raise UserError(f"{origin} has no column {name!r}; {nearest(name, table.column_names)}")
+    values = table[name].combine_chunks()
+    values = pyarrow.concat_arrays(values.chunks) if isinstance(values, pyarrow.ChunkedArray) else values
+    if values.null_count:
+        first = values.is_null().to_pylist().index(True)
+        raise UserError(f"{origin}: the column {name!r} has {values.null_count} missing values, first in row {first}")
+    if types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
+        lengths = set(values.value_lengths().to_pylist())
+        if len(lengths) > 1:
+            raise UserError(f"{origin}: the lists of the column {name!r} differ in length")
+        return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(values), -1)
+    if types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if types.is_string(values.type) or types.is_large_string(values.type):
+        return np.array(values.to_pylist(), dtype=np.str_)
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def columns(table: pyarrow.Table, names: Sequence[str], origin: str) -> np.ndarray:
+    """Several columns side by side as float32 (rows, features)."""
+    blocks = [numbers(column(table, name, origin), f"{origin}, column {name!r}") for name in names]
+    return np.ascontiguousarray(np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1))
+
+
+def numbers(values: np.ndarray, where: str) -> np.ndarray:
+    """As finite float32."""
+    if values.dtype.kind not in "biuf":
+        example = f", such as {str(values.flat[0])[:40]!r}" if values.size else ""
+        raise UserError(
+            f"{where} does not hold numbers but {values.dtype}{example}; leave it out or encode it as numbers"
+        )
+    with np.errstate(over="ignore"):
+        converted = values.astype(np.float32)
+    if not np.isfinite(converted).all():
+        first = np.argwhere(~np.isfinite(converted))[0]
+        raise UserError(f"{where} holds NaN, infinity or a number beyond float32, first in row {first[0]}")
+    return converted
+
+
+def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels with the names of their classes, or values (rows, outputs) without.
+
+    ``auto``: text, booleans and whole-number types are classes; floats, or several columns, are values.
+    """
+    raw = raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
+    if kind == "auto":
+        kind = "classification" if raw.ndim == 1 and raw.dtype.kind in "biuU" else "regression"
+    if kind == "regression":
+        if raw.ndim > 2:
+            raise UserError(f"{where}: the targets of a regression are (rows,) or (rows, outputs), not {raw.shape}")
+        values = numbers(raw, f"{where}: the targets")
+        return values.reshape(len(raw), -1), ()
+    if raw.ndim != 1:
+        raise UserError(f"{where}: a classification has one target per row, not the shape {raw.shape}")
+    if raw.dtype.kind == "f":
+        if not (numbers(raw, f"{where}: the targets") == np.rint(raw)).all():
+            raise UserError(f"{where}: the targets are not whole numbers; say kind=regression to learn them as values")
+        raw = raw.astype(np.int64)
+    if raw.dtype.kind not in "biuU":
+        raise UserError(f"{where}: classes are named by text or whole numbers, not by {raw.dtype}")
+    names, labels = np.unique(raw, return_inverse=True)
+    if len(names) > max(2, len(raw) // 2):
+        raise UserError(
+            f"{where}: {len(names)} different targets in {len(raw)} rows are hardly classes; "
+            "say kind=regression to learn them as values"
+        )
+    return labels.astype(np.int64), tuple(str(name) for name in names)

@@ -1,0 +1,80 @@
+"""Denoising: Gaussian noise is added to an image on [0, 1], unclipped, and the model gives the image back.
+
+Paper: Hourglass MLP, appendix A.2 (std 0.25). Whether the noise of a training image is drawn once or afresh in every
+epoch is not printed there: ``noise`` says which, and afresh is the default.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from isthmus.augment import oriented
+from isthmus.draws import torch_generator
+from isthmus.errors import UserError
+from isthmus.protocols import Batch, Data, Signature, SplitName
+from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+
+NAMES = {"denoise": "Denoise"}
+
+_MOST_BYTES_OF_FIXED_NOISE = 4 * 2**30
+
+
+class DenoiseConfig(ImageConfig):
+    noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
+    noise: Literal["fresh", "once"] = "fresh"
+
+
+class Denoise(ImageToImage):
+    Config = DenoiseConfig
+
+    def __init__(self, config: DenoiseConfig) -> None:
+        super().__init__(config)
+        self._rows = 0
+        self._fixed_noise: Tensor | None = None
+
+    def learn(self, data: Data) -> None:
+        super().learn(data)
+        self._rows = len(data.train)
+        size = 4 * data.train.inputs.size
+        if self.config.noise == "once" and size > _MOST_BYTES_OF_FIXED_NOISE:
+            raise UserError(
+                f"task.noise=once would keep {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh"
+            )
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.image_shape, self.image_shape)
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        clean = pixels(rows)
+        if self.config.noise == "once":
+            noisy = clean + self._noise_of(index, seed)
+            if self.config.flips:
+                clean, noisy = oriented(clean, view), oriented(noisy, view)
+            return Batch(noisy, clean)
+        if self.config.flips:
+            clean = oriented(clean, view)
+        return Batch(self._noisy(clean, torch_generator(seed, "noise", step, clean.device)), clean)
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        clean = pixels(rows)
+        generator = torch_generator(self.config.evaluation_seed, f"noise/{split}", block)
+        return Batch(clean + self._draw(clean.shape, generator).to(clean.device), clean)
+
+    def _noisy(self, clean: Images, generator: torch.Generator) -> Images:
+        return self._draw(clean.shape, generator).add_(clean)
+
+    def _draw(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
+        return torch.randn(shape, generator=generator, device=generator.device).mul_(self.config.noise_std)
+
+    def _noise_of(self, index: Tensor, seed: int) -> Tensor:
+        if self._fixed_noise is None:
+            shape = torch.Size((self._rows, *self.image_shape))
+            self._fixed_noise = self._draw(shape, torch_generator(seed, "noise/once")).to(index.device)
+        return self._fixed_noise[index]

@@ -1,0 +1,89 @@
+"""Generative classification: the model draws the prototype of the class it sees; the nearest prototype is its answer.
+
+Paper: Hourglass MLP, appendix C.2.1. The prototypes are one training image per class, chosen at random and then fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from pydantic import Field
+from torch import Tensor
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from isthmus.augment import oriented
+from isthmus.draws import numpy_generator
+from isthmus.errors import UserError
+from isthmus.protocols import Batch, Data, Signature, SplitName
+from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+
+NAMES = {"generative_classification": "GenerativeClassification"}
+
+
+class GenerativeClassificationConfig(ImageConfig):
+    prototype_seed: Annotated[int, Field(ge=0)] = 0
+
+
+class GenerativeClassification(ImageToImage):
+    Config = GenerativeClassificationConfig
+
+    def __init__(self, config: GenerativeClassificationConfig) -> None:
+        super().__init__(config)
+        self.prototypes = torch.empty(0)
+
+    def learn(self, data: Data) -> None:
+        super().learn(data)
+        labels = data.train.targets
+        if labels is None or labels.ndim != 1 or labels.dtype.kind != "i":
+            raise UserError("task generative_classification needs a source with class labels")
+        classes = int(labels.max()) + 1
+        members = [np.flatnonzero(labels == c) for c in range(classes)]
+        if classes < 2 or any(len(rows) == 0 for rows in members):
+            raise UserError("task generative_classification needs at least two classes, each with a training image")
+        draw = numpy_generator(self.config.prototype_seed, "prototypes")
+        chosen = [int(draw.choice(rows)) for rows in members]
+        self.prototypes = pixels(torch.from_numpy(data.train.inputs[chosen]))
+
+    def memory(self) -> dict[str, Tensor]:
+        return super().memory() | {"prototypes": self.prototypes}
+
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        super().recall(memory)
+        self.prototypes = memory["prototypes"]
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.image_shape, self.image_shape)
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        batch = self.evaluation_batch(rows, targets, "train", step)
+        return Batch(oriented(batch.input, view), batch.target) if self.config.flips else batch
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        assert targets is not None  # learn() refused sources without labels
+        self.prototypes = self.prototypes.to(rows.device)
+        return Batch(pixels(rows), self.prototypes[targets])
+
+    def metrics(self, split: SplitName) -> MetricCollection:
+        metrics = super().metrics(split)
+        metrics.add_metrics({"accuracy": MulticlassAccuracy(len(self.prototypes), average="micro")})
+        return metrics
+
+    def measure(self, metrics: MetricCollection, output: Tensor, target: Images) -> None:
+        images = output.view_as(target)
+        for name, metric in metrics.items():
+            if name == "accuracy":
+                metric.update(self.nearest(images), self.nearest(target))
+            else:
+                metric.update(images, target)
+
+    def nearest(self, images: Images) -> Int[Tensor, " batch"]:
+        """The class of the closest prototype."""
+        return torch.cdist(images.flatten(1), self.prototypes.to(images.device).flatten(1)).argmin(dim=1)

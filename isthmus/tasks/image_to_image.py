@@ -1,0 +1,82 @@
+"""What the tasks share whose output is an image: pixels in [0, 1], squared error, PSNR and SSIM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
+from torchmetrics import MeanSquaredError, MetricCollection
+from torchmetrics.image import PeakSignalNoiseRatio, StructuralSimilarityIndexMeasure
+
+from isthmus.augment import ORIENTATIONS
+from isthmus.errors import UserError
+from isthmus.protocols import Component, Data, SplitName, Task
+
+Images = Float[Tensor, "batch channels height width"]
+
+
+class ImageConfig(Component):
+    flips: bool = False
+    """An epoch shows every training image in all four orientations."""
+    evaluation_seed: Annotated[int, Field(ge=0)] = 0
+    """Fixes what is random in validation and test inputs, whatever the run's seed: all models see the same ones."""
+
+
+def pixels(rows: Tensor) -> Images:
+    """uint8 images as numbers from 0 to 1."""
+    return rows.to(torch.float32).div_(255)
+
+
+class ImageToImage(Task):
+    objective = "psnr"
+    maximise = True
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.image_shape: tuple[int, int, int] = (0, 0, 0)
+
+    def learn(self, data: Data) -> None:
+        if data.train.inputs.ndim != 4:
+            raise UserError(
+                f"task {self.config.name} needs images; this source has rows of {data.train.inputs.shape[1:]}"
+            )
+        channels, height, width = data.train.inputs.shape[1:]
+        self.image_shape = (channels, height, width)
+
+    def memory(self) -> dict[str, Tensor]:
+        return {"image_shape": torch.tensor(self.image_shape)}
+
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        channels, height, width = memory["image_shape"].tolist()
+        self.image_shape = (channels, height, width)
+
+    def views(self) -> int:
+        return ORIENTATIONS if self.config.flips else 1
+
+    def loss(self, output: Tensor, target: Images) -> Tensor:
+        return torch.nn.functional.mse_loss(output.view_as(target), target)
+
+    def metrics(self, split: SplitName) -> MetricCollection:
+        metrics: dict[str, Any] = {
+            "psnr": PeakSignalNoiseRatio(data_range=1.0, dim=(1, 2, 3), reduction="elementwise_mean"),
+            "psnr_pooled": PeakSignalNoiseRatio(data_range=1.0),
+            "mse": MeanSquaredError(),
+        }
+        if split == "test":  # ten times the price of the others together
+            metrics["ssim"] = StructuralSimilarityIndexMeasure(data_range=1.0)
+        return MetricCollection(metrics, compute_groups=False)
+
+    def measure(self, metrics: MetricCollection, output: Tensor, target: Images) -> None:
+        metrics.update(output.view_as(target), target)
+
+    def encode(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)).div_(255)
+
+    def decode(self, output: Tensor) -> np.ndarray:
+        images = output.reshape(len(output), *self.signature.output_shape)
+        return images.clamp(0, 1).mul(255).round().to(torch.uint8).cpu().numpy()

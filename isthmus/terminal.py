@@ -1,0 +1,132 @@
+"""What a person sees in the terminal: progress on standard error, results on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_NOBODY_WATCHES = 160  # columns where the output is no terminal
+out = Console(width=None if sys.stdout.isatty() else _NOBODY_WATCHES)
+err = Console(stderr=True, width=None if sys.stderr.isatty() else _NOBODY_WATCHES)
+
+
+def print_json(value: Any) -> None:
+    """Plain and uncoloured, for programs."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Numbers to the right, words to the left."""
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
+    )
+    for position, name in enumerate(columns):
+        numeric = all(isinstance(row[position], int | float) or str(row[position])[:1] in "0123456789–" for row in rows)
+        table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell) for cell in row)
+        )
+    out.print(table)
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def size(count: float) -> str:
+    """1234567 as 1.23 M."""
+    for unit in ("", " k", " M", " G", " T"):
+        if abs(count) < 1000:
+            return f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:.3g} P"
+
+
+class TrainingDisplay:
+    """One bar for one run, with the last validation beside it; plain lines where nobody watches."""
+
+    def __init__(self, objective: str) -> None:
+        self.objective = objective
+        self.began = time.monotonic()
+        self.first_step: int | None = None
+        self.progress = Progress(
+            SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
+            TextColumn("[cyan]{task.fields[news]}"), console=err, transient=True,
+        )  # fmt: skip
+        self.task: TaskID = self.progress.add_task("", total=None, left="", news="")
+
+    def __enter__(self) -> TrainingDisplay:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def step(self, step: int, steps: int) -> None:
+        self.first_step = step - 1 if self.first_step is None else self.first_step
+        pace = (time.monotonic() - self.began) / (step - self.first_step)
+        self.progress.update(self.task, completed=step, total=steps, left=f"{duration(pace * (steps - step))} left")
+
+    def heard(self, line: Mapping[str, Any]) -> None:
+        if line["split"] != "validation":
+            return
+        value = line.get(self.objective)
+        news = f"epoch {line['epoch']:g}  validation loss {line['loss']:.4g}"
+        news += f"  {self.objective} {value:.4g}" if value is not None else ""
+        self.progress.update(self.task, news=news)
+        if not err.is_terminal:
+            err.print(news, highlight=False)
+
+
+class StudyDisplay:
+    """A bar for the whole study, in units of arithmetic, and a line for each run under way."""
+
+    def __init__(self, work: Mapping[int, float], total_runs: int) -> None:
+        self.work, self.total_runs = work, total_runs
+        self.finished = total_runs - len(work)
+        self.fractions: dict[int, float] = dict.fromkeys(work, 0.0)
+        self.tasks: dict[int, TaskID] = {}
+        self.began = time.monotonic()
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
+        )  # fmt: skip
+        self.whole = self.progress.add_task(self._title(), total=max(1.0, sum(work.values())), left="")
+
+    def __enter__(self) -> StudyDisplay:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def _title(self) -> str:
+        return f"[bold]{self.finished} of {self.total_runs} runs[/bold]"
+
+    def advance(self, number: int, fraction: float, name: str) -> None:
+        self.fractions[number] = fraction
+        if number not in self.tasks:
+            self.tasks[number] = self.progress.add_task(f"  {name}", total=1.0, left="")
+        self.progress.update(self.tasks[number], completed=fraction)
+        done = sum(self.work[i] * part for i, part in self.fractions.items())
+        elapsed = time.monotonic() - self.began
+        left = elapsed * (sum(self.work.values()) / done - 1) if done else 0.0
+        self.progress.update(self.whole, completed=done, left=f"{duration(left)} left" if done else "")
+
+    def finish(self, number: int, name: str, note: str) -> None:
+        self.finished += 1
+        self.advance(number, 1.0, name)
+        self.progress.remove_task(self.tasks.pop(number))
+        self.progress.update(self.whole, description=self._title())
+        if not err.is_terminal or note.startswith("failed"):
+            err.print(f"{self.finished} of {self.total_runs}  {name}  {note}", highlight=False, markup=False)

@@ -1,0 +1,132 @@
+"""Weights and training state on disk: safetensors and JSON, whole or absent, checked when read; no pickles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.files import read_json, sha256, write_json, write_with
+
+_TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None) -> None:
+    """Atomic; ``metadata`` is kept as JSON in the file's header."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    header = {"isthmus": json.dumps(metadata or {}, sort_keys=True)}
+    write_with(path, lambda temporary: save_file(contiguous, temporary, header))
+
+
+def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            metadata = json.loads((file.metadata() or {}).get("isthmus", "{}"))
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise UserError(f"{path} is damaged or is not a safetensors file: {error}") from None
+    return tensors, metadata
+
+
+def fingerprints(model: nn.Module) -> dict[str, list[float]]:
+    """What a checkpoint keeps of projections that are rebuilt instead of stored."""
+    return {name: module.fingerprint() for name, module in model.named_modules() if hasattr(module, "fingerprint")}
+
+
+def write_model(path: Path, model: nn.Module, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
+    write_tensors(path, weights, {"model": dict(config), "fixed": fingerprints(model)})
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
+    """Put weights into a model that was built from the same config, and compare its rebuilt projections."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        different = sorted(set(expected.items()) ^ set(found.items()))
+        raise UserError(
+            f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing"
+        ) from None
+    for name, values in fingerprints(model).items():
+        stored = metadata.get("fixed", {}).get(name, values)
+        if max(abs(a - b) for a, b in zip(values, stored, strict=True)) > _TOLERANCE:
+            raise UserError(
+                f"{path}: the frozen projection {name!r} was rebuilt differently from the one it was trained with"
+            )
+
+
+def start_from(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
+    """Fine-tuning: take every weight that fits by name and shape; the names that start afresh are returned."""
+    own = model.state_dict()
+    fitting = {name: tensor for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape}
+    if not fitting:
+        raise UserError(f"{path} is a checkpoint of another model: none of its weights fits this one")
+    model.load_state_dict(fitting, strict=False)
+    return sorted(own.keys() - fitting.keys())
+
+
+class State:
+    """Where an unfinished run goes on: ``state.json`` names a tensor file and its checksum, and is replaced last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.index = folder / "state.json"
+
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], code: str) -> None:
+        path = self.folder / f"state-{values['step']}.safetensors"
+        write_tensors(path, tensors)
+        write_json(self.index, {"file": path.name, "sha256": sha256(path), "code": code, "values": dict(values)})
+        self._sweep(keep=path.name)
+
+    def load(self, code: str, other_code: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        if not self.index.exists():
+            return None
+        index = read_json(self.index)
+        path = self.folder / str(index.get("file"))
+        if not path.is_file() or sha256(path) != index.get("sha256"):
+            raise UserError(f"{path} is damaged or missing; delete {self.folder} to start the run again")
+        if index["code"] != code and not other_code:
+            raise UserError(
+                f"the run in {self.folder} was begun by other code; --other-code goes on all the same, "
+                f"`isthmus runs clean {self.folder.name}` starts it again"
+            )
+        return read_tensors(path)[0], index["values"]
+
+    def clear(self) -> None:
+        self.index.unlink(missing_ok=True)
+        self._sweep(keep="")
+
+    def _sweep(self, keep: str) -> None:
+        for path in self.folder.glob("*state-*.safetensors"):  # temporary ones of a killed process too
+            if path.name != keep:
+                path.unlink(missing_ok=True)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory, flat: ``optimizer.INDEX.NAME``."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"optimizer.{index}.{name}": value
+        for index, entry in state.items()
+        for name, value in entry.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, entry = name.split(".", 2)
+            state.setdefault(int(index), {})[entry] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,99 @@
+"""Where a step runs: one device with plain torch, or several through Lightning Fabric."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.training.settings import TrainConfig
+
+
+class OneDevice:
+    rank = 0
+    world = 1
+
+    def __init__(self, config: TrainConfig) -> None:
+        if config.device == "cuda" and not torch.cuda.is_available():
+            raise UserError(
+                "train.device=cuda, but torch sees no CUDA device; `isthmus doctor` says what this machine has"
+            )
+        self.device = torch.device(config.device)
+
+    def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        return model, optimizer
+
+    def backward(self, loss: Tensor, model: nn.Module, last_part: bool) -> None:
+        loss.backward()
+
+    def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), norm)
+
+    def total(self, value: float) -> float:
+        return value
+
+    def barrier(self) -> None:
+        pass
+
+
+class SeveralDevices:
+    """The same contract, for one of several processes: gradients are averaged over them."""
+
+    def __init__(self, fabric: Any) -> None:
+        self.fabric = fabric
+        self.rank: int = fabric.global_rank
+        self.world: int = fabric.world_size
+        self.device = fabric.device
+
+    def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        model, optimizer = self.fabric.setup(model, optimizer)
+        return model, optimizer
+
+    def backward(self, loss: Tensor, model: nn.Module, last_part: bool) -> None:
+        # Gradients are exchanged once per step, with its last part.
+        quiet = self.fabric.no_backward_sync(model) if not last_part else contextlib.nullcontext()
+        with quiet:
+            self.fabric.backward(loss)
+
+    def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
+        self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)
+
+    def total(self, value: float) -> float:
+        return float(
+            self.fabric.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.device), reduce_op="sum")
+        )
+
+    def barrier(self) -> None:
+        self.fabric.barrier()
+
+
+Devices = OneDevice | SeveralDevices
+
+
+def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call ``work(devices, *arguments)`` in one process per device, and return what the first one returns."""
+    try:
+        from lightning.fabric import Fabric
+    except ImportError:
+        try:
+            from lightning_fabric import Fabric
+        except ImportError:
+            raise UserError("train.devices above 1 needs Lightning Fabric: pip install 'isthmus[devices]'") from None
+    if config.device == "cpu":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    under_torchrun = "LOCAL_RANK" in os.environ
+    strategy: Any = "fsdp" if config.strategy == "fsdp" else ("ddp" if under_torchrun else "ddp_spawn")
+    fabric = Fabric(accelerator=config.device, devices=config.devices, strategy=strategy)
+    if under_torchrun or config.strategy == "fsdp":
+        fabric.launch()
+        return work(SeveralDevices(fabric), *arguments)
+    return fabric.launch(_in_process, work, arguments)
+
+
+def _in_process(fabric: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return work(SeveralDevices(fabric), *arguments)

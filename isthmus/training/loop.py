@@ -1,0 +1,294 @@
+"""The loop: batches to gradients to weights. It receives built objects and knows no concrete model or task."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isthmus.draws import key, torch_generator
+from isthmus.protocols import Batch, Split, SplitName, Task
+from isthmus.training.checkpoint import optimizer_tensors, restore_optimizer
+from isthmus.training.devices import Devices
+from isthmus.training.schedules import learning_rate, optimizer
+from isthmus.training.settings import TrainConfig
+
+EVALUATION_BLOCK = 1000
+"""Rows per evaluated block. Fixed, because the noise of test images is drawn by block."""
+LOG_EVERY = 50
+
+
+class Diverged(Exception):
+    """The loss is not a number any more."""
+
+
+class Stopped(Exception):
+    """Asked to stop; the state is saved."""
+
+
+class Diary(Protocol):
+    """Where a run writes what it knows, and reads where it stopped."""
+
+    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
+
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None: ...
+
+    def log(self, line: Mapping[str, Any]) -> None: ...
+
+    def save_is_due(self) -> bool: ...
+
+    def stop_is_asked(self) -> bool: ...
+
+
+@dataclass
+class Rows:
+    """A split as tensors where the arithmetic is. A memory-mapped split stays on disk and only its batches move."""
+
+    inputs: Tensor
+    targets: Tensor | None
+
+    @classmethod
+    def of(cls, split: Split, device: torch.device) -> Rows:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read it
+            inputs = torch.from_numpy(split.inputs)
+            targets = None if split.targets is None else torch.from_numpy(split.targets)
+        if device.type == "cpu" or isinstance(split.inputs, np.memmap):
+            return cls(inputs, targets)
+        return cls(inputs.to(device), None if targets is None else targets.to(device))
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        index = index.to(self.inputs.device)
+        targets = None if self.targets is None else self.targets[index].to(device)
+        return self.inputs.index_select(0, index).to(device), targets
+
+    def block(self, start: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        part = slice(start, start + EVALUATION_BLOCK)
+        return self.inputs[part].to(device), None if self.targets is None else self.targets[part].to(device)
+
+
+@dataclass
+class Position:
+    """The part of the training state that is not tensors."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best_loss: float = math.inf
+    best_step: int = 0
+    loss_sum: float = 0.0  # since the last line of the log
+    loss_count: int = 0
+
+    def values(self) -> dict[str, Any]:
+        return vars(self) | {"best_loss": self.best_loss if math.isfinite(self.best_loss) else None}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Position:
+        return cls(**dict(values) | {"best_loss": math.inf if values["best_loss"] is None else values["best_loss"]})
+
+
+@dataclass
+class Outcome:
+    """The selected weights and when they were reached."""
+
+    weights: dict[str, Tensor]
+    step: int
+    epoch: float
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device: torch.device) -> dict[str, float]:
+    """The mean loss and the task's metrics over a split, in float32 and in fixed blocks; only what is finite."""
+    model.eval()
+    metrics = task.metrics(split).to(device)
+    loss = 0.0
+    for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
+        batch = task.evaluation_batch(*rows.block(start, device), split, block)
+        output = model(batch.input)
+        loss += float(task.loss(output, batch.target)) * len(batch.input)
+        task.measure(metrics, output, batch.target)
+    values = {"loss": loss / len(rows)} | {name: float(value) for name, value in metrics.compute().items()}
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+class Training:
+    """One run of the loop over a model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        train: Rows,
+        validation: Rows,
+        config: TrainConfig,
+        seed: int,
+        devices: Devices,
+    ) -> None:
+        self.task, self.train, self.validation = task, train, validation
+        self.config, self.seed, self.devices = config, seed, devices
+        self.model = model.to(devices.device)
+        self.averaged = copy.deepcopy(self.model) if config.average else None
+        self.optimizer = optimizer(self.model.parameters(), config)
+        self.position = Position()
+        self.best: dict[str, Tensor] = {}
+        self.examples = len(train) * task.views()
+        self.steps_per_epoch = math.ceil(self.examples / config.batch_size)
+        self.steps = self.steps_per_epoch * config.epochs
+
+    def run(self, journal: Diary, progress: Callable[[int, int], None]) -> Outcome:
+        """Train to the end, from wherever the journal says that it stopped."""
+        self._restore(journal)
+        prepared, prepared_optimizer = self.devices.setup(self.model, self.optimizer)
+        forward = torch.compile(prepared) if self.config.compile else prepared
+        began = time.perf_counter() - self.position.seconds
+        for index, view in self._batches():
+            self._step(forward, prepared, prepared_optimizer, index, view)
+            self.position.step += 1
+            self.position.seconds = time.perf_counter() - began
+            self._write_down(journal)
+            progress(self.position.step, self.steps)
+        if self.config.select == "last":
+            self._keep(self.position.step, math.inf)
+        return Outcome(self.best, self.position.best_step, self.position.best_step / self.steps_per_epoch)
+
+    @property
+    def samples_seen(self) -> int:
+        epochs, within = divmod(self.position.step, self.steps_per_epoch)
+        return epochs * self.examples + within * self.config.batch_size
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Row positions and orientations of every remaining step. The order of an epoch is keyed by its number."""
+        size = self.config.batch_size
+        while self.position.step < self.steps:
+            epoch, start = divmod(self.position.step, self.steps_per_epoch)
+            order = torch.randperm(self.examples, generator=torch_generator(self.seed, "order", epoch))
+            for chosen in order.split(size)[start:]:
+                yield chosen % len(self.train), chosen // len(self.train)
+
+    def _step(
+        self,
+        forward: Callable[[Tensor], Tensor],
+        model: nn.Module,
+        opt: torch.optim.Optimizer,
+        index: Tensor,
+        view: Tensor,
+    ) -> None:
+        step, device = self.position.step, self.devices.device
+        torch.manual_seed(key(self.seed, "model", step))  # dropout and drop path, where a model has them
+        rate = learning_rate(step, self.steps, self.steps_per_epoch, self.config)
+        for group in opt.param_groups:
+            group["lr"] = rate
+        rows, targets = self.train.take(index, device)
+        whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
+        model.train()
+        parts = self._parts(whole)
+        for number, part in enumerate(parts, start=1):
+            with self._precision():
+                loss = self.task.loss(forward(part.input), part.target)
+            share = len(part.input) / len(whole.input)
+            self.devices.backward(loss * (share * self.devices.world), model, last_part=number == len(parts))
+            self.position.loss_sum += float(loss.detach()) * share
+        self.position.loss_count += 1
+        if self.config.clip_norm is not None:
+            self.devices.clip(model, opt, self.config.clip_norm)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        if self.averaged is not None:
+            self._average(self.averaged, self.config.average or 0.0)
+
+    def _parts(self, whole: Batch) -> list[Batch]:
+        """This process's share of the batch, cut into the parts that are processed one after another."""
+        inputs = whole.input.tensor_split(self.config.accumulate * self.devices.world)
+        targets = whole.target.tensor_split(self.config.accumulate * self.devices.world)
+        return [Batch(*pair) for pair in zip(inputs, targets, strict=True)][self.devices.rank :: self.devices.world]
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        if self.config.precision == "bfloat16":
+            return torch.autocast(self.devices.device.type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    @torch.no_grad()
+    def _average(self, averaged: nn.Module, decay: float) -> None:
+        torch._foreach_lerp_(list(averaged.parameters()), list(self.model.parameters()), 1 - decay)
+
+    def _write_down(self, journal: Diary) -> None:
+        """After a step: the log, the validation at the end of an epoch, and the state where it is due."""
+        position = self.position
+        epoch, within = divmod(position.step, self.steps_per_epoch)
+        if within == 0 or position.step % LOG_EVERY == 0:
+            self._log_loss(journal)
+        if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
+            self._validate(journal, epoch)
+        if self.devices.rank == 0 and (journal.save_is_due() or journal.stop_is_asked()):
+            journal.save(self._tensors(), position.values())
+        if journal.stop_is_asked():
+            raise Stopped
+
+    def _log_loss(self, journal: Diary) -> None:
+        position = self.position
+        loss = self.devices.total(position.loss_sum) / position.loss_count
+        if not math.isfinite(loss):
+            rate = self.optimizer.param_groups[0]["lr"]
+            raise Diverged(f"the training loss is not finite at step {position.step} (learning rate {rate:.3g})")
+        journal.log(
+            {
+                "step": position.step,
+                "epoch": position.step / self.steps_per_epoch,
+                "split": "train",
+                "loss": loss,
+                "learning_rate": self.optimizer.param_groups[0]["lr"],
+                "seconds": round(position.seconds, 3),
+            }
+        )
+        position.loss_sum, position.loss_count = 0.0, 0
+
+    def _validate(self, journal: Diary, epoch: int) -> None:
+        if self.devices.rank == 0:
+            model = self.averaged or self.model
+            values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
+            if "loss" not in values:
+                raise Diverged(f"the validation loss is not finite after epoch {epoch}")
+            place = {"step": self.position.step, "epoch": epoch, "split": "validation"}
+            journal.log(place | values | {"seconds": round(self.position.seconds, 3)})
+            if values["loss"] < self.position.best_loss and self.config.select == "best":
+                self._keep(self.position.step, values["loss"])
+        self.devices.barrier()
+
+    def _keep(self, step: int, loss: float) -> None:
+        model = self.averaged or self.model
+        self.best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self.position.best_step, self.position.best_loss = step, loss
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
+        if self.averaged is not None:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
+        return tensors | optimizer_tensors(self.optimizer)
+
+    def _restore(self, journal: Diary) -> None:
+        saved = journal.resume()
+        if saved is None:
+            return
+        tensors, values = saved
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+        self.model.load_state_dict(under("model."))
+        if self.averaged is not None:
+            self.averaged.load_state_dict(under("average."))
+        self.best = {name: tensor.to(self.devices.device) for name, tensor in under("best.").items()}
+        restore_optimizer(self.optimizer, tensors)
+        self.position = Position.of(values)

@@ -1,0 +1,100 @@
+"""What holds for every registered source, found through the registry."""
+
+import ast
+import importlib
+import inspect
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus import registry
+from isthmus.errors import UserError
+from isthmus.protocols import SPLITS, Component, Source
+
+SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if home.startswith("isthmus."))
+EMBEDDED = {"digits", "mnist5k", "photos"}
+REQUIRED = {
+    "arrays": {"path": "absent.csv"},
+    "image_folder": {"path": "absent"},
+    "hub": {"repo": "absent/absent", "image": "image"},
+}
+
+
+def build(name, **fields):
+    config = registry.component("sources", {"name": name, **REQUIRED.get(name, {}), **fields})
+    return registry.find("sources", name)(config)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_has_a_config_and_says_what_it_reads(name):
+    source = registry.find("sources", name)
+    assert issubclass(source, Source)
+    assert issubclass(source.Config, Component)
+    assert source.__doc__
+    assert importlib.import_module(source.__module__).__doc__
+    with pytest.raises(UserError, match="unknown field 'split_sed'; did you mean 'split_seed'"):
+        build(name, split_sed=1)
+    config = build(name).config
+    assert source.Config(**config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_field_is_documented(name):
+    config = registry.find("sources", name).Config
+    for owner in config.__mro__:
+        if owner.__module__.startswith("isthmus.sources"):
+            (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+            assert isinstance(definition, ast.ClassDef)
+            for field, following in itertools.pairwise([*definition.body, None]):
+                if isinstance(field, ast.AnnAssign):
+                    assert isinstance(following, ast.Expr), f"{owner.__qualname__}: {ast.unparse(field)} says nothing"
+
+
+@pytest.mark.parametrize("name", sorted(EMBEDDED))
+def test_embedded_data_keep_the_contract(name, tmp_path):
+    data = build(name).load(tmp_path)
+    for split in (data.split(part) for part in SPLITS):
+        assert split.inputs.dtype == np.uint8
+        assert split.inputs.ndim == 4
+        assert split.inputs.flags.c_contiguous
+        assert split.inputs.flags.writeable
+        assert split.targets is None or (split.targets.dtype == np.int64 and len(split.targets) == len(split))
+    assert len(data.fingerprint) == 64
+    assert build(name).load(tmp_path).fingerprint == data.fingerprint
+
+
+@pytest.mark.parametrize("name", sorted(set(SOURCES) - EMBEDDED))
+def test_missing_data_are_one_line_that_says_what_and_where(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
+    if name == "hub":
+        datasets = pytest.importorskip("datasets")
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError) as error:
+        build(name).load(tmp_path)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) in str(error.value) or "absent/absent" in str(error.value)
+
+
+def test_sources_do_without_torch_and_import_heavy_packages_late():
+    modules = [registry.catalogue("sources")[name].partition(":")[0] for name in SOURCES]
+    heavy = ["torch", "sklearn", "skimage", "mlxtend", "pyarrow", "datasets", "PIL", "pandas"]
+    program = f"import sys, {', '.join(sorted(set(modules)))}; print([m for m in {heavy} if m in sys.modules])"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("COV_")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_source_imports_another():
+    folder = Path(registry.__file__).parent / "sources"
+    registering = {path.stem for path in folder.glob("*.py") if "\nNAMES = " in path.read_text()}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            if module.startswith("isthmus.sources."):
+                assert module.rpartition(".")[2] not in registering, f"{path.name} imports {module}"

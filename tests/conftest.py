@@ -1,0 +1,40 @@
+"""What every test gets: checked shapes, a home of its own, and one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import torch
+from beartype import beartype
+from jaxtyping import install_import_hook
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """beartype, but for ``Self``, which it understands only where it decorates a whole class."""
+    hints = {name: Any if hint is Self else hint for name, hint in function.__annotations__.items()}
+    function.__annotations__ = hints
+    return beartype(function)
+
+
+SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.augment", "isthmus.tasks"]
+install_import_hook(SHAPED, "tests.conftest.checked")
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the user's home or another test's, and none asks for more than one core."""
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "isthmus-home"))
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder with the full data sets, where this machine has one."""
+    folder = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"the data sets are not on this machine: no folder {folder}; set ISTHMUS_DATA")
+    return folder

@@ -1,0 +1,144 @@
+"""A run is a pure function of its config: killed at any moment and started again, it ends with the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.config import run_config
+from isthmus.record import METRICS, MODEL, read_metrics, read_record
+from isthmus.run import Options, prepare, run
+from isthmus.training.loop import Stopped
+
+SETTINGS: dict[str, Any] = {
+    "source": {"name": "digits"},
+    "task": {"name": "denoise", "flips": True},
+    "model": {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 2, "w_in": "gaussian"},
+    "train": {"epochs": 3, "batch_size": 64, "average": 0.9, "clip_norm": 1.0},
+    "threads": 1,
+}
+
+CHILD = """
+import json, sys
+from isthmus.config import run_config
+from isthmus.run import Options, run
+run(run_config(json.loads(sys.argv[1])), Options(save_every=0.0))
+"""
+
+
+def weights(folder: Path) -> str:
+    return hashlib.sha256((folder / MODEL).read_bytes()).hexdigest()
+
+
+def without_time(folder: Path) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_metrics(folder)]
+
+
+def undisturbed(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
+    monkeypatch.setenv("ISTHMUS_HOME", str(home))
+    run(run_config(settings))
+    return prepare(run_config(settings)).folder
+
+
+def stopped_after(steps: int) -> Options:
+    asked = iter(range(10**9))
+    # The loop asks twice per step: whether to save, and whether to leave.
+    return Options(save_every=1e9, stop=lambda: next(asked) >= 2 * steps)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"optimizer": "sgd", "nesterov": True, "learning_rate": 0.05},
+        {"accumulate": 3, "average": None, "clip_norm": None},
+        {"select": "last", "schedule": "cosine", "warmup_epochs": 1},
+    ],
+    ids=["adamw", "sgd", "accumulate", "cosine"],
+)
+def test_a_stopped_run_goes_on_to_the_same_bits(
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SETTINGS | {"train": SETTINGS["train"] | change}
+    whole = undisturbed(settings, monkeypatch, tmp_path / "whole")
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    config = run_config(settings)
+    for steps in (1, 30, 77, 150):
+        with pytest.raises(Stopped):
+            run(config, stopped_after(steps))
+    run(config)
+    parts = prepare(config).folder
+    assert weights(parts) == weights(whole)
+    assert without_time(parts) == without_time(whole)
+    assert read_record(parts).metrics == read_record(whole).metrics
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL at random moments, while states are written after every step."""
+    import json
+
+    whole = undisturbed(SETTINGS, monkeypatch, tmp_path / "whole")
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "killed"))
+    config = run_config(SETTINGS)
+    folder = prepare(config).folder
+    draw = random.Random(0)
+    kills = 0
+    while not (folder / "record.json").exists():
+        child = subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(SETTINGS)], env=os.environ.copy())
+        before = len(read_metrics(folder))
+        while child.poll() is None and len(read_metrics(folder)) == before and not (folder / "record.json").exists():
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.5)
+        if child.poll() is None:
+            child.send_signal(signal.SIGKILL)
+            kills += 1
+        child.wait()
+    assert kills >= 3
+    assert weights(folder) == weights(whole)
+    assert without_time(folder) == without_time(whole)
+
+
+def test_threads_and_seed_name_another_run() -> None:
+    ids = {prepare(run_config(SETTINGS | change)).id for change in ({}, {"seed": 1}, {"threads": 2})}
+    assert len(ids) == 3
+
+
+def test_a_finished_run_is_answered_from_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = run_config(SETTINGS)
+    first = run(config)
+    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+    assert run(config) == first
+    assert not list(prepare(config).folder.glob("state*")), "a finished run keeps no training state"
+
+
+def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from isthmus.errors import UserError
+
+    config = run_config(SETTINGS)
+    with pytest.raises(Stopped):
+        run(config, stopped_after(5))
+    monkeypatch.setattr("isthmus.run.code_version", lambda: {"version": "0", "digest": "other"})
+    with pytest.raises(UserError, match="begun by other code"):
+        run(config)
+    assert run(config, Options(other_code=True)).status == "finished"
+
+
+def test_metrics_outlive_a_cut_last_line(tmp_path: Path) -> None:
+    config = run_config(SETTINGS)
+    with pytest.raises(Stopped):
+        run(config, stopped_after(60))
+    folder = prepare(config).folder
+    with (folder / METRICS).open("a") as file:
+        file.write('{"step": 61, "spl')
+    assert run(config).status == "finished"
+    assert all(line["step"] <= 10**6 for line in read_metrics(folder))

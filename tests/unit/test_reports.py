@@ -1,0 +1,383 @@
+"""Reports: from run folders to tables, figures and the page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.errors import UserError
+from isthmus.files import sha256, write_json, write_text
+from isthmus.fronts import summarise
+from isthmus.record import CONFIG, METRICS, RECORD, SAMPLES, RunRecord, write_record
+from isthmus.reports import table, write_report
+from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front
+from isthmus.reports.figures import curve_figures, front_figure
+from isthmus.reports.sections import gather
+from isthmus.reports.wording import answer, magnitude
+
+HOURGLASS = (
+    (785, 8, 3),
+    (785, 32, 4),
+    (785, 64, 6),
+    (1000, 96, 6),
+    (1200, 128, 8),
+    (1600, 200, 8),
+    (785, 300, 2),
+    (1600, 16, 12),
+)
+CONVENTIONAL = (
+    (64, 128, 2),
+    (128, 512, 2),
+    (256, 1024, 2),
+    (392, 1568, 2),
+    (784, 1568, 2),
+    (784, 1568, 3),
+    (128, 256, 6),
+    (784, 1024, 4),
+)
+OFF_FRONT = (*HOURGLASS[-2:], *CONVENTIONAL[-2:])
+
+
+def model_config(name: str, shape: tuple[int, int, int], seed: int) -> dict[str, Any]:
+    d_z, d_h, depth = shape
+    sizes = {"d_in": 784, "d_out": 784, "d_z": d_z, "d_h": d_h, "depth": depth}
+    return {"name": name, **sizes, "norm": "layer", "activation": "gelu", "w_in": "trainable", "w_in_seed": seed}
+
+
+def quality(model: dict[str, Any], params: int, rate: float, seed: int, objective: str) -> float:
+    """A plausible law: better with size, levelling off, the Hourglass a little ahead where it is large."""
+    name = model["name"]
+    noise = random.Random(f"{name} {params} {rate} {seed}").gauss(0, 0.04)
+    edge = 0.35 * math.log10(params / 1.9e6) if name == "hourglass_mlp" else 0.0
+    edge -= 0.25 if (model["d_z"], model["d_h"], model["depth"]) in OFF_FRONT else 0.0
+    psnr = 22.5 - 2.2 * (2e5 / params) ** 0.5 + edge - 0.4 * abs(math.log10(rate / 1e-3)) + noise
+    return psnr if objective == "psnr" else 1 - 10 ** (-psnr / 14)
+
+
+def metric_values(objective: str, value: float) -> dict[str, float]:
+    if objective != "psnr":
+        return {objective: value, "loss": 2 * (1 - value)}
+    mse = 10 ** (-value / 10)
+    return {"psnr": value, "psnr_pooled": value - 0.3, "ssim": 1 - 6 * mse, "mse": mse, "loss": mse}
+
+
+def metric_lines(objective: str, value: float, epochs: int) -> str:
+    lines = []
+    for epoch in range(1, epochs + 1):
+        now = value * (1 - 0.25 * math.exp(-epoch / 3)) - 0.01 * value * max(0, epoch - 0.8 * epochs) / epochs
+        values = metric_values(objective, now)
+        step = 32 * epoch
+        lines.append(
+            {
+                "step": step,
+                "epoch": float(epoch),
+                "split": "train",
+                "loss": 0.9 * values["loss"],
+                "seconds": 2.0 * epoch,
+            }
+        )
+        lines.append({"step": step, "epoch": epoch, "split": "validation", **values, "seconds": 2.1 * epoch})
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **options: Any) -> RunRecord:
+    """One run folder as `run.py` leaves it. Options: source, task, objective, epochs, status, samples, command."""
+    objective, epochs = options.get("objective", "psnr"), options.get("epochs", 12)
+    task = options.get("task", {"name": "denoise", "noise_std": 0.25})
+    finished = options.get("status", "finished") == "finished"
+    params = 784 * model["d_z"] * 2 + 2 * model["depth"] * model["d_z"] * model["d_h"]
+    train = {"epochs": epochs, "batch_size": 128, "optimizer": "adamw", "learning_rate": rate}
+    config = {
+        "schema_version": 1,
+        "source": {"name": options.get("source", "mnist5k"), "validation": 500},
+        "task": task,
+        "model": model,
+        "train": train,
+        "seed": seed,
+        "threads": 2,
+    }
+    identity = f"{random.Random(json.dumps(config)).getrandbits(64):016x}"
+    folder = root / identity
+    value = quality(model, params, rate, seed, objective)
+    write_json(folder / CONFIG, config)
+    write_text(folder / METRICS, metric_lines(objective, value, epochs))
+    if finished and options.get("samples"):
+        write_samples(folder / SAMPLES, seed)
+    record = RunRecord(
+        id=identity,
+        status="finished" if finished else "failed",
+        reason="" if finished else "the training loss is not finite at step 96 (learning rate 0.005)",
+        config=config,
+        seed=seed,
+        fingerprint="5f0c7a1be3",
+        objective=objective,
+        maximise=True,
+        code={"version": "0.1.0", "digest": "a1b2c3d4e5f60718"},
+        machine={"system": "Linux", "processor": "Example CPU", "cores": 2, "python": "3.11.2"},
+        versions={"isthmus": "0.1.0", "torch": "2.13.0", "numpy": "2.4.6"},
+        cost={"params": params, "trainable_params": params, "macs": params},
+        metrics={"validation": metric_values(objective, value + 0.002), "test": metric_values(objective, value)}
+        if finished
+        else {},
+        selected={"step": 32 * round(0.8 * epochs), "epoch": round(0.8 * epochs), "by": "lowest validation loss"},
+        steps=32 * epochs,
+        wall_seconds=4.0 + params / 1e5,
+        finished="2026-01-02T03:04:05+00:00",
+        command=options.get("command", "isthmus study shapes.yaml"),
+        files={path.name: sha256(path) for path in folder.iterdir() if path.name == SAMPLES},
+    )
+    write_record(folder, record)
+    return record
+
+
+def write_samples(path: Path, seed: int) -> None:
+    import numpy as np
+    from PIL import Image
+
+    y, x = np.mgrid[:84, :84] // 3
+    sheet = np.full((3 * 90 + 6, 10 * 90 + 6), 255, np.uint8)
+    draws = np.random.default_rng(seed)
+    for column in range(10):
+        clean = 255 * np.exp(-((((x - 14 + column % 3) / 4) ** 2 + ((y - 14) / (4 + column)) ** 2) ** 2))
+        noisy = clean + np.kron(draws.normal(0, 64, (28, 28)), np.ones((3, 3)))
+        for row, image in enumerate((noisy, 0.9 * clean + 0.1 * noisy, clean)):
+            top, left = 6 + row * 90, 6 + column * 90
+            sheet[top : top + 84, left : left + 84] = image.clip(0, 255)
+    Image.fromarray(sheet).save(path)
+
+
+def write_study(root: Path, seeds: int = 3, **options: Any) -> Path:
+    """Both shapes at three learning rates, as a study leaves them; one conventional network diverged at the highest."""
+    for seed in range(seeds):
+        for name, shapes in (("hourglass_mlp", HOURGLASS), ("conventional_mlp", CONVENTIONAL)):
+            for shape in shapes:
+                for rate in (3e-4, 1e-3, 5e-3):
+                    diverged = shape == CONVENTIONAL[5] and rate == 5e-3 and seed == 1
+                    status = "failed" if diverged else "finished"
+                    write_run(root, model_config(name, shape, seed), rate, seed, **{"status": status, **options})
+    return root
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study(tmp_path_factory.mktemp("runs"), samples=True)
+
+
+@pytest.fixture(scope="module")
+def report(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([study], tmp_path_factory.mktemp("report"), "Shapes", "isthmus study shapes.yaml")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+
+
+def test_report_writes_its_five_files_and_every_run_is_in_the_tables(report: Path, study: Path):
+    folder = report.parent
+    assert {path.name for path in folder.iterdir()} == {
+        "index.html",
+        "front.png",
+        "curves.png",
+        "candidates.csv",
+        "runs.csv",
+    }
+    for name in ("front.png", "curves.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    runs = rows(folder / "runs.csv")
+    assert len(runs) == len(list(study.iterdir())) == 144
+    assert sum(run["status"] == "failed" for run in runs) == 1
+    assert all(json.loads(run["config"])["seed"] == int(run["seed"]) for run in runs)
+    candidates = rows(folder / "candidates.csv")
+    assert len(candidates) == 16
+    assert {row["architecture"] for row in candidates if row["on_front"] == "False"} == {
+        "hourglass_mlp",
+        "conventional_mlp",
+    }
+    assert [row["failed_runs"] for row in candidates].count("1") == 1
+
+
+def test_the_front_figure_shows_every_candidate_with_its_spread(study: Path):
+    (section,), unfinished = gather([study])
+    assert unfinished == 0
+    figure = front_figure(section)
+    assert (figure.x_title, figure.y_title) == ("Parameters", "Test PSNR (dB)")
+    assert [series.title for series in figure.series] == ["Hourglass", "Conventional"]
+    points = [point for series in figure.series for point in series.points]
+    assert {(point.x, point.y, point.spread) for point in points} == {
+        (candidate.params, candidate.mean, candidate.std) for candidate in section.candidates
+    }
+    assert sum(point.on_front for point in points) == len(section.front_ids) == 12
+    details = "\n".join(figure.series[0].points[0].details)
+    for text in ("d_z 785", "d_h 8", "depth 3", "MACs", "learning rate 0.001", "3 seeds", "run "):
+        assert text in details
+    by_loss = front_figure(section, "macs", "loss")
+    assert (by_loss.x_title, by_loss.y_title) == ("MACs per row", "Test Loss")
+    assert sum(point.on_front for series in by_loss.series for point in series.points) == 12
+
+
+def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_too_many_points(
+    study: Path, tmp_path: Path
+):
+    (section,), _ = gather([study])
+    validation, training = curve_figures(section)
+    assert len(validation.curves) == len(training.curves) == 143
+    assert sum(curve.chosen for curve in validation.curves) == 48
+    assert {curve.mark[0] for curve in validation.curves if curve.mark} == {10}
+    assert training.logarithmic
+    write_run(tmp_path, model_config("hourglass_mlp", HOURGLASS[0], 0), 1e-3, 0, epochs=1001)
+    (long,), _ = gather([tmp_path])
+    (curve,) = curve_figures(long)[0].curves
+    assert len(curve.x) <= 201
+    assert (curve.x[0], curve.x[-1]) == (1, 1001)
+
+
+def test_plotly_accepts_the_drawings(study: Path):
+    from plotly.graph_objects import Figure
+
+    (section,), _ = gather([study])
+    for figure in (plotly_front(front_figure(section)), *map(plotly_curves, curve_figures(section))):
+        text = json.dumps(figure)
+        for name in ("ink", "paper", "quiet", "rule", *(f"shape-{place}" for place in range(len(COLOURS)))):
+            text = text.replace(f'"@{name}"', '"#123456"')
+        assert '"@' not in text
+        Figure(json.loads(text))
+
+
+def test_the_answer_says_who_leads_where_and_what_is_undecided(study: Path):
+    (section,), _ = gather([study])
+    verdict, limits = (text.replace("\N{NO-BREAK SPACE}", " ") for text in answer(section))
+    assert verdict.startswith("By parameters, the Hourglass leads at 1.27–1.45 M, ")
+    assert "the conventional shape leads at 3.07–4.34 M, by up to 0.04 dB at 3.07 M" in verdict
+    assert verdict.endswith("undecided at 1.45–1.83 M, where seeds differ more than shapes.")
+    assert (
+        limits
+        == "At 133 k–1.27 M and 7.63–8.61 M parameters, the conventional shape was tried and the Hourglass was not."
+    )
+    assert "MACs per row" in answer(section, "macs")[0]
+
+
+def two_runs(root: Path, hourglass: tuple[int, int, int], conventional: tuple[int, int, int], **options: Any):
+    write_run(root, model_config("hourglass_mlp", hourglass, 0), 1e-3, 0, **options)
+    write_run(root, model_config("conventional_mlp", conventional, 0), 1e-3, 0, **options)
+    (section,), _ = gather([root])
+    return [text.replace("\N{NO-BREAK SPACE}", " ") for text in answer(section)]
+
+
+def test_the_answer_where_there_is_little_to_say(tmp_path: Path):
+    verdict, limits = two_runs(tmp_path / "apart", HOURGLASS[0], CONVENTIONAL[0])
+    assert verdict.startswith("The Hourglass and the conventional shape were tried at no common number of parameters: ")
+    assert "one seed only" in limits
+    verdict, _ = two_runs(tmp_path / "same", HOURGLASS[0], HOURGLASS[0], objective="accuracy")
+    assert verdict.startswith("The conventional shape leads wherever both were tried, 1.27 M parameters, by up to 0.00")
+    assert verdict.endswith(" in accuracy at 1.27 M.")
+    write_run(tmp_path / "one", model_config("sw_mlp", HOURGLASS[0], 0), 1e-3, 0)
+    (section,), _ = gather([tmp_path / "one"])
+    assert answer(section)[0].startswith("Only sw_mlp was tried; its best reaches PSNR 21.6")
+
+
+def test_terminal_table_has_one_row_per_candidate(study: Path):
+    (section,), _ = gather([study])
+    shown = table(section.candidates)
+    assert len(shown) == 16
+    assert [row[""] for row in shown].count("●") == 12
+    assert shown[0]["Test PSNR (dB)"].count("±") == 1
+    assert list(shown[0])[:6] == ["", "Shape", "d_z", "d_h", "depth", "Params"]
+    assert table(summarise([])) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (785, "785"),
+        (999.6e3, "1.00 M"),
+        (1.3e6, "1.30 M"),
+        (9.996e6, "10.0 M"),
+        (123456, "123 k"),
+        (0, "0"),
+        (2.5e12, "2.50 T"),
+    ],
+)
+def test_magnitudes_have_three_digits(value: float, text: str):
+    assert magnitude(value).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_page_escapes_what_records_and_users_say_and_loads_nothing(tmp_path: Path):
+    evil = '</script><script>alert("x")</script>'
+    model = model_config("hourglass_mlp", HOURGLASS[0], 0) | {"norm": evil}
+    write_run(tmp_path / "runs", model, 1e-3, 0, command=evil, source=evil)
+    write_run(tmp_path / "runs", model | {"norm": "layer"}, 1e-3, 1, command=evil, source=evil)
+    text = write_report([tmp_path / "runs"], tmp_path / "out", evil, evil).read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
+    assert "default-src 'none'" in text
+    assert "<link" not in text
+
+
+def test_sections_keep_different_problems_apart_and_unfinished_runs_are_counted(tmp_path: Path):
+    shape = model_config("hourglass_mlp", HOURGLASS[0], 0)
+    write_run(tmp_path / "runs", shape, 1e-3, 0)
+    write_run(tmp_path / "runs", shape, 1e-3, 0, task={"name": "denoise", "noise_std": 0.5})
+    write_run(tmp_path / "runs", shape, 1e-3, 0, source="digits", objective="accuracy")
+    write_run(tmp_path / "runs", shape, 5e-3, 0, source="photos", status="failed")
+    write_json(tmp_path / "runs" / "unfinished" / CONFIG, {})
+    sections, unfinished = gather([tmp_path / "runs", tmp_path / "runs"])
+    assert [section.name for section in sections] == [
+        "denoise on digits",
+        *["denoise on mnist5k"] * 2,
+        "denoise on photos",
+    ]
+    assert unfinished == 1
+    text = write_report([tmp_path / "runs"], tmp_path / "out", "Mixed").read_text(encoding="utf-8")
+    assert "4 runs · 3 candidates · 1 failed · 1 unfinished and left out" in text
+    assert "No run has finished" in text
+    assert "the training loss is not finite at step 96" in text
+    assert text.count("<section ") == 4
+
+
+def test_a_single_run_folder_and_its_record_are_accepted(tmp_path: Path):
+    record = write_run(tmp_path, model_config("hourglass_mlp", HOURGLASS[0], 0), 1e-3, 0)
+    for path in (tmp_path / record.id, tmp_path / record.id / RECORD):
+        (section,), _ = gather([path])
+        assert section.first == record
+
+
+def test_bad_input_is_one_clear_line(tmp_path: Path):
+    def message(*paths: Path) -> str:
+        with pytest.raises(UserError) as caught:
+            write_report(list(paths), tmp_path / "out", "Nothing")
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    (tmp_path / "empty").mkdir()
+    assert "there are no runs in" in message(tmp_path / "empty")
+    assert "there are no runs" in message()
+    assert "there is no folder" in message(tmp_path / "absent")
+    write_json(tmp_path / "runs" / "one" / CONFIG, {})
+    assert "the run has not ended" in message(tmp_path / "runs")
+    record = write_run(tmp_path / "runs", model_config("hourglass_mlp", HOURGLASS[0], 0), 1e-3, 0, samples=True)
+    (tmp_path / "runs" / record.id / SAMPLES).write_bytes(b"cut")
+    assert "samples.png is damaged" in message(tmp_path / "runs")
+    path = tmp_path / "runs" / record.id / RECORD
+    path.write_text(path.read_text(encoding="utf-8").replace("mnist5k", "mnist6k"), encoding="utf-8")
+    assert "is damaged or was altered" in message(tmp_path / "runs")
+
+
+def test_reports_need_no_torch(tmp_path: Path):
+    write_run(tmp_path / "runs", model_config("hourglass_mlp", HOURGLASS[0], 0), 1e-3, 0)
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path; from isthmus.papers import load_paper; from isthmus.reports import write_report\n"
+        "load_paper('hourglass'); write_report([Path(sys.argv[1])], Path(sys.argv[2]), 'Without torch')"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "runs", tmp_path / "out"], check=True, timeout=60)
+    assert (tmp_path / "out" / "index.html").is_file()

@@ -1,0 +1,221 @@
+"""Folders of images, and data sets in the Hugging Face layout (from local folders: no network)."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from isthmus import registry
+from isthmus.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
+
+
+def load(name, data_dir, **fields):
+    settings = registry.component("sources", {"name": name, **fields})
+    return registry.find("sources", name)(settings).load(data_dir)
+
+
+def write_image(path, colour, size=(10, 8), mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).convert(mode).save(path)
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    """Cats are red, dogs are green; one is a grey image, one is a palette image."""
+    for number in range(10):
+        write_image(tmp_path / "zoo" / "cats" / f"{number}.png", (200 + number, 0, 0), (10 + number, 8))
+        write_image(tmp_path / "zoo" / "dogs" / f"{number}.bmp", (0, 200 + number, 0), (8, 10 + number))
+    (tmp_path / "zoo" / "cats" / "notes.txt").write_text("not an image")
+    return tmp_path
+
+
+def test_class_folders(zoo):
+    data = load("image_folder", zoo, path="zoo", size=6, validation=0.2, test=0.2)
+    assert data.classes == ("cats", "dogs")
+    assert [len(data.train), len(data.validation), len(data.test)] == [12, 4, 4]
+    assert data.train.inputs.shape[1:] == (3, 6, 6)
+    for split in (data.train, data.validation, data.test):
+        red = split.inputs[:, 0].mean((1, 2)) > 100
+        assert (red == (split.targets == 0)).all()
+        assert np.bincount(split.targets).tolist() == [len(split) // 2] * 2
+    again = load("image_folder", zoo, path=str(zoo / "zoo"), size=6, validation=0.2, test=0.2)
+    assert again.fingerprint == data.fingerprint
+    assert load("image_folder", zoo, path="zoo", size=6, channels=1).train.inputs.shape[1:] == (1, 6, 6)
+
+
+def test_a_changed_image_is_read_again(zoo):
+    before = load("image_folder", zoo, path="zoo", size=6).fingerprint
+    write_image(zoo / "zoo" / "cats" / "0.png", (1, 2, 3), (50, 50))
+    assert load("image_folder", zoo, path="zoo", size=6).fingerprint != before
+
+
+def test_flat_folder_has_no_targets(zoo):
+    data = load("image_folder", zoo, path="zoo/cats", size=4)
+    assert data.train.targets is None
+    assert data.classes == ()
+    assert len(data.train) == 8
+
+
+def test_splits_of_its_own_are_kept(zoo):
+    for split, number in (("train", 10), ("val", 3), ("test", 2)):
+        for index in range(number):
+            write_image(zoo / "own" / split / "cats" / f"{index}.png", (255, 0, 0))
+            write_image(zoo / "own" / split / "dogs" / f"{index}.png", (0, 255, 0))
+    data = load("image_folder", zoo, path="own", size=4)
+    assert [len(data.train), len(data.validation), len(data.test)] == [20, 6, 4]
+    (zoo / "own" / "train").rename(zoo / "kept")
+    with pytest.raises(UserError, match="has the folder val but none named train"):
+        load("image_folder", zoo, path="own", size=4)
+    (zoo / "kept").rename(zoo / "own" / "train")
+    (zoo / "own" / "test").rename(zoo / "aside")
+    data = load("image_folder", zoo, path="own", size=4)
+    assert [len(data.train), len(data.validation), len(data.test)] == [18, 6, 2]
+    write_image(zoo / "own" / "val" / "birds" / "0.png", (0, 0, 255))
+    with pytest.raises(UserError, match="birds is a class that has no training images"):
+        load("image_folder", zoo, path="own", size=4)
+
+
+def test_resize_and_centre_crop(tmp_path):
+    pixels = np.zeros((8, 24, 3), np.uint8)
+    pixels[:, 8:16] = 255
+    for number in range(5):
+        (tmp_path / "wide").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "wide" / f"{number}.png")
+    assert (load("image_folder", tmp_path, path="wide", size=8).train.inputs == 255).all()
+
+
+def test_wrong_folders_and_images_are_named(zoo):
+    with pytest.raises(UserError, match=r"cannot find .*nowhere"):
+        load("image_folder", zoo, path="nowhere")
+    with pytest.raises(UserError, match="is a file"):
+        load("image_folder", zoo, path="zoo/cats/notes.txt")
+    (zoo / "zoo" / "birds").mkdir()
+    with pytest.raises(UserError, match=r"no images in the class folder .*birds"):
+        load("image_folder", zoo, path="zoo")
+    (zoo / "zoo" / "birds").rmdir()
+    write_image(zoo / "zoo" / "loose.png", (1, 1, 1))
+    with pytest.raises(UserError, match=r"loose.png: of which class"):
+        load("image_folder", zoo, path="zoo")
+    (zoo / "zoo" / "loose.png").unlink()
+    whole = (zoo / "zoo" / "cats" / "3.png").read_bytes()
+    for damaged in (b"", b"no image", whole[:40], whole[:-30]):
+        (zoo / "zoo" / "cats" / "3.png").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"cannot read .*cats/3.png as an image"):
+            load("image_folder", zoo, path="zoo")
+    Image.fromarray(np.full((9, 9), 40_000, np.uint16)).save(zoo / "zoo" / "cats" / "3.png")
+    with pytest.raises(UserError, match=r"3.png has more than 8 bits"):
+        load("image_folder", zoo, path="zoo")
+    (zoo / "empty").mkdir()
+    with pytest.raises(UserError, match="no images in"):
+        load("image_folder", zoo, path="empty")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A function that writes a data set of parquet files, which ``datasets`` then reads without a network."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+
+    def write(columns, features=None, name="data", split="train"):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        made = datasets.Dataset.from_dict(columns, features=features and datasets.Features(features))
+        made.to_parquet(str(folder / f"{split}-00000-of-00001.parquet"))
+        return tmp_path
+
+    datasets.disable_progress_bars()
+    return write
+
+
+def png(colour, size=(8, 8)):
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, "PNG")
+    return {"bytes": file.getvalue(), "path": None}
+
+
+def picture_columns(rows):
+    import datasets
+
+    columns = {"picture": [png((row, 0, 0)) for row in range(rows)], "animal": [row % 2 for row in range(rows)]}
+    return columns, {"picture": datasets.Image(), "animal": datasets.ClassLabel(names=["cat", "dog"])}
+
+
+def test_hub_images_with_the_data_sets_own_test(hub):
+    columns, features = picture_columns(20)
+    folder = hub(columns, features)
+    hub(*picture_columns(5), split="test")
+    fields = {"repo": "data", "image": "picture", "label": "animal", "test_split": "test"}
+    data = load("hub", folder, **fields)
+    assert [len(data.train), len(data.validation), len(data.test)] == [18, 2, 5]
+    assert data.train.inputs.shape[1:] == (3, 8, 8)
+    assert data.classes == ("cat", "dog")
+    assert (data.train.inputs[:, 0, 0, 0] % 2 == data.train.targets).all()
+    assert data.test.inputs[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
+    assert load("hub", folder, **fields).fingerprint == data.fingerprint
+    assert load("hub", folder, **fields, size=4, channels=1).train.inputs.shape[1:] == (1, 4, 4)
+
+
+def test_hub_features_and_targets(hub):
+    rows = range(30)
+    columns = {"x": [row / 2 for row in rows], "vector": [[row, 1.0] for row in rows], "word": list("abc") * 10}
+    folder = hub({**columns, "value": [row * 3.0 for row in rows]})
+    data = load("hub", folder, repo="data", features=["x", "vector"], label="word")
+    assert data.train.inputs.shape == (24, 3)
+    assert data.classes == ("a", "b", "c")
+    data = load("hub", folder, repo=str(folder / "data"), features=["x"], label="value")
+    np.testing.assert_allclose(data.train.targets, data.train.inputs * 6)
+    assert load("hub", folder, repo="data", features=["x"]).train.targets is None
+
+
+def test_imagenet224_from_a_data_set(hub):
+    import datasets
+
+    for split, rows in (("train", 2), ("validation", 4)):
+        columns = {"image": [png((40 * row, 0, 0), (300, 260)) for row in range(rows)]}
+        folder = hub(columns, {"image": datasets.Image()}, name="pictures", split=split)
+    data = load("imagenet224", folder, hub="pictures")
+    assert [len(data.train), len(data.validation), len(data.test)] == [18, 18, 18]
+
+
+def test_wrong_hub_data_are_named(hub):
+    folder = hub(*picture_columns(10))
+    with pytest.raises(UserError, match="no column 'pictures'; did you mean 'picture'"):
+        load("hub", folder, repo="data", image="pictures")
+    with pytest.raises(UserError, match="column 'animal' of data does not hold images"):
+        load("hub", folder, repo="data", image="animal")
+    with pytest.raises(UserError, match="no column 'label'"):
+        load("hub", folder, repo="data", image="picture", label="label")
+    with pytest.raises(UserError, match=r"does not hold numbers|cannot") as error:
+        load("hub", folder, repo="data", features=["picture"])
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="cannot load the split 'exam' of 'data'"):
+        load("hub", folder, repo="data", image="picture", test_split="exam")
+    columns, features = picture_columns(10)
+    columns["picture"][3] = png((0, 0, 0), (9, 8))
+    with pytest.raises(UserError, match="set size to resize them all"):
+        load("hub", hub(columns, features, name="uneven"), repo="uneven", image="picture")
+    columns["picture"][3] = {"bytes": b"no image", "path": None}
+    with pytest.raises(UserError, match="row 3 as an image"):
+        load("hub", hub(columns, features, name="damaged"), repo="damaged", image="picture")
+    with pytest.raises(UserError, match=r"either image .* or features"):
+        load("hub", folder, repo="data")
+
+
+def test_an_unknown_name_without_a_network_is_one_line(hub, tmp_path):
+    with pytest.raises(UserError, match="cannot load the split 'train' of 'nobody/nothing'") as error:
+        load("hub", tmp_path, repo="nobody/nothing", image="image")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"pip install 'isthmus\[hub\]'"):
+        load("hub", tmp_path, repo="someone/something", image="image")

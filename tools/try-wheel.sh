@@ -1,0 +1,16 @@
+#!/bin/sh
+# try-wheel.sh PYTHON: build the wheel, install it into an empty folder, and use it with the repository out of sight.
+set -eu
+python=$(command -v "$1" || echo "$PWD/$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$work/site" "$work"/dist/*.whl
+cd "$work"
+export PYTHONPATH="$work/site" ISTHMUS_HOME="$work/home"
+"$python" -c "import isthmus; assert isthmus.__file__.startswith('$work'), isthmus.__file__"
+"$python" -m isthmus.cli describe hourglass_mlp d_in=784 d_out=784 d_z=785 d_h=16 depth=4
+"$python" -m isthmus.cli train mnist5k-denoise model.d_h=16 model.depth=1 train.epochs=1
+"$python" -m isthmus.cli report --out "$work/page"
+test -s "$work/page/index.html"
+echo "the wheel works without the repository"
