@@ -40,21 +40,27 @@ DataDir = Annotated[
 def main() -> None:
     """Run the command line. What a user did wrong is one line and exit code 2; a stop is 130."""
     try:
-        app()
+        app(prog_name="isthmus")
     except UserError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("stopped; the same command goes on where it stopped", 130)
+    except SystemExit as end:
+        if end.code == 130:  # what Typer makes of a KeyboardInterrupt
+            _fail("stopped; the same command goes on where it stopped", 130)
+        raise
     except BrokenPipeError:  # `isthmus runs list | head`
         sys.stderr.close()
     except MemoryError:
+        _fail("out of memory; a smaller model or batch would fit")
+    except RuntimeError as error:  # torch's own kinds of it
+        if "memory" not in str(error):
+            raise
         _fail("out of memory; a smaller model or batch would fit")
     except OSError as error:  # a full or unwritable disk, where no message of ours was nearer
         _fail(f"{error.filename or 'the disk'}: {error.strerror or error}")
 
 
 def _fail(message: str, code: int = 2) -> None:
-    print(f"isthmus: {message}", file=sys.stderr)
+    print(f"isthmus: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(code)
 
 
@@ -125,7 +131,7 @@ def recipes(as_json: Json = False) -> None:
     from isthmus import terminal
     from isthmus.registry import catalogue, find
 
-    lines = {name: (find("recipes", name).__doc__ or "").strip().splitlines()[0] for name in catalogue("recipes")}
+    lines = {name: _first_line(find("recipes", name).__doc__) for name in catalogue("recipes")}
     if as_json:
         terminal.print_json(lines)
     else:
@@ -171,15 +177,17 @@ def _print_fields(name: str, model: Any, as_json: bool) -> None:
     if as_json:
         terminal.print_json(model.Config.model_json_schema())
         return
-    import inspect
-
     rows = [
         [field, "required" if info.is_required() else str(info.default), _accepts(properties[field])]
         for field, info in model.Config.model_fields.items()
         if field != "name"
     ]
-    terminal.out.print((inspect.getdoc(sys.modules[model.__module__]) or "").splitlines()[0], highlight=False)
+    terminal.out.print(_first_line(sys.modules[model.__module__].__doc__), highlight=False)
     terminal.print_table(f"fields of {name}", ["field", "default", "accepts"], rows)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
 
 
 def _accepts(schema: dict[str, Any]) -> str:
@@ -229,18 +237,18 @@ def train(
     For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
     """
     from isthmus import terminal
-    from isthmus.config import run_config
+    from isthmus.config import overridden, run_config
     from isthmus.record import find_run, read_record
     from isthmus.registry import find
     from isthmus.run import Options, prepare, run
     from isthmus.training.loop import Stopped
 
     settings = _settings(target, overrides)
-    start = find_run(init) if init else None
+    start = find_run(init) if init is not None else None
     if start is not None:
         settings["init"] = read_record(start).id
     if devices is not None:
-        settings["train"] = settings.get("train", {}) | {"devices": devices}
+        settings = overridden(settings, [f"train.devices={devices}"])
     config = run_config(settings)
     prepared = prepare(config, data_dir)
     display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
@@ -342,7 +350,11 @@ def runs_list(as_json: Json = False) -> None:
 
 
 @runs_app.command("diff")
-def runs_diff(first: str, second: str, as_json: Json = False) -> None:
+def runs_diff(
+    first: Annotated[str, typer.Argument(help="A run: its id, the beginning of it, or its folder.")],
+    second: Annotated[str, typer.Argument(help="Another one.")],
+    as_json: Json = False,
+) -> None:
     """Where two runs differ: settings, cost and metrics."""
     from isthmus import terminal
     from isthmus.runs import differences
@@ -380,7 +392,7 @@ def runs_clean(
 @bench_app.command("training")
 def bench_training(
     repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
-    threads: Annotated[int, typer.Option(min=1)] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 2,
     as_json: Json = False,
 ) -> None:
     """Our loop against the barest PyTorch loop of the same model, and against the machine's GEMM rate."""

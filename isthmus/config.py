@@ -88,10 +88,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a JSON or YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
+    try:
+        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        settings = json.loads(json.dumps(settings))  # YAML also knows dates, bytes, sets and cycles
+    except Exception as error:  # YAML raises a dozen kinds for a value that does not fit its tag
         raise UserError(f"{path} is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict):
         raise UserError(f"{path} must hold a mapping of fields, not {type(settings).__name__}")
@@ -106,8 +108,8 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         raise UserError(f"{text!r} is not of the form key=value, such as model.d_h=64")
     try:
         return path, json.loads(value)
-    except json.JSONDecodeError:
-        return path, None if value in ("none", "None") else value
+    except (ValueError, RecursionError):
+        return path, None if value == "None" else value  # "none" is the name of a norm
 
 
 def overridden(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

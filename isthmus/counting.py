@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from isthmus.protocols import ModelConfig
 from isthmus.registry import component, find
@@ -30,15 +31,36 @@ class Cost:
         return asdict(self)
 
 
+class _Flops(TorchDispatchMode):
+    """torch's formulas without ``FlopCounterMode``, whose tracking of modules crashes the process at great depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                output = func.decompose(*args, **kwargs)
+            if output is not NotImplemented:
+                return output
+        output = func(*args, **kwargs)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=output)
+        return output
+
+
 def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
     """The cost of a model, of its config, or of ``{"name": …, field: value}``."""
     config = component("models", getattr(model_or_config, "config", model_or_config))
     with torch.device("meta"):
         model = find("models", config.name)(config)
         x = torch.empty(1, *model.input_shape)
-    with FlopCounterMode(display=False) as forward, torch.no_grad():
+    with _Flops() as forward, torch.no_grad():
         model(x)
-    with FlopCounterMode(display=False) as training:
+    with _Flops() as training:
         model(x).sum().backward()
     parameters = list(model.parameters())
     stored = model.state_dict().values()
@@ -46,7 +68,7 @@ def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
         params=sum(p.numel() for p in parameters) + sum(getattr(m, "fixed_params", 0) for m in model.modules()),
         trainable_params=sum(p.numel() for p in parameters if p.requires_grad),
         stored_params=sum(tensor.numel() for tensor in stored),
-        macs=forward.get_total_flops() // 2,
-        training_flops=training.get_total_flops(),
+        macs=forward.total // 2,
+        training_flops=training.total,
         checkpoint_bytes=sum(tensor.numel() * tensor.element_size() for tensor in stored),
     )

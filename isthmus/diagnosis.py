@@ -59,7 +59,7 @@ def _torch() -> list[Finding]:
 def _folders() -> list[Finding]:
     place = home()
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
-    writable = os.access(existing, os.W_OK)
+    writable = existing.is_dir() and os.access(existing, os.W_OK)
     free = shutil.disk_usage(existing).free / 2**30
     data = data_dir()
     present = sorted(path.name for path in data.iterdir()) if data.is_dir() else []

@@ -85,7 +85,24 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: not valid JSON ({error})") from None
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """JSON that carries the checksum of its own content."""
+    write_json(path, content | {"checksum": digest(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What :func:`write_sealed` wrote; content that was altered or cut short is named, never used."""
+    content = read_json(path)
+    try:
+        intact = content.pop("checksum") == digest(content)
+    except (AttributeError, KeyError, TypeError, ValueError):  # no mapping, no checksum, or a number that is none
+        intact = False
+    if not intact:
+        raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
+    return dict(content)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from torch import nn
 
 from isthmus.errors import UserError
-from isthmus.files import make_folder, write_text, write_with
+from isthmus.files import write_text, write_with
 from isthmus.protocols import Task
 from isthmus.run import load, load_task
+from isthmus.sources.arrays import is_number
+from isthmus.sources.imaging import channels_first, open_image
+from isthmus.sources.reading import parsing
+from isthmus.sources.tables import numbers
 
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif"}
 ARRAYS = {".npy", ".npz", ".csv"}
@@ -30,7 +36,8 @@ class Predictor:
     def rows(self, rows: np.ndarray) -> np.ndarray:
         """Outputs in the user's units, a batch at a time."""
         shape = self.task.signature.input_shape
-        if rows[0].size != int(np.prod(shape)):
+        flat_rows = rows.ndim <= 2 and rows[0].size == math.prod(shape)
+        if not flat_rows and _without_ones(rows.shape[1:]) != _without_ones(shape):
             raise UserError(f"rows of {rows.shape[1:]} do not fit a model of inputs {shape}")
         parts = [rows[i : i + _ROWS_AT_ONCE] for i in range(0, len(rows), _ROWS_AT_ONCE)]
         return np.concatenate([self.task.decode(self.model(self._encoded(part))) for part in parts])
@@ -56,37 +63,42 @@ class Predictor:
 def predict_files(run: str | Path, files: Iterable[Path], out: Path) -> Iterator[tuple[Path, str]]:
     """Predict each file and write the result into ``out``; yields the file and what became of it."""
     predictor = Predictor(run)
+    shape = predictor.task.signature.input_shape
     makes_images = len(predictor.task.signature.output_shape) == 3
-    make_folder(out)
-    for file in files:
-        if file.suffix.lower() in IMAGES and len(predictor.task.signature.input_shape) == 3:
-            pixels = read_image(file, predictor.task.signature.input_shape[0])
-            if makes_images:
-                target = out / f"{file.stem}.png"
-                write_image(target, predictor.image(pixels))
-                yield file, str(target)
-            else:
-                yield file, str(predictor.rows(pixels[None])[0])
-        elif file.suffix.lower() in ARRAYS:
-            target = out / f"{file.stem}.predicted{'.csv' if file.suffix == '.csv' else '.npy'}"
+    accepted = ARRAYS | IMAGES if len(shape) == 3 else ARRAYS
+    for file, target in _targets(list(files), out, accepted):
+        if file.suffix.lower() in ARRAYS:
             write_array(target, predictor.rows(read_array(file)))
             yield file, str(target)
+        elif makes_images:
+            write_image(target, predictor.image(read_image(file, shape[0])))
+            yield file, str(target)
         else:
-            accepted = sorted(ARRAYS | IMAGES if len(predictor.task.signature.input_shape) == 3 else ARRAYS)
-            raise UserError(f"{file}: this run takes {', '.join(accepted)} files")
+            yield file, str(predictor.rows(read_image(file, shape[0])[None])[0])
+
+
+def _targets(files: list[Path], out: Path, accepted: set[str]) -> list[tuple[Path, Path]]:
+    """Where each result goes. No result may replace a file that is to be read, nor another result."""
+    endings = {".csv": ".predicted.csv", ".npy": ".predicted.npy", ".npz": ".predicted.npy"}
+    taken = {file.resolve() for file in files}
+    targets = []
+    for file in files:
+        if file.suffix.lower() not in accepted:
+            raise UserError(f"{file}: this run takes {', '.join(sorted(accepted))} files")
+        target = out / (file.stem + endings.get(file.suffix.lower(), ".png"))
+        if target.resolve() in taken:
+            raise UserError(f"{target} would be replaced by the result of {file}; predict it into another folder")
+        taken.add(target.resolve())
+        targets.append((file, target))
+    return targets
 
 
 def read_image(path: Path, channels: int) -> np.ndarray:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as picture:
-            pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path} cannot be read as an image: {error}") from None
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    if channels not in (1, 3):
+        raise UserError(f"{path}: this run takes images of {channels} channels; give them as an npy file")
+    return channels_first(open_image(path, str(path), channels))
 
 
 def write_image(path: Path, pixels: np.ndarray) -> None:
@@ -98,28 +110,23 @@ def write_image(path: Path, pixels: np.ndarray) -> None:
 
 def read_array(path: Path) -> np.ndarray:
     """Rows of a file: npy, the first array of an npz, or the numbers of a csv (a header is skipped)."""
-    try:
-        if path.suffix == ".csv":
-            lines = path.read_text(encoding="utf-8").splitlines()
-            rows = np.loadtxt(lines[_has_header(lines) :], delimiter=",", dtype=np.float32, ndmin=2)
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    with parsing(path, "rows of numbers"), path.open("rb") as file:
+        if path.suffix.lower() == ".csv":
+            lines = [line for line in file.read().decode("utf-8-sig").splitlines() if line.strip()]
+            lines = lines[1:] if lines and not any(map(is_number, lines[0].split(","))) else lines
+            rows = np.loadtxt(lines, delimiter=",", dtype=np.float32, ndmin=2) if lines else np.empty(0)
         else:
-            content = np.load(path, allow_pickle=False)
-            rows = content[content.files[0]] if path.suffix == ".npz" else content
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for a damaged file
-        raise UserError(f"{path} cannot be read as numbers: {error}") from None
-    if rows.size == 0 or rows.dtype.kind not in "fiu" or not np.isfinite(rows).all():
-        raise UserError(f"{path} holds no rows of finite numbers")
-    return np.ascontiguousarray(rows)
+            content = np.load(file, allow_pickle=False)
+            rows = content[content.files[0]] if isinstance(content, NpzFile) else content
+    if rows.ndim == 0 or rows.size == 0:
+        raise UserError(f"{path} has no rows")
+    return np.ascontiguousarray(numbers(rows, str(path)))
 
 
-def _has_header(lines: list[str]) -> int:
-    try:
-        [float(cell) for cell in lines[0].split(",")]
-    except ValueError:
-        return 1
-    return 0
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
 
 
 def write_array(path: Path, rows: np.ndarray) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
-from isthmus.files import digest, home, read_json, sha256, write_json
+from isthmus.files import home, read_sealed, sha256, write_sealed
 
 SCHEMA = "isthmus.run/1"
 RECORD = "record.json"
@@ -64,16 +64,13 @@ class RunRecord:
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    content = asdict(record)
-    write_json(folder / RECORD, content | {"checksum": digest(content)})
+    write_sealed(folder / RECORD, asdict(record))
 
 
 def read_record(folder: Path) -> RunRecord:
     """The record of a finished run. A record that was altered or cut short is named, never used."""
     path = folder / RECORD
-    content = read_json(path)
-    if not isinstance(content, dict) or content.pop("checksum", None) != digest(content):
-        raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
+    content = read_sealed(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
     known = {item.name for item in fields(RunRecord)}
@@ -86,7 +83,7 @@ def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
     if name not in record.files:
         raise UserError(f"run {record.id} has no file {name}")
     if not path.is_file():
-        raise UserError(f"{path} is missing; train the run again to restore it")
+        raise UserError(f"{path} is missing; `isthmus runs clean {record.id}` and train the run again to restore it")
     if sha256(path) != record.files[name]:
         raise UserError(f"{path} is damaged or was altered: its checksum is not the one in {RECORD}")
     return path
@@ -102,9 +99,12 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     lines = []
     for number, line in enumerate(complete.splitlines(), start=1):
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise UserError(f"{path} is damaged at line {number}") from None
+            content = json.loads(line)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict) or "step" not in content:
+            raise UserError(f"{path} is damaged at line {number}")
+        lines.append(content)
     return lines
 
 
@@ -126,7 +126,7 @@ def find_run(reference: str | Path) -> Path:
     path = Path(reference).expanduser()
     if (path / CONFIG).is_file():
         return path
-    matches = [folder for folder in run_folders() if folder.name.startswith(str(reference))]
+    matches = [folder for folder in run_folders() if reference and folder.name.startswith(str(reference))]
     if len(matches) == 1:
         return matches[0]
     if matches:

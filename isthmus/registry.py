@@ -63,7 +63,7 @@ def find(kind: Kind, name: str) -> Any:
     module, _, attribute = homes[name].partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # another package's file may be broken in any way
         raise UserError(f"{kind.removesuffix('s')} {name!r} cannot be loaded from {homes[name]}: {error}") from error
 
 
@@ -72,7 +72,7 @@ def component(kind: Kind, settings: Any) -> Component:
     if isinstance(settings, Component):
         return settings
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
-        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {settings!r}")
+        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_shown(settings)}")
     config: type[Component] = find(kind, settings["name"]).Config
     return checked(config, settings, settings["name"])
 
@@ -90,8 +90,6 @@ def explain(error: ValidationError, config: type[Any]) -> str:
     problems = []
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"])
-        given = repr(problem.get("input"))
-        given = given if len(given) <= 60 else given[:57] + "…"
         if problem["type"] == "extra_forbidden":
             names = _fields_at(config, problem["loc"][:-1])
             problems.append(f"unknown field {where!r}; {nearest(str(problem['loc'][-1]), names)}")
@@ -100,8 +98,17 @@ def explain(error: ValidationError, config: type[Any]) -> str:
         elif problem["type"] == "value_error":
             problems.append(str(problem["ctx"]["error"]) if not where else f"{where}: {problem['ctx']['error']}")
         else:
-            problems.append(f"{where}={given}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
+            problems.append(f"{where}={_shown(problem.get('input'))}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
     return "; ".join(problems)
+
+
+def _shown(value: Any) -> str:
+    """What was given, short enough for a line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists in lists
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:

@@ -111,11 +111,11 @@ def run(config: RunConfig, options: Options | None = None, progress: Progress = 
     options = options or Options()
     prepared = prepare(config, options.data_dir)
     if (prepared.folder / RECORD).exists():
-        return read_record(prepared.folder)
+        return _record(prepared)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
-            return read_record(prepared.folder)
+            return _record(prepared)
         write_json(prepared.folder / CONFIG, prepared.config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if config.train.devices > 1:
@@ -124,7 +124,14 @@ def run(config: RunConfig, options: Options | None = None, progress: Progress = 
             )
         else:
             _train(prepared, options, OneDevice(config.train), progress)
-    return read_record(prepared.folder)
+    return _record(prepared)
+
+
+def _record(prepared: Prepared) -> RunRecord:
+    record = read_record(prepared.folder)
+    if record.id != prepared.id:
+        raise UserError(f"{prepared.folder} holds the record of another run, {record.id}")
+    return record
 
 
 def _run_on(devices: Devices, settings: dict[str, Any], options: Options) -> None:

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from isthmus.errors import UserError
 from isthmus.files import read_json
-from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders
+from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders, verify_file
 
 _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
@@ -26,13 +26,13 @@ def _line(folder: Path) -> dict[str, Any]:
     names = ("run", "status", "problem", "model", "seed", "params", "test", "finished")
     line: dict[str, Any] = dict.fromkeys(names, "") | {"run": folder.name, "status": "unfinished"}
     try:
-        config = read_json(folder / CONFIG)
+        record = read_record(folder) if (folder / RECORD).exists() else None
+        config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
         model = config["model"]
         shape = " ".join(f"{name}={model[name]}" for name in ("d_z", "d_h", "depth") if name in model)
         line |= {"problem": f"{config['source']['name']} {config['task']['name']}", "seed": config["seed"]}
         line["model"] = f"{model['name']} {shape}".strip()
-        if (folder / RECORD).exists():
-            record = read_record(folder)
+        if record:
             quality = record.quality()
             line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
             line["test"] = record.reason if quality is None else f"{record.objective} {quality:.4f}"

@@ -24,7 +24,7 @@ def write_sheet(path: Path, lines: list[np.ndarray]) -> None:
     for y, images in enumerate(lines):
         for x, image in enumerate(images[:shown]):
             pixels = np.ascontiguousarray(image.transpose(1, 2, 0))
-            picture = Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+            picture = Image.fromarray(pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., 0])
             scaled = picture.convert("RGB").resize((_SIDE, _SIDE), Image.Resampling.NEAREST)
             sheet.paste(scaled, (_GAP + x * (_SIDE + _GAP), _GAP + y * (_SIDE + _GAP)))
     write_with(path, lambda temporary: sheet.save(temporary, "PNG"))

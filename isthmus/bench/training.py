@@ -19,13 +19,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from isthmus.counting import cost
-from isthmus.protocols import Data, Split
-from isthmus.registry import component, create_model, find
-from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Rows, Training
-from isthmus.training.settings import TrainConfig
-
 
 class Case(NamedTuple):
     data: str
@@ -70,6 +63,8 @@ def _images(case: Case) -> Tensor:
 
 
 def _model(case: Case) -> nn.Module:
+    from isthmus.registry import create_model
+
     width = case.image[0] * case.image[1] * case.image[2]
     torch.manual_seed(0)
     return create_model(**case.model, d_in=width, d_out=width)
@@ -91,6 +86,13 @@ def bare_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
 
 def our_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
     """Seconds for the same pass, validation not counted."""
+    import isthmus.run  # noqa: F401 (all that a real run loads counts as our memory)
+    from isthmus.protocols import Data, Split
+    from isthmus.registry import component, find
+    from isthmus.training.devices import OneDevice
+    from isthmus.training.loop import Rows, Training
+    from isthmus.training.settings import TrainConfig
+
     task = find("tasks", "denoise")(component("tasks", {"name": "denoise"}))
     split = Split(images.numpy())
     task.learn(Data(split, split, split, "bench"))
@@ -111,7 +113,7 @@ def gemm_rate() -> float:
 
 
 def peak_memory(case: Case, loop: str) -> int:
-    """Peak bytes of a fresh process that runs a few steps of either loop."""
+    """Peak bytes of a fresh process that runs either loop; what only we import, only our process imports."""
     request = json.dumps({"case": case.name, "loop": loop, "threads": torch.get_num_threads()})
     finished = subprocess.run(
         [sys.executable, "-m", "isthmus.bench.training", request], capture_output=True, text=True, check=True
@@ -129,6 +131,8 @@ def measure(repeats: int, threads: int) -> list[dict[str, Any]]:
 
 
 def _measure(case: Case, repeats: int) -> dict[str, Any]:
+    from isthmus.counting import cost
+
     images = _images(case)
     model = _model(case)
     flops = cost(model).training_flops * len(images)
@@ -149,7 +153,7 @@ def _measure(case: Case, repeats: int) -> dict[str, Any]:
 
 
 def _alone(request: str) -> None:
-    """The process of :func:`peak_memory`. The bare one has loaded as little of us as building the model takes."""
+    """The process of :func:`peak_memory`."""
     asked = json.loads(request)
     torch.set_num_threads(asked["threads"])
     case = next(case for case in CASES if case.name == asked["case"])

@@ -42,6 +42,7 @@ def demo() -> StudyConfig:
     models = [
         _conventional(196, 392, 1),
         _conventional(392, 784, 1),
+        _conventional(588, 785, 1),
         _conventional(784, 785, 1),
         _conventional(784, 785, 2),
         _conventional(784, 1176, 2),
@@ -49,7 +50,8 @@ def demo() -> StudyConfig:
         _hourglass(785, 64, 4),
         _hourglass(785, 128, 5),
         _hourglass(785, 256, 4),
-        _hourglass(1000, 256, 5),
+        _hourglass(1000, 256, 4),
+        _hourglass(1000, 256, 6),
     ]
     return study_config(
         {"name": "demo", "base": base.model_copy(update={"threads": 1}), "candidates": models, "seeds": (0, 1)}

@@ -12,7 +12,17 @@ from typing import Any
 
 from isthmus.errors import UserError
 from isthmus.fronts import Candidate, front, is_measured, summarise
-from isthmus.record import RECORD, SAMPLES, RunRecord, flat, read_metrics, read_record, run_folders, verify_file
+from isthmus.record import (
+    METRICS,
+    RECORD,
+    SAMPLES,
+    RunRecord,
+    flat,
+    read_metrics,
+    read_record,
+    run_folders,
+    verify_file,
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,8 @@ class Run:
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
     def metrics(self) -> list[dict[str, Any]]:
+        if METRICS in self.record.files and (self.folder / METRICS).is_file():
+            verify_file(self.folder, METRICS, self.record)
         return read_metrics(self.folder)
 
     def samples(self) -> bytes | None:

@@ -89,7 +89,7 @@ class Classification(Task):
         metrics.update(output, target)
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return self.scaling.apply(torch.from_numpy(np.ascontiguousarray(rows)))
+        return self.scaling.apply(torch.from_numpy(np.array(rows)))
 
     def decode(self, output: Tensor) -> np.ndarray:
         return output.argmax(dim=1).cpu().numpy()

@@ -34,7 +34,7 @@ class Denoise(ImageToImage):
     def __init__(self, config: DenoiseConfig) -> None:
         super().__init__(config)
         self._rows = 0
-        self._fixed_noise: Tensor | None = None
+        self._fixed_noise: tuple[int, Tensor] | None = None  # with the seed that drew it
 
     def learn(self, data: Data) -> None:
         super().learn(data)
@@ -74,7 +74,7 @@ class Denoise(ImageToImage):
         return torch.randn(shape, generator=generator, device=generator.device).mul_(self.config.noise_std)
 
     def _noise_of(self, index: Tensor, seed: int) -> Tensor:
-        if self._fixed_noise is None:
+        if self._fixed_noise is None or self._fixed_noise[0] != seed:
             shape = torch.Size((self._rows, *self.image_shape))
-            self._fixed_noise = self._draw(shape, torch_generator(seed, "noise/once")).to(index.device)
-        return self._fixed_noise[index]
+            self._fixed_noise = seed, self._draw(shape, torch_generator(seed, "noise/once")).to(index.device)
+        return self._fixed_noise[1][index]

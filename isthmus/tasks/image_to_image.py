@@ -67,7 +67,8 @@ class ImageToImage(Task):
             "psnr_pooled": PeakSignalNoiseRatio(data_range=1.0),
             "mse": MeanSquaredError(),
         }
-        if split == "test":  # ten times the price of the others together
+        # SSIM has ten times the price of the others together, and its window reaches five pixels beyond the edge.
+        if split == "test" and min(self.image_shape[1:]) > 5:
             metrics["ssim"] = StructuralSimilarityIndexMeasure(data_range=1.0)
         return MetricCollection(metrics, compute_groups=False)
 
@@ -75,7 +76,7 @@ class ImageToImage(Task):
         metrics.update(output.view_as(target), target)
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32)).div_(255)
+        return torch.from_numpy(np.array(rows, dtype=np.float32)).div_(255)  # a copy: the rows are the user's
 
     def decode(self, output: Tensor) -> np.ndarray:
         images = output.reshape(len(output), *self.signature.output_shape)

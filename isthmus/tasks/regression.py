@@ -76,10 +76,11 @@ class Regression(Task):
         return MetricCollection({"r2": R2Score(), "mse": MeanSquaredError()}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        metrics.update(self.targets.undo(output), self.targets.undo(target))
+        # In float64: R² is a difference of sums of squares, which float32 loses where the mean is far from zero.
+        metrics.update(self.targets.undo(output.double()), self.targets.undo(target.double()))
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return self.inputs.apply(torch.from_numpy(np.ascontiguousarray(rows)))
+        return self.inputs.apply(torch.from_numpy(np.array(rows)))
 
     def decode(self, output: Tensor) -> np.ndarray:
         return self.targets.undo(output).cpu().numpy()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -24,7 +25,7 @@ class SuperResolutionConfig(ImageConfig):
     factor: Annotated[int, Field(ge=2, le=16)] = 2
 
 
-def reduced(images: Images, factor: int) -> Images:
+def reduced(images: Images, factor: int) -> Float[Tensor, "batch channels less_height less_width"]:
     size = (images.shape[-2] // factor, images.shape[-1] // factor)
     return torch.nn.functional.interpolate(images, size, mode="bicubic", antialias=True, align_corners=False)
 

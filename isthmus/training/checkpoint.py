@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
-from isthmus.files import read_json, sha256, write_json, write_with
+from isthmus.files import read_sealed, sha256, write_sealed, write_with
 
 _TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
 
@@ -22,17 +22,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """Atomic; ``metadata`` is kept as JSON in the file's header."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {"isthmus": json.dumps(metadata or {}, sort_keys=True)}
-    write_with(path, lambda temporary: save_file(contiguous, temporary, header))
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(contiguous, temporary, header)
+        except SafetensorError as error:  # a full disk, in its own kind of error
+            raise OSError(str(error)) from None
+
+    write_with(path, write)
 
 
 def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt", device=device) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = json.loads((file.metadata() or {}).get("isthmus", "{}"))
+            metadata = dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged or is not a safetensors file: {error}") from None
     return tensors, metadata
 
@@ -85,20 +92,20 @@ class State:
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any], code: str) -> None:
         path = self.folder / f"state-{values['step']}.safetensors"
         write_tensors(path, tensors)
-        write_json(self.index, {"file": path.name, "sha256": sha256(path), "code": code, "values": dict(values)})
+        write_sealed(self.index, {"file": path.name, "sha256": sha256(path), "code": code, "values": dict(values)})
         self._sweep(keep=path.name)
 
     def load(self, code: str, other_code: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not self.index.exists():
             return None
-        index = read_json(self.index)
-        path = self.folder / str(index.get("file"))
-        if not path.is_file() or sha256(path) != index.get("sha256"):
-            raise UserError(f"{path} is damaged or missing; delete {self.folder} to start the run again")
+        index = read_sealed(self.index)
+        again = f"`isthmus runs clean {self.folder.name}` starts it again"
+        path = self.folder / index["file"]
+        if not path.is_file() or sha256(path) != index["sha256"]:
+            raise UserError(f"{path} is damaged or missing; {again}")
         if index["code"] != code and not other_code:
             raise UserError(
-                f"the run in {self.folder} was begun by other code; --other-code goes on all the same, "
-                f"`isthmus runs clean {self.folder.name}` starts it again"
+                f"the run in {self.folder} was begun by other code; --other-code goes on all the same, {again}"
             )
         return read_tensors(path)[0], index["values"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,11 +89,16 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     under_torchrun = "LOCAL_RANK" in os.environ
     strategy: Any = "fsdp" if config.strategy == "fsdp" else ("ddp" if under_torchrun else "ddp_spawn")
-    fabric = Fabric(accelerator=config.device, devices=config.devices, strategy=strategy)
+    try:
+        fabric = Fabric(accelerator=config.device, devices=config.devices, strategy=strategy)
+    except (ValueError, RuntimeError) as error:  # no such devices here, or not with this strategy
+        given = f"train.devices={config.devices} train.device={config.device} train.strategy={config.strategy}"
+        raise UserError(f"{given}: {error}") from None
     if under_torchrun or config.strategy == "fsdp":
         fabric.launch()
         return work(SeveralDevices(fabric), *arguments)
-    return fabric.launch(_in_process, work, arguments)
+    # Bound, because the launcher walks through its own arguments and refuses frozen ones.
+    return fabric.launch(partial(_in_process, work=work, arguments=arguments))
 
 
 def _in_process(fabric: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

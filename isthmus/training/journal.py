@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -13,7 +14,7 @@ from typing import Any, TextIO
 from torch import Tensor
 
 from isthmus.errors import UserError
-from isthmus.files import write_text
+from isthmus.files import sha256, write_text
 from isthmus.record import METRICS, read_metrics
 from isthmus.training.checkpoint import State
 
@@ -53,11 +54,18 @@ class Journal:
     def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The saved state, with the log cut back to its step."""
         saved = self.state.load(self.code, self.other_code)
+        log, kept = self.folder / METRICS, ""
+        if saved is not None:
+            known = saved[1].pop("log")
+            lines = [line for line in read_metrics(self.folder) if line["step"] <= saved[1]["step"]]
+            kept = "".join(json.dumps(line) + "\n" for line in lines)
+            if self.writes and hashlib.sha256(kept.encode()).hexdigest() != known:
+                raise UserError(
+                    f"{log} was altered since the run stopped; `isthmus runs clean {self.folder.name}` starts it again"
+                )
         if self.writes:
-            step = saved[1]["step"] if saved else 0
-            kept = [line for line in read_metrics(self.folder) if line["step"] <= step]
-            write_text(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
-            self._lines = (self.folder / METRICS).open("a", encoding="utf-8")
+            write_text(log, kept)
+            self._lines = log.open("a", encoding="utf-8")
         return saved
 
     def log(self, line: Mapping[str, Any]) -> None:
@@ -76,7 +84,7 @@ class Journal:
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         if self._lines is not None:
             os.fsync(self._lines.fileno())  # the log up to this step must outlive the state that goes on from it
-        self.state.save(tensors, values, self.code)
+        self.state.save(tensors, {**values, "log": sha256(self.folder / METRICS)}, self.code)
         self.saved_at = time.monotonic()
 
 

@@ -112,6 +112,8 @@ def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device:
     """The mean loss and the task's metrics over a split, in float32 and in fixed blocks; only what is finite."""
     model.eval()
     metrics = task.metrics(split).to(device)
+    for metric in metrics.values():
+        metric.distributed_available_fn = lambda: False  # one process evaluates; waiting for others would be in vain
     loss = 0.0
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), split, block)
@@ -195,7 +197,9 @@ class Training:
         parts = self._parts(whole)
         for number, part in enumerate(parts, start=1):
             with self._precision():
-                loss = self.task.loss(forward(part.input), part.target)
+                output = forward(part.input)
+                # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is not a number.
+                loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
             share = len(part.input) / len(whole.input)
             self.devices.backward(loss * (share * self.devices.world), model, last_part=number == len(parts))
             self.position.loss_sum += float(loss.detach()) * share
@@ -230,7 +234,8 @@ class Training:
             self._log_loss(journal)
         if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
             self._validate(journal, epoch)
-        if self.devices.rank == 0 and (journal.save_is_due() or journal.stop_is_asked()):
+        healthy = math.isfinite(position.loss_sum)  # a diverged state is not worth keeping; the next log ends the run
+        if self.devices.rank == 0 and healthy and (journal.save_is_due() or journal.stop_is_asked()):
             journal.save(self._tensors(), position.values())
         if journal.stop_is_asked():
             raise Stopped

@@ -11,9 +11,8 @@ from isthmus.models.hourglass import VARIANTS
 from isthmus.papers import load_paper
 
 PAPER = load_paper("hourglass")
-FRONT_ROWS = {
-    name: (table, row) for table in map(PAPER.tables.get, ("T6", "T7", "T8", "T9")) for name, row in table.rows.items()
-}
+FRONTS = [PAPER.tables[key] for key in ("T6", "T7", "T8", "T9")]
+FRONT_ROWS = {name: (table, row) for table in FRONTS for name, row in table.rows.items()}
 ROUNDED_TWICE = {
     entry.row for entry in PAPER.discrepancies.values() if entry.note.startswith("Rounded to three digits and then")
 }

@@ -1,4 +1,4 @@
-"""Shapes in annotations are checked while tests run: otherwise they would be comments."""
+"""What conftest.py gives to every test: checked shapes (otherwise they would be comments) and a home of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import TypeCheckError
 
 import isthmus
+from isthmus import files
 from isthmus.augment import oriented
 from isthmus.layers.projections import FixedProjection
 from isthmus.tasks.super_resolution import reduced
@@ -55,3 +56,7 @@ def test_every_annotation_can_be_evaluated(module):
     # The import hook passes silently over an annotation that it cannot evaluate: that shape would never be checked.
     for function in functions(module, module):
         typing.get_type_hints(inspect.unwrap(function))
+
+
+def test_home_is_the_tests_own(tmp_path):
+    assert tmp_path in files.home().parents

@@ -1,0 +1,612 @@
+"""Bad input gets one clear line and exit code 2, and loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+import isthmus
+from isthmus.config import RunConfig, run_config
+from isthmus.errors import UserError
+from isthmus.files import home, sha256
+from isthmus.protocols import Settings
+from isthmus.record import CONFIG, METRICS, MODEL, RECORD, SAMPLES, TASK, find_run
+from isthmus.registry import Kind, catalogue, find
+from isthmus.run import Options, prepare, run
+from isthmus.training.loop import Diverged, Stopped
+from isthmus.training.settings import TrainConfig
+from tests.architecture.test_commands import TINY, Answer, call, tiny, train
+
+
+def _files(folder: Path) -> dict[str, str]:
+    return {str(path): sha256(path) for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+def refused(folder: Path, *arguments: object) -> str:
+    """The one line of a refusal, after a look at every file that was there before."""
+    before = _files(folder)
+    answer = call(*arguments)
+    assert answer.code == 2, answer
+    assert answer.err.splitlines()[-1].startswith("isthmus: "), answer.err
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+    assert before.items() <= _files(folder).items(), "a file was lost or changed"
+    return answer.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "mnist5k-denoize"], "unknown recipe 'mnist5k-denoize'; did you mean 'mnist5k-denoise'?"),
+        (["train", "demo"], "is a study of many runs"),
+        (["train", "nowhere.yaml"], "cannot read nowhere.yaml"),
+        (["train", "FILE", "model.name=hourglas_mlp"], "unknown model 'hourglas_mlp'; did you mean 'hourglass_mlp'?"),
+        (["train", "FILE", "source.name=digit"], "did you mean 'digits'?"),
+        (["train", "FILE", "task.name=denoize"], "did you mean 'denoise'?"),
+        (["train", "FILE", "model.d_hh=4"], "unknown field 'd_hh'; did you mean 'd_h'?"),
+        (["train", "FILE", "train.epoch=4"], "unknown field 'train.epoch'; did you mean 'epochs'?"),
+        (["train", "FILE", "sead=4"], "unknown field 'sead'; did you mean 'seed'?"),
+        (["train", "FILE", "model=hourglass_mlp"], "a model is given as {name: …, field: value}, not as"),
+        (["train", "FILE", "model.d_h=wide"], "d_h='wide': input should be a valid integer"),
+        (["train", "FILE", "model.d_h=2.5"], "d_h=2.5"),
+        (["train", "FILE", "model.d_h=-3"], "greater than or equal to 1"),
+        (["train", "FILE", "model.d_h=99999999999999999999"], "less than or equal to 16777216"),
+        (["train", "FILE", "model.d_h=70"], "d_h=70 must be below d_z=70"),
+        (["train", "FILE", "model.d_in=7"], "model.d_in=7, but the task needs 64"),
+        (["train", "FILE", "model.d_z=16777216", "model.d_h=8388608"], "GiB, and here are"),
+        (["train", "FILE", "train.learning_rate=NaN"], "finite number"),
+        (["train", "FILE", "train.learning_rate=-1"], "greater than 0"),
+        (["train", "FILE", "train.warmup_epochs=5"], "leaves nothing of epochs=1"),
+        (["train", "FILE", "train=5", "--devices", "2"], "'train' has no fields of its own"),
+        (["train", "FILE", "train.accumulate=9999"], "has no accumulate=9999"),
+        (["train", "FILE", "train.betas=[0.9]"], "train.betas.1 is required"),
+        (["train", "FILE", "seed=-1"], "seed=-1"),
+        (["train", "FILE", "threads=0"], "threads=0"),
+        (["train", "FILE", "init=../../etc"], "init='../../etc'"),
+        (["train", "FILE", "schema_version=2"], "schema_version=2"),
+        (["train", "FILE", "no-equals-sign"], "not of the form key=value"),
+        (["train", "FILE", "seed.low=1"], "seed={'low': 1}"),
+        (["train", "FILE", "source.validation=5000"], "none is left to train on"),
+        (["train", "FILE", "task.name=super_resolution", "task.factor=3"], "cannot be reduced 3×"),
+        (["train", "FILE", "task.name=regression"], "needs a source with numeric targets"),
+        (["train", "FILE", "source.name=mnist"], "put the four idx files"),
+        (["train", "FILE", "--init", "0123"], "there is no run '0123'"),
+        (["train", "FILE", "--init", ""], "there is no run ''"),
+        (["train", "FILE", "train.devices=2", "train.strategy=fsdp"], "train.strategy=fsdp"),
+        (["describe", "hourglas"], "did you mean 'hourglass_mlp'?"),
+        (["describe", "hourglass_mlp", "d_z=8"], "d_h is required; depth is required"),
+        (["describe", "hourglass_mlp", "d_z=8", "d_h=4", "depth=1"], "needs d_in and d_out"),
+        (["describe", "hourglass_mlp", "d_z=8", "model.width=4"], "unknown field 'width'"),
+        (["predict", "nothing", "x.npy"], "there is no run 'nothing'"),
+        (["report", "nothing"], "there is no run 'nothing'"),
+        (["runs", "diff", "a", "b"], "there is no run 'a'"),
+        (["runs", "clean", "a", "--yes"], "there is no run 'a'"),
+    ],
+    ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
+)
+def test_wrong_words_are_answered_with_right_ones(arguments: list[str], words: str, tmp_path: Path) -> None:
+    file = tiny(tmp_path)
+    assert words in refused(tmp_path, *(file if word == "FILE" else word for word in arguments))
+
+
+def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert "sees no CUDA device" in refused(tmp_path, "train", tiny(tmp_path), "train.device=cuda")
+    assert "train.devices=2" in refused(tmp_path, "train", tiny(tmp_path), "train.device=cuda", "train.devices=2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cut.json", b'{"seed": 1, "model": {"na'),
+        ("cut.yaml", b"model: {name: hourglass_mlp, d_z: "),
+        ("list.json", b"[1, 2]"),
+        ("empty.yaml", b""),
+        ("binary.yaml", bytes(range(256))),
+        ("binary.json", b"\x80\x81"),
+        ("deep.json", b"[" * 100_000),
+        ("deep.yaml", b"a: " + b"[" * 1_000),
+        ("date.yaml", b"seed: 2024-13-45"),
+        ("date-too.yaml", b"seed: 2024-01-02"),
+        ("cycle.yaml", b"seed: &a [*a]"),
+        ("bytes.yaml", b"seed: !!binary aGVsbG8="),
+        ("code.yaml", b"seed: !!python/object/apply:os.system [exit]"),
+        ("tag.yaml", b"seed: !!timestamp x"),
+        ("digits.json", b'{"seed": ' + b"1" * 5_000 + b"}"),
+        ("hexadecimal.yaml", b"seed: 0x" + b"f" * 5_000),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_config_file_that_is_none_is_named(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert str(tmp_path / name) in refused(tmp_path, "train", tmp_path / name)
+
+
+# What a user's data can be.
+
+
+def _write_table(path: Path, **columns: Any) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DRAW = np.random.default_rng(0)
+X, Y = DRAW.normal(size=(60, 4)), np.arange(60) % 3
+BAD_DATA: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "one class": ("x.npz", lambda path: np.savez(path, x=X, y=0 * Y), "at least two classes"),
+    "NaN": ("x.npz", lambda path: np.savez(path, x=np.where(X > 2, np.nan, X), y=Y), "NaN"),
+    "no rows": ("x.npz", lambda path: np.savez(path, x=X[:0], y=Y[:0]), "no rows"),
+    "other lengths": ("x.npz", lambda path: np.savez(path, x=X, y=Y[:50]), "60 inputs but 50 targets"),
+    "cut npz": ("x.npz", lambda path: (np.savez(path, x=X, y=Y), _cut(path)), "x.npz"),
+    "pickle": ("x.npz", lambda path: path.write_bytes(pickle.dumps({"x": X})), "x.npz"),
+    "cut parquet": ("x.parquet", lambda path: (_write_table(path, a=X[:, 0], y=Y), _cut(path)), "x.parquet"),
+    "text in parquet": ("x.parquet", lambda path: _write_table(path, a=["b"] * 60, y=Y), "does not hold numbers"),
+    "ragged csv": ("x.csv", lambda path: path.write_text("a,y\n1,0\n2\n3,1\n"), "x.csv"),
+    "a folder": ("folder", lambda path: path.mkdir(), "folder"),
+    "absent": ("x.npy", lambda path: None, "cannot find"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_DATA)
+def test_data_that_cannot_be_learned_from(kind: str, tmp_path: Path) -> None:
+    name, write, words = BAD_DATA[kind]
+    write(tmp_path / name)
+    source = {"name": "arrays", "path": str(tmp_path / name), "targets": "y"}
+    file = tiny(tmp_path, source=source, task={"name": "classification"})
+    assert words in refused(tmp_path, "train", file)
+    assert not (home() / "runs").exists(), "a run that cannot begin leaves no folder"
+
+
+def test_a_damaged_idx_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
+        (tmp_path / "mnist" / name).write_bytes(b"\0\0\x08\x03" + bytes(20))
+    file = tiny(tmp_path, source={"name": "mnist"})
+    assert "train-images-idx3-ubyte" in refused(tmp_path, "train", file, "--data-dir", tmp_path)
+
+
+def test_a_damaged_image_of_a_folder_is_named(tmp_path: Path) -> None:
+    for number in range(12):
+        folder = tmp_path / "pictures" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), number, np.uint8)).save(folder / f"{number}.png")
+    _cut(tmp_path / "pictures" / "b" / "7.png")
+    source = {"name": "image_folder", "path": str(tmp_path / "pictures"), "size": 8, "channels": 1}
+    assert "7.png" in refused(tmp_path, "train", tiny(tmp_path, source=source))
+
+
+# What a user gives to a trained run.
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    return find_run(train(tmp_path)["id"])
+
+
+def _save(path: Path, write: Callable[[Path], object]) -> Path:
+    write(path)
+    return path
+
+
+def _bad_files(folder: Path) -> Iterator[tuple[Path, str]]:
+    rows = np.zeros((3, 64), np.float32)
+    yield folder / "absent.png", "there is no file"
+    yield folder / "absent.npy", "there is no file"
+    yield _save(folder / "words.txt", lambda path: path.write_text("words")), "this run takes"
+    yield _save(folder / "words.png", lambda path: path.write_text("words")), "words.png"
+    yield _save(folder / "deep.png", lambda path: Image.fromarray(np.zeros((8, 8), np.uint16)).save(path)), "8 bits"
+    yield _save(folder / "wide.npy", lambda path: np.save(path, rows[:, :9])), "do not fit"
+    yield _save(folder / "turned.npy", lambda path: np.save(path, rows.reshape(3, 4, 16))), "do not fit"
+    yield _save(folder / "nan.npy", lambda path: np.save(path, rows * np.nan)), "NaN"
+    yield _save(folder / "one.npy", lambda path: np.save(path, np.float32(3))), "no rows"
+    yield _save(folder / "none.npy", lambda path: np.save(path, rows[:0])), "no rows"
+    objects = np.array([{}], dtype=object)
+    yield _save(folder / "objects.npy", lambda path: np.save(path, objects, allow_pickle=True)), "never loaded"
+    yield _save(folder / "empty.npz", lambda path: np.savez(path)), "empty.npz"
+    yield _save(folder / "cut.npz", lambda path: (np.savez(path, rows), _cut(path))), "cut.npz"
+    yield _save(folder / "text.csv", lambda path: path.write_text("a,b\nc,d\n")), "text.csv"
+    yield _save(folder / "header.csv", lambda path: path.write_text("a,b\n")), "no rows"
+    yield _save(folder / "empty.csv", lambda path: path.write_text("")), "no rows"
+
+
+def test_files_that_cannot_be_predicted_are_named(finished: Path, tmp_path: Path) -> None:
+    for file, words in _bad_files(tmp_path):
+        assert words in refused(tmp_path, "predict", finished.name, file, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prediction_replaces_no_input_and_no_other_result(finished: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / folder / "x.png")
+    inputs = (tmp_path / "a" / "x.png", tmp_path / "b" / "x.png")
+    assert "would be replaced" in refused(tmp_path, "predict", finished.name, *inputs, "--out", tmp_path / "out")
+    assert "would be replaced" in refused(tmp_path, "predict", finished.name, inputs[0], "--out", tmp_path / "a")
+
+
+# Disks.
+
+
+@pytest.mark.parametrize("place", ["file/below", "/proc/isthmus"])
+def test_a_home_that_cannot_be_written(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / place))
+    assert "set ISTHMUS_HOME to a writable one" in refused(tmp_path, "train", tiny(tmp_path))
+    assert call("runs", "list", "--json").json() == []
+    if place.startswith("file"):
+        findings = {line["subject"]: line for line in json.loads(call("doctor", "--json").out)}
+        assert not findings["ISTHMUS_HOME"]["good"]
+        assert "writable" in findings["ISTHMUS_HOME"]["advice"]
+
+
+def _full(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _full_in_its_own_words(*arguments: object) -> None:
+    raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("where", "writer"),
+    [("os.fsync", _full), ("isthmus.training.checkpoint.save_file", _full_in_its_own_words)],
+)
+def test_a_full_disk_is_named_and_the_run_can_be_repeated(
+    where: str, writer: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(where, writer)
+        assert "No space left on device" in refused(tmp_path, "train", tiny(tmp_path))
+    assert {path.name for path in home().rglob(".*")} <= {".lock"}, "no temporary file is left"
+    assert train(tmp_path)["status"] == "finished"
+
+
+def test_a_disk_that_fills_up_while_training(tmp_path: Path) -> None:
+    """A real limit on the size of files lets the settings through but no weights."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (16_000, 16_000))"
+    script = f"{limit}; from isthmus.cli import main; main()"
+    command = [sys.executable, "-c", script, "train", tiny(tmp_path), "--save-every", "0"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert train(tmp_path)["status"] == "finished"
+
+
+def test_out_of_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("isthmus.run.Training.run", fail)
+    assert "a smaller model or batch would fit" in refused(tmp_path, "train", tiny(tmp_path))
+
+
+# Checkpoints and run folders.
+
+
+LONGER = {"epochs": 2, "batch_size": 400}  # six steps
+
+
+def _unfinished() -> Path:
+    """The folder of a run that was asked to stop, and did so after its fourth step."""
+    config, done = run_config(TINY | {"train": LONGER}), [0]
+
+    def progress(step: int, steps: int) -> None:
+        done[0] = step
+
+    with pytest.raises(Stopped):
+        run(config, Options(stop=lambda: done[0] == 3), progress)
+    return prepare(config).folder
+
+
+def test_a_checkpoint_of_another_model_is_refused(finished: Path, tmp_path: Path) -> None:
+    other = ("model.name=conventional_mlp", "model.d_z=8", "model.d_h=9", "model.depth=1")
+    line = refused(tmp_path, "train", tiny(tmp_path), *other, "--init", finished.name)
+    assert "none of its weights fits" in line
+    assert str(finished / MODEL) in line
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"isthmus": "{"},
+        {"isthmus": "[]"},
+        {"isthmus": "5"},
+        {"isthmus": '{"model": 5}'},
+        {"isthmus": '{"model": {"name": "unknown"}}'},
+        {"isthmus": '{"model": {"name": "hourglass_mlp", "d_in": 64, "d_out": 64, "d_z": 71, "d_h": 8, "depth": 1}}'},
+        {"isthmus": '{"model": {"name": "hourglass_mlp", "d_in": 64, "d_out": 64, "d_z": 70, "d_h": 8, "depth": 2}}'},
+    ],
+    ids=lambda metadata: str(metadata)[:50],
+)
+def test_a_foreign_checkpoint_is_refused(metadata: dict[str, str], finished: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.safetensors"
+    save_file(load_file(finished / MODEL), foreign, metadata)
+    with pytest.raises(UserError):
+        isthmus.load(foreign)
+
+
+def test_a_projection_that_is_rebuilt_differently_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = find_run(train(tmp_path, "model.w_in=gaussian")["id"])
+    monkeypatch.setattr("isthmus.layers.projections.torch_generator", lambda *address: torch.Generator().manual_seed(1))
+    with pytest.raises(UserError, match="rebuilt differently"):
+        isthmus.load(folder)
+
+
+def test_a_run_in_use_by_another_process(tmp_path: Path) -> None:
+    folder = _unfinished()
+    hold = (
+        "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); "
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", hold, str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert "in use by another process" in refused(tmp_path, "train", tiny(tmp_path, train=LONGER))
+        answer = call("runs", "clean", "--yes")
+        assert answer.code == 2
+        assert "in use by another process" in answer.err
+        assert folder.is_dir()
+        other.kill()
+    assert train(tmp_path, train=LONGER)["status"] == "finished", "a killed process frees its run"
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _alter_a_number(path: Path) -> None:
+    text = path.read_text()
+    place = max(text.rfind(digit) for digit in "123456789")
+    path.write_text(text[:place] + "9" * (text[place] != "9") + "8" * (text[place] == "9") + text[place + 1 :])
+
+
+DAMAGES = {"cut": _cut, "one bit": _flip, "empty": _empty}
+USES = {  # which command reads the file of a finished run
+    RECORD: [("train", "CONFIG"), ("predict", "RUN", "x.npy"), ("report", "RUN"), ("runs", "diff", "RUN", "RUN")],
+    MODEL: [("predict", "RUN", "x.npy"), ("train", "CONFIG", "seed=1", "--init", "RUN")],
+    TASK: [("predict", "RUN", "x.npy")],
+    METRICS: [("report", "RUN")],
+    SAMPLES: [("report", "RUN")],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", USES)
+def test_a_damaged_file_of_a_finished_run_is_named(name: str, damage: str, finished: Path, tmp_path: Path) -> None:
+    DAMAGES[damage](finished / name)
+    known = {"RUN": finished, "CONFIG": tiny(tmp_path)}
+    for use in USES[name]:
+        out = [] if use[0] in ("train", "runs") else ["--out", tmp_path / "out"]
+        assert str(finished / name) in refused(tmp_path, *(known.get(word, word) for word in use), *out)
+    if name == MODEL:
+        with pytest.raises(UserError, match=MODEL):
+            isthmus.load(finished)
+
+
+@pytest.mark.parametrize("name", [CONFIG, RECORD])
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), _alter_a_number], ids=[*DAMAGES, "a number"])
+def test_the_list_shows_a_damaged_run_and_the_others(
+    name: str, damage: Callable[[Path], None], finished: Path, tmp_path: Path
+) -> None:
+    other = train(tmp_path, "seed=1")["id"]
+    damage(finished / name)
+    statuses = {line["run"]: line["status"] for line in call("runs", "list", "--json").json()}
+    assert statuses == {finished.name: "damaged", other: "finished"}
+
+
+@pytest.mark.parametrize(
+    "content", ["null", "[]", "{}", '{"checksum": 5}', '{"seed": NaN, "checksum": "x"}', "[" * 9999]
+)
+def test_a_record_that_is_none(content: str, finished: Path, tmp_path: Path) -> None:
+    (finished / RECORD).write_text(content)
+    assert str(finished / RECORD) in refused(tmp_path, "train", tiny(tmp_path))
+
+
+def test_the_record_of_another_run_is_not_taken_for_this_one(finished: Path, tmp_path: Path) -> None:
+    other = find_run(train(tmp_path, "seed=1")["id"])
+    (finished / RECORD).write_bytes((other / RECORD).read_bytes())
+    assert "the record of another run" in refused(tmp_path, "train", tiny(tmp_path))
+
+
+def test_a_missing_weight_file_says_how_to_get_it_back(finished: Path, tmp_path: Path) -> None:
+    (finished / MODEL).unlink()
+    line = refused(tmp_path, "predict", finished, "x.npy")
+    assert f"`isthmus runs clean {finished.name}`" in line
+    assert call("runs", "clean", finished.name, "--yes").code == 0
+    train(tmp_path)
+    assert (finished / MODEL).is_file()
+
+
+STATES = ["state.json", "state-*.safetensors", METRICS]
+
+
+@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_named_and_the_run_can_begin_again(name: str, damage: str, tmp_path: Path) -> None:
+    folder = _unfinished()
+    (file,) = folder.glob(name)
+    DAMAGES[damage](file)
+    settings_file = tiny(tmp_path, train=LONGER)
+    assert str(file) in refused(tmp_path, "train", settings_file)
+    assert call("runs", "clean", "--yes").code == 0
+    assert call("train", settings_file).code == 0
+
+
+def test_an_altered_step_is_not_gone_on_from(tmp_path: Path) -> None:
+    state = _unfinished() / "state.json"
+    state.write_text(state.read_text().replace('"step": 4', '"step": 3'))
+    assert f"{state} is damaged or was altered" in refused(tmp_path, "train", tiny(tmp_path, train=LONGER))
+
+
+# Property: whatever is thrown at it, the answer is a success, a failed run or a refusal, and no other exception.
+
+ODD_NUMBERS = (
+    -(2**70),
+    -1,
+    0,
+    1,
+    7,
+    2**24,
+    2**63 - 1,
+    2**63,
+    10**400,
+    0.5,
+    -0.0,
+    1e-320,
+    1e308,
+    float("nan"),
+    float("inf"),
+)
+ODD_WORDS = ("", "8", "1e3", "none", "\0", "é", "../..", "x" * 300)
+SCALARS = st.none() | st.booleans() | st.sampled_from(ODD_NUMBERS) | st.sampled_from(ODD_WORDS) | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+SLOW = {"hub", "imagenet224", "imagenet32", "photos", "mnist5k"}  # they ask the network, or take a second to load
+NEEDED: dict[str, dict[str, Any]] = {  # without these a component is refused before it is looked at
+    "arrays": {"path": "table.npz", "targets": "y"},
+    "image_folder": {"path": "pictures", "size": 8, "channels": 1},
+    "hourglass_mlp": TINY["model"],
+    "conventional_mlp": TINY["model"] | {"name": "conventional_mlp", "d_h": 80},
+}
+
+
+def _words(schema: Any) -> Iterator[str]:
+    """Every word that this JSON schema accepts."""
+    if isinstance(schema, dict):
+        yield from map(str, schema.get("enum", []))
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []:
+        yield from _words(inner)
+
+
+def _changes(config: type[Settings]) -> st.SearchStrategy[dict[str, Any]]:
+    """A few fields of a config with values of which two in three are plausible."""
+    one = []
+    for field, schema in config.model_json_schema()["properties"].items():
+        if field == "name":
+            continue
+        plausible = st.sampled_from(
+            [*_words(schema), 1, 2, 0.5] + ([True] * 4 if schema.get("type") == "boolean" else [])
+        )
+        one.append(st.tuples(st.just(field), plausible | plausible | VALUES))
+    return st.lists(st.one_of(one) | st.tuples(st.text(max_size=5), VALUES), max_size=3).map(dict)
+
+
+def _components(kind: Kind) -> st.SearchStrategy[Any]:
+    named = [
+        _changes(find(kind, name).Config).map(lambda given, name=name: {"name": name} | NEEDED.get(name, {}) | given)
+        for name in sorted(catalogue(kind).keys() - SLOW)
+    ]
+    return st.one_of(named)
+
+
+PARTS = [
+    st.tuples(st.just("source"), _components("sources")),
+    st.tuples(st.just("task"), _components("tasks")),
+    st.tuples(st.just("model"), _components("models")),
+    st.tuples(st.just("train"), _changes(TrainConfig)),
+    st.tuples(st.sampled_from(sorted(RunConfig.model_fields)) | st.text(max_size=5), VALUES),
+]
+ANY = st.lists(st.one_of(PARTS), max_size=2).map(dict)
+ODD_OVERRIDES = st.text(max_size=12) | st.sampled_from(
+    ["a=" + "[" * 9_000, "seed=" + "9" * 5_000, "train.epochs=1e999"]
+)
+MANY = settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A little data; and everything but the training itself: models of more than a million weights do not fit here."""
+    np.savez(tmp_path / "table.npz", x=X, y=Y)
+    for number in range(12):
+        folder = tmp_path / "pictures" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), number, np.uint8)).save(folder / f"{number}.png")
+
+    def diverge(*arguments: object) -> None:
+        raise Diverged("not trained here")
+
+    def refuse(*arguments: object) -> None:
+        raise UserError("several devices")
+
+    monkeypatch.setattr("isthmus.run.Training.run", diverge)
+    monkeypatch.setattr("isthmus.run.on_every_device", refuse)
+    monkeypatch.setattr("isthmus.run.memory_bytes", lambda: 20_000_000)
+    return tmp_path
+
+
+def _is_an_answer(answer: Answer) -> bool:
+    """0, or 1 with the reason that ``data`` gives, or a refusal without a traceback."""
+    if answer.code == 2:
+        return answer.err.strip() != "" and "Traceback" not in answer.err
+    return answer.code == 0 or (answer.code == 1 and "not trained here" in answer.out)
+
+
+@MANY
+@given(changes=ANY)
+def test_any_config_trains_or_is_refused(changes: dict[str, Any], data: Path) -> None:
+    (data / "any.json").write_text(json.dumps(TINY | changes))
+    assert _is_an_answer(call("train", data / "any.json", "--data-dir", data))
+
+
+@MANY
+@given(changes=ANY, words=st.just([]) | st.lists(ODD_OVERRIDES, max_size=2))
+def test_any_override_trains_or_is_refused(changes: dict[str, Any], words: list[str], data: Path) -> None:
+    pairs = [
+        f"{part}.{field}={json.dumps(value)}"
+        for part, given in changes.items()
+        for field, value in (given.items() if isinstance(given, dict) else [("name", given)])
+    ]
+    assert _is_an_answer(call("train", "--data-dir", data, "--", tiny(data), *pairs, *words))
+
+
+@MANY
+@given(model=_components("models"))
+def test_any_model_is_described_or_refused(model: dict[str, Any]) -> None:
+    words = [f"{field}={json.dumps(value)}" for field, value in ({"d_in": 4, "d_out": 4} | model).items()]
+    assert _is_an_answer(call("describe", "--json", "--", str(model["name"]), *words))
+
+
+@MANY
+@given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | VALUES.map(json.dumps).map(str.encode))
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_any_file_trains_or_is_refused(suffix: str, content: bytes, data: Path) -> None:
+    file = data / f"any.{suffix}"
+    file.write_bytes(content)
+    assert _is_an_answer(call("train", file))

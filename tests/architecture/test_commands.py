@@ -1,0 +1,409 @@
+"""The command line as a person uses it: what each command prints, writes and returns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pytest
+import typer.main
+import yaml
+from PIL import Image
+
+import isthmus
+from isthmus import cli, terminal
+from isthmus.record import MODEL, find_run, read_metrics, read_record
+
+TINY: dict[str, Any] = {
+    "source": {"name": "digits"},
+    "task": {"name": "denoise"},
+    "model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1},
+    "train": {"epochs": 1, "batch_size": 400},
+    "threads": 1,
+}
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+
+def call(*arguments: object) -> Answer:
+    """``isthmus ARGUMENTS`` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    argv = ["isthmus", *map(str, arguments)]
+    with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
+        try:
+            cli.main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code or 0
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
+def tiny(folder: Path, **changes: Any) -> Path:
+    """A config file of a training that takes a moment."""
+    file = folder / "tiny.yaml"
+    file.write_text(yaml.safe_dump(TINY | changes))
+    return file
+
+
+def train(folder: Path, *overrides: object, **changes: Any) -> dict[str, Any]:
+    record: dict[str, Any] = call("train", tiny(folder, **changes), *overrides, "--json").json()
+    return record
+
+
+def write_table(path: Path, rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Features and targets whose units are far from 0 and 1."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(rows, 3)) * [1, 100, 0.01] + [0, 5000, 3]
+    y = 700 * x[:, 0] - 3 * x[:, 1] + 20_000
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "b", "c", "y"], *np.column_stack([x, y]).tolist()])
+    return x, y
+
+
+COMMANDS = {
+    " ".join(path): command
+    for name, group in typer.main.get_command(cli.app).commands.items()  # type: ignore[attr-defined]
+    for path, command in [
+        *(((name, sub), inner) for sub, inner in getattr(group, "commands", {}).items()),
+        ((name,), group),
+    ]
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_teaches(name: str) -> None:
+    command = COMMANDS[name]
+    answer = call(*name.split(), "--help")
+    assert answer.code == 0
+    assert "Usage: isthmus " + name in answer.out
+    assert len(command.help.split()) >= 4
+    assert [option.name for option in command.params if option.name != "help" and not option.help] == []
+
+
+def test_the_design_s_commands_exist() -> None:
+    promised = "demo models recipes describe doctor train predict report runs bench"
+    assert set(promised.split()) | {"runs list", "runs diff", "runs clean"} <= COMMANDS.keys()
+
+
+def test_no_arguments_show_help() -> None:
+    assert "Usage: isthmus" in call().out
+
+
+def test_models_and_recipes_are_listed() -> None:
+    assert list(call("models", "--json").json()) == isthmus.list_models()
+    assert "conventional_mlp" in call("models").out
+    recipes = call("recipes", "--json").json()
+    assert recipes["mnist5k-denoise"]
+    assert "mnist5k-denoise" in call("recipes").out
+
+
+WIDE = ("hourglass_mlp", "d_in=3072", "d_out=3072", "d_z=3075", "d_h=16", "depth=4")
+
+
+def test_describe_counts_a_published_model() -> None:
+    counted = call("describe", *WIDE, "--json").json()
+    assert counted.pop("model")["d_z"] == 3075
+    assert counted == {
+        "params": 19_286_400,
+        "trainable_params": 19_286_400,
+        "stored_params": 19_286_400,
+        "macs": 19_286_400,
+        "training_flops": 6 * 19_286_400 - 2 * 3072 * 3075,  # nobody needs the gradient of the input
+        "checkpoint_bytes": 4 * 19_286_400,
+    }
+    assert "19,286,400" in call("describe", *WIDE).out
+
+
+def test_describe_tells_frozen_from_trained_weights() -> None:
+    counted = call("describe", *WIDE, "w_in=gaussian", "--json").json()
+    assert counted["params"] == 19_286_400
+    assert counted["trainable_params"] == counted["stored_params"] == 19_286_400 - 3072 * 3075
+
+
+def test_describe_without_fields_lists_them() -> None:
+    words = call("describe", "hourglass_mlp").out
+    assert "Residual MLPs" in words
+    assert all(name in words for name in ("d_z", "d_h", "depth", "w_in", "orthogonal", "required"))
+    assert "d_z" in call("describe", "hourglass_mlp", "--json").json()["properties"]
+
+
+def test_doctor() -> None:
+    findings = {line["subject"]: line for line in json.loads(call("doctor", "--json").out)}
+    assert findings["torch"]["good"]
+    assert findings["ISTHMUS_HOME"]["good"]
+    assert call("doctor").code == 0
+    assert "ISTHMUS_HOME" in call("doctor").out
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [
+        ("denoise", "psnr"),
+        ("super_resolution", "psnr"),
+        ("generative_classification", "accuracy"),
+        ("classification", "accuracy"),
+    ],
+)
+def test_every_task_on_images_trains(task: str, metric: str, tmp_path: Path) -> None:
+    answer = call("train", tiny(tmp_path, task={"name": task}))
+    assert answer.code == 0
+    assert metric in answer.out
+    assert "isthmus predict" in answer.out
+    assert "validation loss" in answer.err
+    record = read_record(find_run(answer.err.split()[1]))
+    assert record.status == "finished"
+    assert record.metrics["test"][metric] > 0
+    assert record.steps == 3
+    assert record.cost["params"] > 0
+    assert record.command.startswith("isthmus train")
+    assert {"config.json", "metrics.jsonl", "task.safetensors", MODEL} <= record.files.keys()
+
+
+def test_the_second_call_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(tmp_path)
+    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+    assert train(tmp_path) == first
+
+
+def test_overrides_change_the_run(tmp_path: Path) -> None:
+    record = train(tmp_path, "model.d_h=4", "train.learning_rate=1e-2", "seed=3", "model.w_in=hadamard")
+    assert (record["config"]["model"]["d_h"], record["seed"]) == (4, 3)
+    assert record["config"]["train"]["learning_rate"] == 0.01
+    other = train(tmp_path, "model.name=conventional_mlp", "model.d_z=8", "model.d_h=70", "model.depth=1")
+    assert other["config"]["model"]["w_in"] == "trainable", "another model's name drops the fields of the old one"
+
+
+def test_the_written_config_trains_the_same_run(tmp_path: Path) -> None:
+    record = train(tmp_path)
+    again = call("train", find_run(record["id"]) / "config.json", "--json").json()
+    assert again == record
+
+
+def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    undisturbed = train(tmp_path, "train.epochs=4")
+    call("runs", "clean", undisturbed["id"], "--yes")
+    with monkeypatch.context() as patch:
+        step = terminal.TrainingDisplay.step
+
+        def interrupted(display: terminal.TrainingDisplay, number: int, steps: int) -> None:
+            step(display, number, steps)
+            if number == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        patch.setattr(terminal.TrainingDisplay, "step", interrupted)
+        stopped = call("train", tiny(tmp_path), "train.epochs=4")
+    assert stopped.code == 130
+    assert "the same command goes on" in stopped.err
+    assert call("runs", "list", "--json").json()[0]["status"] == "unfinished"
+    assert train(tmp_path, "train.epochs=4")["metrics"] == undisturbed["metrics"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"average": 0.9},
+        {"clip_norm": 0.1},
+        {"optimizer": "sgd", "momentum": 0.8, "nesterov": True, "learning_rate": 0.1},
+        {"schedule": "cosine", "warmup_epochs": 0.5, "final_learning_rate": 1e-5},
+        {"select": "last", "evaluate_every": 7},
+        {"weight_decay": 0.1},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_training_options_train(change: dict[str, Any], tmp_path: Path) -> None:
+    plain = train(tmp_path, train={"epochs": 2, "batch_size": 64})
+    record = train(tmp_path, train={"epochs": 2, "batch_size": 64} | change)
+    assert record["status"] == "finished"
+    assert record["id"] != plain["id"]
+    assert record["metrics"]["test"]["psnr"] > 5
+    assert record["metrics"] != plain["metrics"] or "select" in change, "the option has an effect"
+
+
+def test_accumulation_changes_nothing_but_memory(tmp_path: Path) -> None:
+    whole, parts = train(tmp_path), train(tmp_path, "train.accumulate=7")
+    assert whole["id"] != parts["id"]
+    assert parts["metrics"]["test"]["loss"] == pytest.approx(whole["metrics"]["test"]["loss"], rel=1e-5)
+
+
+def test_mixed_precision_trains(tmp_path: Path) -> None:
+    """In a process of its own: some virtual machines announce AMX and then kill who uses it."""
+    plain = train(tmp_path)
+    command = [sys.executable, "-m", "isthmus.cli", "train", tiny(tmp_path), "train.precision=bfloat16", "--json"]
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert 0 < abs(json.loads(done.stdout)["metrics"]["test"]["loss"] / plain["metrics"]["test"]["loss"] - 1) < 0.05
+
+
+def test_tensorboard_files(tmp_path: Path) -> None:
+    record = train(tmp_path, "--tensorboard")
+    (events,) = (find_run(record["id"]) / "tensorboard").glob("events.out.tfevents.*")
+    assert b"validation/psnr" in events.read_bytes()
+
+
+def test_fine_tuning_starts_from_the_weights_of_a_run(tmp_path: Path) -> None:
+    long = train(tmp_path, "train.epochs=12", "train.learning_rate=0.01")
+    cold = train(tmp_path, "train.learning_rate=1e-5")
+    warm = train(tmp_path, "train.learning_rate=1e-5", "--init", long["id"][:8])
+    assert warm["config"]["init"] == long["id"]
+    assert warm["id"] != cold["id"]
+    assert warm["metrics"]["test"]["psnr"] > cold["metrics"]["test"]["psnr"] + 1
+    other = train(tmp_path, "--init", long["id"], task={"name": "classification"})
+    assert other["selected"]["not_initialised_from_run"] == ["W_out.weight"]
+
+
+def test_divergence_is_a_failed_run_with_its_reason(tmp_path: Path) -> None:
+    absurd = ("train.optimizer=sgd", "train.learning_rate=1000", "model.norm=none", "train.epochs=40")
+    answer = call("train", tiny(tmp_path), *absurd, "--save-every", "0")
+    assert answer.code == 1
+    assert "failed: the training loss is not finite at step" in answer.out
+    (line,) = call("runs", "list", "--json").json()
+    record = read_record(find_run(line["run"]))
+    assert record.status == line["status"] == "failed"
+    assert "learning rate" in record.reason
+    assert not record.metrics
+    assert MODEL not in record.files
+    assert call("train", tiny(tmp_path), *absurd).code == 1, "the record answers"
+    refused = call("predict", record.id, tmp_path / "x.npy")
+    assert refused.code == 2
+    assert record.id in refused.err
+    assert call("runs", "clean", "--failed", "--yes").code == 0
+    assert call("runs", "list", "--json").json() == []
+
+
+def test_runs_list_diff_and_clean(tmp_path: Path) -> None:
+    assert "no runs yet" in call("runs", "list").out
+    first, second = train(tmp_path), train(tmp_path, "seed=1", "model.d_h=9")
+    lines = call("runs", "list", "--json").json()
+    assert {line["run"] for line in lines} == {first["id"], second["id"]}
+    assert {line["status"] for line in lines} == {"finished"}
+    assert first["id"] in call("runs", "list").out
+    differences = call("runs", "diff", first["id"], second["id"], "--json").json()
+    assert differences["seed"] == [0, 1]
+    assert differences["config.model.d_h"] == [8, 9]
+    assert "config.model.d_z" not in differences
+    assert "metrics.test.psnr" in differences
+    assert "config.model.d_h" in call("runs", "diff", first["id"], second["id"]).out
+    assert "nothing to remove" in call("runs", "clean", "--yes").out, "finished runs stay unless they are named"
+    assert call("runs", "clean", first["id"], "--yes").code == 0
+    assert [line["run"] for line in call("runs", "list", "--json").json()] == [second["id"]]
+
+
+def test_report_writes_a_page(tmp_path: Path) -> None:
+    train(tmp_path)
+    train(tmp_path, "model.name=conventional_mlp", "model.d_z=64", "model.d_h=70", "model.depth=1")
+    answer = call("report", "--out", tmp_path / "page", "--title", "Two shapes")
+    assert answer.code == 0
+    assert answer.out.strip() == str(tmp_path / "page" / "index.html")
+    assert "Two shapes" in (tmp_path / "page" / "index.html").read_text()
+    assert {path.name for path in (tmp_path / "page").iterdir()} >= {"front.png", "candidates.csv", "runs.csv"}
+
+
+def _picture(path: Path, height: int, width: int, mode: str = "L") -> Path:
+    draw = np.random.default_rng(1)
+    shape = (height, width) if mode == "L" else (height, width, 3)
+    Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    return path
+
+
+def _pixels(path: Path) -> np.ndarray:
+    with Image.open(path) as picture:
+        return np.asarray(picture)
+
+
+def test_images_of_any_size_are_restored_tile_by_tile(tmp_path: Path) -> None:
+    record = train(tmp_path)
+    large = _picture(tmp_path / "large.png", 21, 13)
+    tile = tmp_path / "tile.png"
+    Image.fromarray(_pixels(large)[8:16, :8]).save(tile)
+    colour = _picture(tmp_path / "colour.png", 8, 8, "RGB")
+    results = call("predict", record["id"], large, tile, colour, "--out", tmp_path / "out", "--json").json()
+    assert results[str(large)] == str(tmp_path / "out" / "large.png")
+    restored, alone = _pixels(tmp_path / "out" / "large.png"), _pixels(tmp_path / "out" / "tile.png")
+    assert restored.shape == (21, 13)
+    assert (restored[8:16, :8] == alone).all(), "a tile is restored as if it were an image of its own"
+
+
+def test_super_resolution_doubles_images_of_any_size(tmp_path: Path) -> None:
+    record = train(tmp_path, task={"name": "super_resolution"})
+    small = _picture(tmp_path / "small.png", 5, 11)
+    call("predict", record["id"], small, "--out", tmp_path / "out", "--json").json()
+    assert _pixels(tmp_path / "out" / "small.png").shape == (10, 22)
+
+
+def test_classes_are_predicted_from_images_and_arrays(tmp_path: Path) -> None:
+    record = train(tmp_path, "train.epochs=3", task={"name": "classification"})
+    picture = _picture(tmp_path / "digit.png", 8, 8)
+    np.savez(tmp_path / "digits.npz", _pixels(picture)[None])
+    np.save(tmp_path / "flat.npy", _pixels(picture).reshape(1, 64))
+    files = (picture, tmp_path / "digits.npz", tmp_path / "flat.npy")
+    results = call("predict", record["id"], *files, "--out", tmp_path / "out", "--json").json()
+    (label,) = np.load(results[str(files[1])])
+    assert 0 <= label < 10
+    assert results[str(picture)] == str(label) == str(np.load(results[str(files[2])])[0])
+
+
+def test_regression_answers_in_the_units_of_its_targets(tmp_path: Path) -> None:
+    x, y = write_table(tmp_path / "table.csv")
+    record = train(
+        tmp_path,
+        source={"name": "arrays", "path": str(tmp_path / "table.csv"), "targets": "y"},
+        task={"name": "regression"},
+        model=TINY["model"] | {"d_z": 16},
+        train={"epochs": 60, "batch_size": 32, "learning_rate": 0.01},
+    )
+    assert record["metrics"]["test"]["r2"] > 0.95
+    np.save(tmp_path / "rows.npy", x)
+    np.savez(tmp_path / "rows_z.npz", x.astype(">f4"))
+    np.savetxt(tmp_path / "rows_c.csv", x, delimiter=",", header="a,b,c", comments="")
+    files = [tmp_path / name for name in ("rows.npy", "rows_z.npz", "rows_c.csv")]
+    results = call("predict", record["id"], *files, "--out", tmp_path / "out", "--json").json()
+    predicted = np.load(results[str(files[0])])[:, 0]
+    assert 1 - ((predicted - y) ** 2).mean() / y.var() > 0.95
+    assert np.allclose(np.load(results[str(files[1])])[:, 0], predicted, rtol=1e-5)
+    assert np.allclose(np.loadtxt(results[str(files[2])]), predicted, rtol=1e-5)
+
+
+def test_load_gives_the_model_that_was_evaluated(tmp_path: Path) -> None:
+    record = train(tmp_path, "model.w_in=orthogonal")
+    folder = find_run(record["id"])
+    for reference in (record["id"], folder, folder / MODEL):
+        model = isthmus.load(reference)
+        assert not model.training
+        assert isthmus.cost(model).params == record["cost"]["params"]
+    assert [line["split"] for line in read_metrics(folder)] == ["train", "validation"]
+
+
+def test_images_of_many_channels_leave_a_sheet(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 5, 8, 8), dtype=np.uint8)
+    np.save(tmp_path / "five.npy", images)
+    source = {"name": "arrays", "path": str(tmp_path / "five.npy"), "layout": "channels_first"}
+    record = train(tmp_path, source=source, model=TINY["model"] | {"d_z": 330})
+    assert "samples.png" in record["files"]
+
+
+def test_the_program_itself_runs(tmp_path: Path) -> None:
+    """As a process: exit codes, one line of error, and nothing on standard output that is not JSON."""
+    program = [sys.executable, "-m", "isthmus.cli"]
+    good = subprocess.run([*program, "train", tiny(tmp_path), "--json"], capture_output=True, text=True)
+    assert (good.returncode, json.loads(good.stdout)["status"]) == (0, "finished")
+    bad = subprocess.run([*program, "train", "mnist5k-denoize"], capture_output=True, text=True)
+    assert bad.returncode == 2
+    assert bad.stderr == "isthmus: unknown recipe 'mnist5k-denoize'; did you mean 'mnist5k-denoise'?\n"

@@ -1,0 +1,78 @@
+"""Learning rates against values worked out by hand, optimisers against their textbook updates in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from isthmus.training.schedules import learning_rate, optimizer
+from isthmus.training.settings import TrainConfig
+
+# Ten steps, five to an epoch, and a warm-up of 0.4 epochs: two steps up, eight down.
+BY_HAND = {
+    "linear": [0.5, 1.0, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3],
+    "constant": [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+    "cosine": [0.5, 1.0, *(0.2 + 0.4 * (1 + math.cos(math.pi * k / 8)) for k in range(8))],
+}
+
+
+@pytest.mark.parametrize("schedule", BY_HAND)
+def test_rates_of_a_run(schedule):
+    config = TrainConfig(epochs=2, learning_rate=1.0, final_learning_rate=0.2, warmup_epochs=0.4, schedule=schedule)
+    assert [learning_rate(step, 10, 5, config) for step in range(10)] == pytest.approx(BY_HAND[schedule])
+
+
+def test_the_default_falls_in_a_line_from_its_peak_to_one_step_above_zero():
+    rates = [learning_rate(step, 4, 4, TrainConfig(learning_rate=0.1)) for step in range(4)]
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])
+
+
+def adamw(w, gradients, rate, decay, betas):
+    first, second = np.zeros_like(w), np.zeros_like(w)
+    for t, gradient in enumerate(gradients, start=1):
+        w = w - rate * decay * w
+        first = betas[0] * first + (1 - betas[0]) * gradient
+        second = betas[1] * second + (1 - betas[1]) * gradient**2
+        unbiased = first / (1 - betas[0] ** t), second / (1 - betas[1] ** t)
+        w = w - rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+    return w
+
+
+def sgd(w, gradients, rate, decay, momentum, nesterov):
+    velocity = np.zeros_like(w)
+    for gradient in gradients:
+        gradient = gradient + decay * w
+        velocity = momentum * velocity + gradient
+        w = w - rate * (gradient + momentum * velocity if nesterov else velocity)
+    return w
+
+
+def stepped(config, w, gradients):
+    parameter = torch.nn.Parameter(torch.from_numpy(w.copy()))
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    built = optimizer([parameter, frozen], config)
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient.copy())
+        built.step()
+    assert torch.equal(frozen, torch.ones(2))
+    return parameter.detach().numpy()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.95)])
+def test_adamw(decay, betas):
+    w, *gradients = np.random.default_rng(0).normal(size=(6, 4, 3))
+    config = TrainConfig(learning_rate=0.02, weight_decay=decay, betas=betas)
+    np.testing.assert_allclose(stepped(config, w, gradients), adamw(w, gradients, 0.02, decay, betas), rtol=1e-12)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_sgd(decay, momentum, nesterov):
+    w, *gradients = np.random.default_rng(0).normal(size=(6, 4, 3))
+    config = TrainConfig(optimizer="sgd", learning_rate=0.02, weight_decay=decay, momentum=momentum, nesterov=nesterov)
+    expected = sgd(w, gradients, 0.02, decay, momentum, nesterov)
+    np.testing.assert_allclose(stepped(config, w, gradients), expected, rtol=1e-12)

@@ -1,0 +1,152 @@
+"""The name of a run: every choice is in it, no default is, and it does not matter how the choices were written down."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus.config import RunConfig, run_config
+from isthmus.registry import find
+from isthmus.training.settings import TrainConfig
+
+BASE = {
+    "source": {"name": "digits"},
+    "task": {"name": "denoise"},
+    "model": {"name": "hourglass_mlp", "d_z": 80, "d_h": 8, "depth": 2},
+}
+DATA = "f" * 64
+REQUIRED = object()
+# Every field with its default in schema 1 and another value. A default that changes needs another schema version:
+# a default is not part of a run's name, so the old runs would pass for new ones.
+FIELDS = {
+    "source.validation": (297, 100),
+    "source.test": (300, 100),
+    "source.split_seed": (0, 1),
+    "task.flips": (False, True),
+    "task.evaluation_seed": (0, 1),
+    "task.noise_std": (0.25, 0.5),
+    "task.noise": ("fresh", "once"),
+    "model.d_in": (None, 64),
+    "model.d_out": (None, 64),
+    "model.d_z": (REQUIRED, 81),
+    "model.d_h": (REQUIRED, 9),
+    "model.depth": (REQUIRED, 3),
+    "model.norm": ("layer", "rms"),
+    "model.activation": ("gelu", "relu"),
+    "model.w_in": ("trainable", "hadamard"),
+    "model.w_in_seed": (None, 0),
+    "model.init": ("zero_w2", "pytorch"),
+    "model.allow_any_shape": (False, True),
+    "train.epochs": (20, 21),
+    "train.batch_size": (128, 64),
+    "train.accumulate": (1, 2),
+    "train.optimizer": ("adamw", "sgd"),
+    "train.learning_rate": (1e-3, 2e-3),
+    "train.weight_decay": (0.0, 0.1),
+    "train.betas": ([0.9, 0.99], [0.9, 0.95]),
+    "train.momentum": (0.9, 0.8),
+    "train.nesterov": (False, True),
+    "train.schedule": ("linear", "cosine"),
+    "train.warmup_epochs": (0, 1),
+    "train.final_learning_rate": (0.0, 1e-5),
+    "train.clip_norm": (None, 1.0),
+    "train.average": (None, 0.9),
+    "train.precision": ("float32", "bfloat16"),
+    "train.compile": (False, True),
+    "train.device": ("cpu", "cuda"),
+    "train.devices": (1, 2),
+    "train.strategy": ("ddp", "fsdp"),
+    "train.evaluate_every": (1, 2),
+    "train.select": ("best", "last"),
+    "seed": (0, 1),
+    "threads": (2, 1),
+    "init": (None, "0123456789abcdef"),
+}
+OTHER = {path: other for path, (_, other) in FIELDS.items()}
+
+
+def parts():
+    """The settings' classes and where they stand."""
+    return {
+        "source": find("sources", "digits").Config,
+        "task": find("tasks", "denoise").Config,
+        "model": find("models", "hourglass_mlp").Config,
+        "train": TrainConfig,
+        "": RunConfig,
+    }
+
+
+def fields():
+    """Where every field of a run stands."""
+    for place, config in parts().items():
+        for name in config.model_fields:
+            if name not in ("name", "schema_version", *parts()):
+                yield f"{place}.{name}".lstrip(".")
+
+
+def put(settings, path, value):
+    result = json.loads(json.dumps(settings))
+    *place, name = path.split(".")
+    (result.setdefault(place[0], {}) if place else result)[name] = value
+    return result
+
+
+def run_id(settings):
+    return run_config(settings).run_id(DATA)
+
+
+def test_every_field_is_tried():
+    assert set(fields()) == set(FIELDS)
+
+
+@pytest.mark.parametrize("path", OTHER)
+def test_another_value_is_another_run(path):
+    assert run_id(put(BASE, path, OTHER[path])) != run_id(BASE)
+
+
+def test_no_two_choices_share_a_name():
+    assert len({run_id(put(BASE, path, value)) for path, value in OTHER.items()}) == len(OTHER)
+
+
+@pytest.mark.parametrize("path", [path for path, (default, _) in FIELDS.items() if default is not REQUIRED])
+def test_a_default_that_is_written_down_is_no_other_run(path):
+    assert run_id(put(BASE, path, FIELDS[path][0])) == run_id(BASE)
+
+
+def test_other_data_are_another_run():
+    config = run_config(BASE)
+    assert config.run_id(DATA) != config.run_id("e" * 64)
+
+
+def test_the_name_is_what_it_was():
+    assert run_id(BASE) == "bd90e80260bd3f69"
+
+
+@st.composite
+def reordered(draw, value):
+    if not isinstance(value, dict):
+        return value
+    return {name: draw(reordered(value[name])) for name in draw(st.permutations(list(value)))}
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_the_order_of_the_keys_does_not_matter(data):
+    chosen = data.draw(st.lists(st.sampled_from(sorted(OTHER)), unique=True, max_size=6))
+    written = BASE
+    for path in chosen:
+        written = put(written, path, OTHER[path])
+    assert run_id(data.draw(reordered(written))) == run_id(written)
+
+
+@settings(deadline=None)
+@given(rate=st.floats(1e-6, 10), seed=st.integers(0, 2**63 - 1))
+def test_a_config_that_went_through_json_is_the_same_run(rate, seed):
+    config = run_config(BASE | {"train": {"learning_rate": rate}, "seed": seed})
+    again = run_config(json.loads(config.model_dump_json()))
+    assert again == config
+    assert again.run_id(DATA) == config.run_id(DATA)
+    assert (run_id(BASE) == config.run_id(DATA)) == (rate == 1e-3 and seed == 0)
