@@ -16,6 +16,7 @@ from isthmus.protocols import Component, ModelConfig, Settings
 from isthmus.registry import component, explain
 from isthmus.training.settings import TrainConfig
 
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
 TaskField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("tasks", value))]
 ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value: component("models", value))]
@@ -29,7 +30,7 @@ class RunConfig(Settings):
     task: TaskField
     model: ModelField
     train: TrainConfig = TrainConfig()
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Seed = 0
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
     """CPU threads of the arithmetic: the same sum in another order has other bits."""
     init: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
@@ -47,9 +48,9 @@ class StudyConfig(Settings):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
     base: RunConfig
     candidates: Annotated[tuple[ModelField, ...], Field(min_length=1)]
-    learning_rates: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    learning_rates: tuple[Annotated[float, Field(gt=0, le=1_000)], ...] = ()
     """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
 
     def runs(self) -> list[RunConfig]:
         """Seeds outermost: an interrupted study has seen every candidate before any candidate twice."""

@@ -96,7 +96,7 @@ class StudyDisplay:
         self.finished = total_runs - len(work)
         self.fractions: dict[int, float] = dict.fromkeys(work, 0.0)
         self.tasks: dict[int, TaskID] = {}
-        self.began = time.monotonic()
+        self.first: tuple[float, float] | None = None
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
@@ -119,9 +119,15 @@ class StudyDisplay:
             self.tasks[number] = self.progress.add_task(f"  {name}", total=1.0, left="")
         self.progress.update(self.tasks[number], completed=fraction)
         done = sum(self.work[i] * part for i, part in self.fractions.items())
-        elapsed = time.monotonic() - self.began
-        left = elapsed * (sum(self.work.values()) / done - 1) if done else 0.0
-        self.progress.update(self.whole, completed=done, left=f"{duration(left)} left" if done else "")
+        self.progress.update(self.whole, completed=done, left=self._left(done))
+
+    def _left(self, done: float) -> str:
+        """From the pace since the first news: workers take their time to start, and that says nothing of the rest."""
+        now = time.monotonic()
+        self.first = self.first or (now, done)
+        if done == self.first[1]:
+            return ""
+        return f"{duration((now - self.first[0]) * (sum(self.work.values()) - done) / (done - self.first[1]))} left"
 
     def finish(self, number: int, name: str, note: str) -> None:
         self.finished += 1

@@ -6,6 +6,7 @@ to rounding), on [0, 1] and neither rounded nor clipped. It is symmetric, so it 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated
 
 import torch
@@ -25,9 +26,18 @@ class SuperResolutionConfig(ImageConfig):
     factor: Annotated[int, Field(ge=2, le=16)] = 2
 
 
-def reduced(images: Images, factor: int) -> Float[Tensor, "batch channels less_height less_width"]:
-    size = (images.shape[-2] // factor, images.shape[-1] // factor)
-    return torch.nn.functional.interpolate(images, size, mode="bicubic", antialias=True, align_corners=False)
+@cache
+def _filter(size: int, factor: int) -> Tensor:
+    """The matrix of the reduction along one axis: torch's own filter, applied to the unit vectors."""
+    units = torch.eye(size, dtype=torch.float64, device="cpu")[None, None]
+    matrix = torch.nn.functional.interpolate(units, (size // factor, size), mode="bicubic", antialias=True)[0, 0]
+    return matrix.to(torch.float32)
+
+
+def reduced(images: Images, factor: int) -> Float[Tensor, "batch channels reduced_height reduced_width"]:
+    """Two small products instead of ``interpolate``, which takes as long as a tenth of a training step on the CPU."""
+    vertical, horizontal = (_filter(size, factor).to(images.device) for size in images.shape[-2:])
+    return vertical @ images @ horizontal.T
 
 
 class SuperResolution(ImageToImage):

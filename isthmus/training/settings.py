@@ -36,7 +36,6 @@ class TrainConfig(Settings):
     device: Literal["cpu", "cuda"] = "cpu"
     devices: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of one device each; more than one needs ``isthmus[devices]``."""
-    strategy: Literal["ddp", "fsdp"] = "ddp"
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Epochs between two validations; the last epoch is always validated."""
     select: Literal["best", "last"] = "best"

@@ -243,10 +243,12 @@ def test_accumulation_changes_nothing_but_memory(tmp_path: Path) -> None:
     assert parts["metrics"]["test"]["loss"] == pytest.approx(whole["metrics"]["test"]["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains(tmp_path: Path) -> None:
     """In a process of its own: some virtual machines announce AMX and then kill who uses it."""
     plain = train(tmp_path)
-    command = [sys.executable, "-m", "isthmus.cli", "train", tiny(tmp_path), "train.precision=bfloat16", "--json"]
+    program = [sys.executable, "-m", "isthmus.cli"]
+    command = [*program, "train", str(tiny(tmp_path)), "train.precision=bfloat16", "--json"]
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert 0 < abs(json.loads(done.stdout)["metrics"]["test"]["loss"] / plain["metrics"]["test"]["loss"] - 1) < 0.05

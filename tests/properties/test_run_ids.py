@@ -58,7 +58,6 @@ FIELDS = {
     "train.compile": (False, True),
     "train.device": ("cpu", "cuda"),
     "train.devices": (1, 2),
-    "train.strategy": ("ddp", "fsdp"),
     "train.evaluate_every": (1, 2),
     "train.select": ("best", "last"),
     "seed": (0, 1),

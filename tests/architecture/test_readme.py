@@ -1,0 +1,60 @@
+"""What the README says works: its commands run, its code prints what it promises, its tree is the tree."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.cli import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return [text for name, text in fences if name == language]
+
+
+def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("isthmus ")]
+    assert len(commands) >= 6
+    for command in commands:
+        result = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+        assert result.exit_code == 0, f"{command}: {result.output}"
+
+
+def test_the_code_prints_what_it_promises() -> None:
+    for block in blocks("python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, "README.md", "exec"), {})
+        assert printed.getvalue().split() == re.findall(r"print\(.*\)  # (.*)", block)
+
+
+def test_make_knows_the_two_commands() -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert {line.split()[1] for block in blocks("sh") for line in block.splitlines() if line.startswith("make ")} <= {
+        *targets
+    }
+
+
+def test_the_tree_is_the_tree() -> None:
+    tree = next(block for block in blocks("") if block.startswith("isthmus/"))
+    named = set(re.findall(r"[a-z0-9_]+\.py", tree))
+    present = {path.name for path in (ROOT / "isthmus").rglob("*.py")} - {"__init__.py"}
+    assert named <= present, f"not there: {named - present}"
+    top = {path.name for path in (ROOT / "isthmus").glob("*.py")} - {"__init__.py"}
+    assert top <= named, f"not named: {top - named}"
+
+
+def test_local_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target

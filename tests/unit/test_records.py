@@ -1,0 +1,227 @@
+"""Files that are whole or absent, and the records that are read from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from isthmus.errors import UserError
+from isthmus.files import digest, read_json, read_sealed, sha256, write_json, write_sealed, write_text, write_with
+from isthmus.machine import code_version
+from isthmus.record import (
+    METRICS,
+    RunRecord,
+    find_run,
+    flat,
+    read_metrics,
+    read_record,
+    run_folders,
+    runs_folder,
+    verify_file,
+    write_record,
+)
+from isthmus.samples import write_sheet, write_values
+
+
+def record(**changes: Any) -> RunRecord:
+    given: dict[str, Any] = {
+        "id": "0123456789abcdef",
+        "status": "finished",
+        "config": {"model": {"name": "hourglass_mlp"}},
+        "seed": 0,
+        "fingerprint": "data",
+        "objective": "psnr",
+        "maximise": True,
+        "code": {"version": "0"},
+        "machine": {"cores": 2},
+        "versions": {"torch": "2"},
+        "metrics": {"test": {"psnr": 21.5}},
+    }
+    return RunRecord(**given | changes)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "file.txt"
+    write_text(file, "old")
+
+    def half(temporary: Path) -> None:
+        temporary.write_text("ne")
+        raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError):
+        write_with(file, half)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_write_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    replace = Path.replace
+
+    def rename(path: Path, target: Path) -> Path:
+        order.append("rename")
+        return replace(path, target)
+
+    monkeypatch.setattr("os.fsync", lambda number: order.append("flush"))
+    monkeypatch.setattr(Path, "replace", rename)
+    write_text(tmp_path / "file", "text")
+    assert order == ["flush", "rename"]
+
+
+def test_written_files_are_for_everybody_to_read(tmp_path: Path) -> None:
+    write_text(tmp_path / "deep" / "er" / "file", "text")
+    assert (tmp_path / "deep" / "er" / "file").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_text(tmp_path / "file", "")
+    with pytest.raises(UserError, match="file/below"):
+        write_text(tmp_path / "file" / "below" / "x", "")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder"):
+        write_text(tmp_path / "folder", "")
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.floats(allow_nan=False, allow_infinity=False)))
+def test_the_digest_of_a_value_does_not_depend_on_its_order(value: dict[str, Any]) -> None:
+    backwards = dict(reversed(value.items()))
+    assert digest(value) == digest(backwards) == digest(json.loads(json.dumps(value)))
+    assert digest(value | {"more": 1}) != digest(value | {"more": 2})
+    assert len(digest(value, 16)) == 16
+
+
+def test_not_a_number_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "x.json", {"loss": float("nan")})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "nul", "[" * 100_000, "1" * 5_000])
+def test_json_that_is_none_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UserError, match=r"x\.json is damaged"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_seal_is_broken_by_any_change(tmp_path: Path) -> None:
+    file = tmp_path / "sealed.json"
+    write_sealed(file, {"step": 41, "loss": 0.5})
+    assert read_sealed(file) == {"step": 41, "loss": 0.5}
+    whole = file.read_text()
+    for altered in (
+        whole.replace("41", "42"),
+        whole.replace("0.5", "NaN"),
+        whole.replace("checksum", "check"),
+        "[]",
+        "{}",
+    ):
+        file.write_text(altered)
+        with pytest.raises(UserError, match="checksum does not match"):
+            read_sealed(file)
+
+
+def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
+    write_record(tmp_path, record(reason="ÄÖ\n"))
+    assert read_record(tmp_path) == record(reason="ÄÖ\n")
+    assert record().quality() == 21.5
+    assert record().quality("validation") is None
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path: Path) -> None:
+    write_record(tmp_path, record(schema="isthmus.run/99"))
+    with pytest.raises(UserError, match=r"has schema 'isthmus\.run/99'"):
+        read_record(tmp_path)
+
+
+def test_a_field_that_a_later_version_added_is_passed_over(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "record.json", vars(record()) | {"carbon": 3})
+    assert read_record(tmp_path) == record()
+
+
+def test_the_checksums_of_files(tmp_path: Path) -> None:
+    write_text(tmp_path / "weights", "abc")
+    known = record(files={"weights": sha256(tmp_path / "weights"), "gone": "0"})
+    assert known.files["weights"].startswith("ba7816bf8f01cfea"), "SHA-256 of abc, from the standard"
+    assert verify_file(tmp_path, "weights", known) == tmp_path / "weights"
+    write_text(tmp_path / "weights", "abd")
+    for name, words in {"weights": "damaged or was altered", "gone": "missing", "other": "has no file other"}.items():
+        with pytest.raises(UserError, match=words):
+            verify_file(tmp_path, name, known)
+
+
+def make_runs(*names: str) -> None:
+    for name in names:
+        write_json(runs_folder() / name / "config.json", {})
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    make_runs("aaaa1111", "aaaa2222", "bbbb3333")
+    assert (
+        find_run("bbbb") == find_run("bbbb3333") == find_run(runs_folder() / "bbbb3333") == runs_folder() / "bbbb3333"
+    )
+    with pytest.raises(UserError, match=r"'aaaa' fits 2 runs: aaaa1111, aaaa2222"):
+        find_run("aaaa")
+    for nothing in ("cccc", "", "../runs", tmp_path):
+        with pytest.raises(UserError, match="there is no run"):
+            find_run(nothing)
+
+
+def test_folders_that_are_no_runs_are_passed_over(tmp_path: Path) -> None:
+    make_runs("b", "a")
+    (runs_folder() / "notes").mkdir()
+    assert [folder.name for folder in run_folders()] == ["a", "b"]
+    assert list(run_folders(runs_folder() / "a")) == [runs_folder() / "a"]
+    assert list(run_folders(tmp_path / "nowhere")) == []
+
+
+def test_a_cut_last_line_of_the_log_is_left_out(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2]
+
+
+@pytest.mark.parametrize("line", ['{"step": 1', "5", "[]", "{}", "", "\N{SNOWMAN}"])
+def test_other_damage_of_the_log_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged at line 2"):
+        read_metrics(tmp_path)
+
+
+def test_flat() -> None:
+    assert flat({"a": 1, "b": {"c": {"d": 2}, "e": [3]}}) == {"a": 1, "b.c.d": 2, "b.e": [3]}
+
+
+def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.machine.__file__", str(tmp_path / "machine.py"))
+    write_text(tmp_path / "models" / "a.py", "x = 1")
+    write_text(tmp_path / "reports" / "b.py", "x = 1")
+    before = code_version.__wrapped__()["digest"]
+    write_text(tmp_path / "reports" / "b.py", "x = 2")
+    write_text(tmp_path / "cli.py", "x = 2")
+    assert code_version.__wrapped__()["digest"] == before, "what only reads records cannot change a run"
+    write_text(tmp_path / "models" / "a.py", "x = 2")
+    assert code_version.__wrapped__()["digest"] != before
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+def test_a_sheet_of_samples(channels: int, tmp_path: Path) -> None:
+    images = np.full((12, channels, 4, 4), 200, np.uint8)
+    write_sheet(tmp_path / "sheet.png", [images, images[:, :, :2, :2], 0 * images])
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size == (10 * 90 + 6, 3 * 90 + 6)
+        shown = [sheet.getpixel((48, 48 + 90 * line)) for line in range(3)]
+    assert shown == [(200, 200, 200), (200, 200, 200), (0, 0, 0)]
+
+
+def test_a_table_of_samples(tmp_path: Path) -> None:
+    write_values(tmp_path / "values.csv", np.arange(24).reshape(12, 2), np.zeros((12, 2)))
+    lines = (tmp_path / "values.csv").read_text().splitlines()
+    assert lines[:2] == ["output_0,output_1,target_0,target_1", "0,1,0.0,0.0"]
+    assert len(lines) == 11
