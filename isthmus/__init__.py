@@ -13,14 +13,14 @@ __all__ = ["UserError", "cost", "create_model", "list_models", "load"]
 if TYPE_CHECKING:
     from isthmus.counting import cost
     from isthmus.errors import UserError
+    from isthmus.loading import load
     from isthmus.registry import create_model, list_models
-    from isthmus.run import load
 
 _HOMES = {
     "create_model": "isthmus.registry",
     "list_models": "isthmus.registry",
     "cost": "isthmus.counting",
-    "load": "isthmus.run",
+    "load": "isthmus.loading",
     "UserError": "isthmus.errors",
 }
 

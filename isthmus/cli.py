@@ -260,7 +260,7 @@ def train(
         terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
         try:
             with display:
-                record = run(config, options, display.step)
+                record = run(prepared, options, display.step)
         except Stopped:
             raise KeyboardInterrupt from None
     if as_json:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from isthmus.errors import UserError
 from isthmus.files import digest
@@ -51,6 +51,13 @@ class StudyConfig(Settings):
     learning_rates: tuple[Annotated[float, Field(gt=0, le=1_000)], ...] = ()
     """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+
+    @model_validator(mode="after")
+    def _rates_fit_the_schedule(self) -> Self:
+        final = self.base.train.final_learning_rate
+        if any(rate < final for rate in self.learning_rates):
+            raise ValueError(f"a learning rate is below the final one of the schedule, {final:g}")
+        return self
 
     def runs(self) -> list[RunConfig]:
         """Seeds outermost: an interrupted study has seen every candidate before any candidate twice."""

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from isthmus.files import data_dir, home
-from isthmus.machine import memory_bytes, versions
+from isthmus.machine import bfloat16_works, memory_bytes, versions
 
 _EXTRAS = {
     "datasets": ("hub", "data sets of the Hugging Face hub"),
@@ -47,8 +47,12 @@ def _torch() -> list[Finding]:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(gpus)) or "none"
     compiler = shutil.which("g++") or shutil.which("clang++")
+    short = bfloat16_works()
     return [
         Finding("torch", versions(("torch",))["torch"], True),
+        Finding(
+            "bfloat16", "works" if short else "fails", short, "" if short else "keep train.precision=float32", True
+        ),
         Finding("GPU", names, gpus > 0, "train.device=cuda uses it" if gpus else "not needed: the CPU is used", True),
         Finding(
             "C++ compiler", compiler or "none", bool(compiler), "" if compiler else "train.compile needs one", True

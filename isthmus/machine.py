@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import subprocess
+import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,7 +15,9 @@ from typing import Any
 PACKAGES = ("isthmus", "torch", "numpy", "torchmetrics", "safetensors", "pydantic")
 
 # Parts that only read records, or only ask for runs, cannot change a run's bits.
-_WITHOUT_EFFECT = {"cli", "reports", "papers", "recipes", "studies", "analysis", "export", "fronts.py", "bench"}
+_READERS = {"cli", "terminal", "diagnosis", "runs", "prediction", "loading", "reports", "papers", "fronts"}
+_ASKERS = {"recipes", "studies", "analysis", "export", "bench"}
+_WITHOUT_EFFECT = _READERS | _ASKERS
 
 
 def machine() -> dict[str, Any]:
@@ -54,12 +58,21 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 
 @cache
-def code_version() -> dict[str, str]:
-    """The release, and a digest of every file of ours that can change a run's bits."""
+def code_version(*modules: str) -> dict[str, str]:
+    """The release, and a digest of every file of ours that can change a run's bits; ``modules`` are other packages'."""
     root = Path(__file__).parent
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).parts
-        if not _WITHOUT_EFFECT & {parts[0], parts[0].removesuffix(".py")}:
+        if parts[0].removesuffix(".py") not in _WITHOUT_EFFECT:
             content.update("/".join(parts).encode() + b"\0" + path.read_bytes())
+    for name in modules:
+        file = sys.modules[name].__file__
+        content.update(name.encode() + b"\0" + (Path(file).read_bytes() if file else b""))
     return {"version": versions(("isthmus",))["isthmus"], "digest": content.hexdigest()[:16]}
+
+
+def bfloat16_works() -> bool:
+    """Some virtual machines announce instructions that kill the process that uses them; so another one tries."""
+    attempt = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum().item()"
+    return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0

@@ -13,8 +13,8 @@ from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.files import write_text, write_with
+from isthmus.loading import load, load_task
 from isthmus.protocols import Task
-from isthmus.run import load, load_task
 from isthmus.sources.arrays import is_number
 from isthmus.sources.imaging import channels_first, open_image
 from isthmus.sources.reading import parsing

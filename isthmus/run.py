@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from isthmus.draws import key
 from isthmus.errors import UserError
 from isthmus.files import data_dir, make_folder, sha256, write_json
 from isthmus.machine import code_version, machine, memory_bytes, versions
-from isthmus.protocols import SPLITS, Data, SplitName, Task
+from isthmus.protocols import SPLITS, Component, Data, SplitName, Task
 from isthmus.record import (
     CONFIG,
     MODEL,
@@ -35,9 +33,9 @@ from isthmus.record import (
     verify_file,
     write_record,
 )
-from isthmus.registry import component, find
+from isthmus.registry import find
 from isthmus.samples import write_sheet, write_values
-from isthmus.training.checkpoint import State, load_weights, read_tensors, start_from, write_model, write_tensors
+from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
 from isthmus.training.devices import Devices, OneDevice, on_every_device
 from isthmus.training.journal import Journal
 from isthmus.training.loop import Diverged, Outcome, Rows, Training, evaluate
@@ -82,48 +80,47 @@ class Prepared:
         return self.folder.name
 
 
-@lru_cache(maxsize=2)
-def _load(source: str, where: Path) -> Data:
-    settings = component("sources", json.loads(source))
-    data: Data = find("sources", settings.name)(settings).load(where)
+def load_data(source: Component, where: Path | None = None) -> Data:
+    data: Data = find("sources", source.name)(source).load(where or data_dir())
     return data
 
 
-def prepare(config: RunConfig, where: Path | None = None) -> Prepared:
-    """Load the data, let the task read it, complete the config, and name the run. Nothing is written."""
-    data = _load(config.source.model_dump_json(), where or data_dir())
+def prepare(config: RunConfig, where: Path | None = None, data: Data | None = None) -> Prepared:
+    """Load the data (unless given), let the task read it, complete the config, and name the run. Nothing is written."""
+    data = data or load_data(config.source, where)
     task: Task = find("tasks", config.task.name)(config.task)
     task.learn(data)
     complete = config.model_copy(update={"model": config.model.completed(task.signature, config.seed)})
     counted = cost(complete.model)
-    needed = (
-        16 * counted.trainable_params + 4 * counted.params
-    )  # weights, gradients, two moments, the best weights so far
-    if needed > memory_bytes():
-        raise UserError(
-            f"training this model takes about {needed / 2**30:.0f} GiB, and here are {memory_bytes() / 2**30:.0f} GiB"
-        )
+    # Weights, gradients and two moments, and the best weights so far.
+    needed, there = 16 * counted.trainable_params + 4 * counted.params, memory_bytes()
+    if needed > there:
+        raise UserError(f"training this model takes {needed / 2**30:.0f} GiB, and here are {there / 2**30:.0f} GiB")
     return Prepared(complete, data, task, runs_folder() / complete.run_id(data.fingerprint), counted)
 
 
-def run(config: RunConfig, options: Options | None = None, progress: Progress = lambda step, steps: None) -> RunRecord:
+def run(
+    config: RunConfig | Prepared, options: Options | None = None, progress: Progress = lambda step, steps: None
+) -> RunRecord:
     """Train, or go on with, or just look up the run that this config names."""
     options = options or Options()
-    prepared = prepare(config, options.data_dir)
+    prepared = config if isinstance(config, Prepared) else prepare(config, options.data_dir)
     if (prepared.folder / RECORD).exists():
         return _record(prepared)
+    config = prepared.config
+    model, fresh = _starting_model(config, options)  # what cannot start leaves no folder behind
+    devices = OneDevice(config.train)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return _record(prepared)
-        write_json(prepared.folder / CONFIG, prepared.config.model_dump(mode="json"))
+        write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if config.train.devices > 1:
-            on_every_device(
-                config.train, _run_on, config.model_dump(mode="json"), replace(options, stop=_never, heard=_ignore)
-            )
+            alone = replace(options, stop=_never, heard=_ignore)  # listeners do not travel to other processes
+            on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
         else:
-            _train(prepared, options, OneDevice(config.train), progress)
+            _train(prepared, model, fresh, options, devices, progress)
     return _record(prepared)
 
 
@@ -136,7 +133,9 @@ def _record(prepared: Prepared) -> RunRecord:
 
 def _run_on(devices: Devices, settings: dict[str, Any], options: Options) -> None:
     """One of several processes; the first of them writes."""
-    _train(prepare(run_config(settings), options.data_dir), options, devices, lambda step, steps: None)
+    prepared = prepare(run_config(settings), options.data_dir)
+    model, fresh = _starting_model(prepared.config, options)
+    _train(prepared, model, fresh, options, devices, lambda step, steps: None)
 
 
 @contextmanager
@@ -164,24 +163,37 @@ def _arithmetic(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def build(config: RunConfig) -> nn.Module:
-    """The model of a completed config, with the weights that the run's seed draws."""
+def _starting_model(config: RunConfig, options: Options) -> tuple[nn.Module, list[str]]:
+    """The model with the weights that the seed draws or another run gives, and the names of those it does not give."""
     torch.manual_seed(key(config.seed, "init"))
     model: nn.Module = find("models", config.model.name)(config.model)
-    return model
+    if config.init is None:
+        return model, []
+    folder = options.init_folder or find_run(config.init)
+    record = read_record(folder)
+    if record.id != config.init:
+        raise UserError(f"{folder} holds run {record.id}, not {config.init}")
+    weights, _ = read_tensors(verify_file(folder, MODEL, record))
+    return model, start_from(model, weights, folder / MODEL)
 
 
-def _train(prepared: Prepared, options: Options, devices: Devices, progress: Progress) -> None:
+def _code(config: RunConfig) -> dict[str, str]:
+    """Our code, and that of other packages whose parts the config names."""
+    parts = [find("sources", config.source.name), find("tasks", config.task.name), find("models", config.model.name)]
+    return code_version(*sorted({part.__module__ for part in parts if not part.__module__.startswith("isthmus.")}))
+
+
+def _train(
+    prepared: Prepared, model: nn.Module, fresh: list[str], options: Options, devices: Devices, progress: Progress
+) -> None:
     """Train in this process; the first of several writes the results and, last of all, the record."""
     config, folder, task = prepared.config, prepared.folder, prepared.task
     began = datetime.now(UTC)
     reason, outcome = "", None
     with _arithmetic(config.threads):
-        model = build(config)
-        fresh = _initialise_from_run(model, config, options)
         rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
-        with _journal(folder, options, devices) as journal:
+        with _journal(prepared, options, devices) as journal:
             try:
                 outcome = training.run(journal, progress)
             except Diverged as error:
@@ -198,7 +210,7 @@ def _train(prepared: Prepared, options: Options, devices: Devices, progress: Pro
         fingerprint=prepared.data.fingerprint,
         objective=task.objective,
         maximise=task.maximise,
-        code=code_version(),
+        code=_code(config),
         machine=machine(),
         versions=versions(),
         cost=prepared.cost.as_dict(),
@@ -216,10 +228,10 @@ def _train(prepared: Prepared, options: Options, devices: Devices, progress: Pro
     State(folder).clear()
 
 
-def _journal(folder: Path, options: Options, devices: Devices) -> Journal:
+def _journal(prepared: Prepared, options: Options, devices: Devices) -> Journal:
     return Journal(
-        folder,
-        code=f"{code_version()['digest']} torch {torch.__version__}",
+        prepared.folder,
+        code=f"{_code(prepared.config)['digest']} torch {torch.__version__}",
         other_code=options.other_code,
         save_every=options.save_every,
         stop=options.stop,
@@ -251,17 +263,6 @@ def _is_result(path: Path) -> bool:
     return path.is_file() and not path.name.startswith((".", "state"))
 
 
-def _initialise_from_run(model: nn.Module, config: RunConfig, options: Options) -> list[str]:
-    if config.init is None:
-        return []
-    folder = options.init_folder or find_run(config.init)
-    record = read_record(folder)
-    if record.id != config.init:
-        raise UserError(f"{folder} holds run {record.id}, not {config.init}")
-    weights, _ = read_tensors(verify_file(folder, MODEL, record))
-    return start_from(model, weights, folder / MODEL)
-
-
 @torch.no_grad()
 def _write_samples(folder: Path, model: nn.Module, task: Task, rows: Rows, device: torch.device) -> None:
     """The first test rows; sources shuffle, so they are a sample."""
@@ -274,27 +275,3 @@ def _write_samples(folder: Path, model: nn.Module, task: Task, rows: Rows, devic
     else:
         target = batch.target.cpu().numpy() if decoded.ndim == 1 else task.decode(batch.target)
         write_values(folder / "samples.csv", decoded, target)
-
-
-def load(path: str | Path) -> nn.Module:
-    """A trained model, from a run (folder or id) or from a ``.safetensors`` file. Nothing in the file is executed."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        folder = find_run(path)
-        file = verify_file(folder, MODEL, read_record(folder))
-    weights, metadata = read_tensors(file)
-    if "model" not in metadata:
-        raise UserError(f"{file} does not say which model it holds; it was not written by Isthmus")
-    config = component("models", metadata["model"])
-    model: nn.Module = find("models", config.name)(config)
-    load_weights(model, weights, metadata, file)
-    return model.eval()
-
-
-def load_task(path: str | Path) -> Task:
-    """The task of a finished run with what it learned, so that predictions need no data set."""
-    folder = find_run(path)
-    record = read_record(folder)
-    task: Task = find("tasks", record.config["task"]["name"])(component("tasks", record.config["task"]))
-    task.recall(read_tensors(verify_file(folder, TASK, record))[0])
-    return task

@@ -10,7 +10,7 @@ from isthmus import record as records
 from isthmus.config import StudyConfig
 from isthmus.files import home, write_json
 from isthmus.record import RunRecord, read_record
-from isthmus.run import Options, Prepared, prepare
+from isthmus.run import Options, Prepared, load_data, prepare
 from isthmus.studies.executors import Event, Executor
 
 
@@ -55,7 +55,8 @@ class Study:
 
 def plan(config: StudyConfig, options: Options) -> Study:
     """Name every run of a study; nothing is trained."""
-    return Study(config, [Trial(prepare(run, options.data_dir)) for run in config.runs()])
+    data = load_data(config.base.source, options.data_dir)
+    return Study(config, [Trial(prepare(run, data=data)) for run in config.runs()])
 
 
 def carry_out(study: Study, executor: Executor, options: Options, tell: Callable[[Trial, Event], None]) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
+from isthmus.machine import bfloat16_works
 from isthmus.training.settings import TrainConfig
 
 
@@ -23,6 +24,11 @@ class OneDevice:
         if config.device == "cuda" and not torch.cuda.is_available():
             raise UserError(
                 "train.device=cuda, but torch sees no CUDA device; `isthmus doctor` says what this machine has"
+            )
+        if config.device == "cpu" and config.precision == "bfloat16" and not bfloat16_works():
+            raise UserError(
+                "train.precision=bfloat16 does not work on this processor; float32 does, and so may bfloat16 with the "
+                "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
             )
         self.device = torch.device(config.device)
 

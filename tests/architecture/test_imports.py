@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import statistics
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +34,7 @@ ALLOWED = {
     "dynamics": LEAVES | {"protocols"},
     "tasks": LEAVES | {"protocols", "augment", "tasks"},
     "models": LEAVES | {"protocols", "layers", "dynamics", "models"},
-    "training": LEAVES | {"protocols", "record", "training"},
+    "training": LEAVES | {"protocols", "record", "machine", "training"},
     "config": LEAVES | {"protocols", "registry", "training"},
     "counting": LEAVES | {"protocols", "registry"},
     "recipes": LEAVES | {"config"},
@@ -92,7 +91,19 @@ def test_parts_import_only_what_the_design_allows() -> None:
 
 
 def test_every_part_that_is_not_a_door_has_its_rule() -> None:
-    doors = {"__init__", "cli", "terminal", "run", "runs", "prediction", "samples", "diagnosis", "studies", "bench"}
+    doors = {
+        "__init__",
+        "cli",
+        "terminal",
+        "run",
+        "runs",
+        "loading",
+        "prediction",
+        "samples",
+        "diagnosis",
+        "studies",
+        "bench",
+    }
     above_run = {"analysis", "export", "sklearn", "timm"}
     assert {_part(file) for file in FILES} <= ALLOWED.keys() | doors | above_run
 
@@ -144,14 +155,15 @@ def test_reading_records_does_not_import_torch(reader: str) -> None:
 
 
 def test_help_answers_at_once() -> None:
-    """Half a second: the median of three, of which the machine gets a second try when it is busy."""
+    """Half a second of the processor: on a busy machine the clock would measure the neighbours."""
 
     def seconds() -> float:
-        began = time.perf_counter()
+        began = os.times()
         subprocess.run([sys.executable, "-m", "isthmus.cli", "--help"], capture_output=True, check=True)
-        return time.perf_counter() - began
+        ended = os.times()
+        return ended.children_user + ended.children_system - began.children_user - began.children_system
 
-    assert any(statistics.median(seconds() for _ in range(3)) < 0.5 for _ in range(2))
+    assert min(seconds() for _ in range(3)) < 0.5
 
 
 def test_no_module_shares_the_name_of_a_public_function() -> None:

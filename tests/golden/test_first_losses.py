@@ -14,7 +14,7 @@ from isthmus.run import prepare, run
 
 GOLDEN = Path(__file__).with_name("first_losses.json")
 
-RUNS = {
+RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hourglass denoise": ("hourglass_mlp", {"d_z": 80, "d_h": 16, "depth": 2}, {"name": "denoise"}),
     "conventional denoise": ("conventional_mlp", {"d_z": 64, "d_h": 80, "depth": 1}, {"name": "denoise"}),
     "hourglass super-resolution": (

@@ -127,7 +127,7 @@ def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> N
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
         run(config, stopped_after(5))
-    monkeypatch.setattr("isthmus.run.code_version", lambda: {"version": "0", "digest": "other"})
+    monkeypatch.setattr("isthmus.run.code_version", lambda *modules: {"version": "0", "digest": "other"})
     with pytest.raises(UserError, match="begun by other code"):
         run(config)
     assert run(config, Options(other_code=True)).status == "finished"
