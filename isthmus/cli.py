@@ -250,7 +250,7 @@ def train(
     if devices is not None:
         settings = overridden(settings, [f"train.devices={devices}"])
     config = run_config(settings)
-    prepared = prepare(config, data_dir)
+    prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
     display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
     with _asked_to_stop() as stop:
         options = Options(
@@ -299,7 +299,7 @@ def _number(value: float | None) -> str:
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, or npy, npz and csv files of rows.")],
+    files: Annotated[list[Path], typer.Argument(help="Images, or npy, npz, csv and parquet files of rows.")],
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
     as_json: Json = False,
 ) -> None:
@@ -386,7 +386,8 @@ def runs_clean(
         terminal.out.print("nothing to remove")
     elif yes or typer.confirm(f"remove {len(folders)} run(s)?"):
         for folder in folders:
-            remove(folder)
+            if not remove(folder):
+                terminal.err.print(f"{folder.name} is in use by another process and stays", highlight=False)
 
 
 @bench_app.command("training")

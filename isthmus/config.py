@@ -123,13 +123,14 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 def overridden(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """The settings with each ``key=value`` put in its place. Another component's name drops the old one's fields."""
     result: dict[str, Any] = json.loads(json.dumps(settings))
-    for text in overrides:
-        path, value = parse_override(text)
+    # Names first: another component drops the old one's fields, and must not drop what this call gives.
+    parsed = sorted((parse_override(text) for text in overrides), key=lambda pair: pair[0][-1] != "name")
+    for path, value in parsed:
         place = result
         for part in path[:-1]:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise UserError(f"{text!r}: {part!r} has no fields of its own")
+                raise UserError(f"{'.'.join(path)}: {part!r} has no fields of its own")
         if path[-1] == "name" and place.get("name") != value:
             place.clear()
         place[path[-1]] = value

@@ -41,9 +41,8 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"cannot create the folder {path}: {error.strerror}; set ISTHMUS_HOME to a writable one"
-        ) from None
+        advice = "; set ISTHMUS_HOME to a writable one" if path.is_relative_to(home()) else ""
+        raise UserError(f"cannot create the folder {path}: {error.strerror}{advice}") from None
     return path
 
 

@@ -1,7 +1,8 @@
 """Pareto fronts: what quality each architecture reaches for what cost, and which one leads where.
 
 Records become candidates (one network, its learning rate chosen on validation data, its seeds averaged), candidates
-become fronts, and two sets of candidates become a comparison. Everything is plain data; who prints it finds the words.
+become fronts, and two sets of candidates become a comparison. Everything is selected on validation data, and what was
+selected is compared on test data. Everything is plain data; who prints it finds the words.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.errors import UserError
@@ -59,13 +60,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of cost with one answer. Without a ``leader`` the difference is within the seeds' spread: undecided."""
+    """A range of cost with one answer. Without a ``leader`` the seeds can explain the difference: undecided."""
 
     start: int
     stop: int
     leader: str | None
     lead: float  # the largest difference in the stretch, never negative
     at: int  # the cost at which it occurs
+    ahead: str | None  # who is better there, decided or not
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Comparison:
     objective: str
     stretches: tuple[Stretch, ...]
     alone: tuple[Alone, ...]
-    spread_known: bool  # every candidate has at least two seeds
+    seed_std: float | None  # pooled over all candidates; unknown if each has one seed, and then nothing is decided
+    degrees_of_freedom: int  # of it
 
 
 def sample_std(values: Sequence[float]) -> float | None:
@@ -109,60 +112,85 @@ def summarise(records: Iterable[RunRecord]) -> list[Candidate]:
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
 
 
-def front(
-    candidates: Iterable[Candidate], cost: str = "params", maximise: bool | None = None, metric: str | None = None
-) -> list[Candidate]:
-    """The candidates that no other of their architecture dominates on the test mean, sorted by cost.
+def best(candidates: Iterable[Candidate], cost: str = "params") -> Candidate:
+    """The best on validation data, and the cheapest among equals."""
+    return min(candidates, key=lambda item: (_point(item, cost)[::-1], item.run_ids))
 
-    One dominates another when it is at least as cheap and as good, and cheaper or better. ``metric`` and ``maximise``
-    are the candidates' objective and its direction unless given.
+
+def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
+    """The candidates that no other of their architecture dominates on validation data, sorted by cost.
+
+    One dominates another when it is at least as cheap and as good, and cheaper or better. On test data, which has no
+    say in this, a member may be worse than a cheaper one.
     """
     groups: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         groups[candidate.architecture].append(candidate)
     members: list[Candidate] = []
     for group in groups.values():
-        best: tuple[float, float] | None = None
-        for candidate in sorted(group, key=lambda item: _point(item, cost, maximise, metric)):
-            point = _point(candidate, cost, maximise, metric)
+        last: tuple[float, float] | None = None
+        for candidate in sorted(group, key=lambda item: _point(item, cost)):
+            point = _point(candidate, cost)
             # The order is by cost, and the best first among equal costs; equal points stay together.
-            if best is None or point[1] < best[1] or point == best:
-                best = point
+            if last is None or point[1] < last[1] or point == last:
+                last = point
                 members.append(candidate)
     return sorted(members, key=lambda item: (getattr(item, cost), item.architecture, item.run_ids))
 
 
-def compare(
-    first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", maximise: bool | None = None
-) -> Comparison:
-    """Who leads where, over the costs that both have: at each, the best mean reachable with at most that much.
+def compare(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params") -> Comparison:
+    """Who leads where, over the costs that both have: at each, the best on validation data that costs at most that much
+    stands for its architecture, and the two are compared on test data.
 
-    Fronts and complete lists of candidates give the same leads. Complete lists also know how far each architecture was
-    tried, so that an end of a front is not taken for an end of the experiment.
+    A lead is a difference that Student's t test at 5 % does not leave to the seeds, whose variance is pooled over all
+    candidates given: two or three seeds alone tell little about their own. So give all candidates, not fronts. They
+    also show how far each architecture was tried; an end of a front is no end of the experiment.
     """
     if not first or not second:
         raise UserError("two architectures are compared; one of them has no finished run")
     names = (first[0].architecture, second[0].architecture)
+    seed_std, freedom = pooled_std([item.test for item in (*first, *second)])
     costs = [sorted({getattr(item, cost) for item in items}) for items in (first, second)]
     low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
     steps = sorted({value for values in costs for value in values if low <= value <= high})
     stretches: list[Stretch] = []
     for start, stop in zip(steps, [*steps[1:], high], strict=False):
-        leader, lead = _leader(_best(first, start, cost, maximise), _best(second, start, cost, maximise), maximise)
-        if stretches and stretches[-1].leader == leader:
-            last = stretches.pop()
-            lead, at = max((last.lead, last.at), (lead, start), key=lambda pair: pair[0])
-            stretches.append(Stretch(last.start, stop, leader, lead, at))
-        else:
-            stretches.append(Stretch(start, stop, leader, lead, start))
+        chosen = [best((item for item in items if getattr(item, cost) <= start), cost) for items in (first, second)]
+        better, worse = sorted(chosen, key=lambda item: item.mean, reverse=chosen[0].maximise)
+        lead = abs(better.mean - worse.mean)
+        ahead = better.architecture if lead else None
+        decided = seed_std is not None and lead > _margin(better, worse, seed_std, freedom)
+        stretch = Stretch(start, stop, ahead if decided else None, lead, start, ahead)
+        if stretches and stretches[-1].leader == stretch.leader:
+            previous = stretches.pop()
+            largest = max(previous, stretch, key=lambda item: item.lead)
+            stretch = replace(largest, start=previous.start, stop=stop)
+        stretches.append(stretch)
     return Comparison(
         architectures=names,
         cost=cost,
         objective=first[0].objective,
         stretches=tuple(stretches),
         alone=_alone(names, costs, low, high),
-        spread_known=all(item.std is not None for item in (*first, *second)),
+        seed_std=seed_std,
+        degrees_of_freedom=freedom,
     )
+
+
+def pooled_std(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
+    """The standard deviation within the groups, taken to be the same in all, and its degrees of freedom."""
+    groups = [values for values in groups if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in groups)
+    squares = math.fsum((len(values) - 1) * statistics.variance(values) for values in groups)
+    return (math.sqrt(squares / freedom) if freedom else None), freedom
+
+
+def t_quantile(freedom: int) -> float:
+    """The 0.975 quantile of Student's t: between minus and plus it lie 95 %. To 0.004; needs no SciPy."""
+    if freedom < 3:
+        return {1: 12.706, 2: 4.303}[freedom]
+    # Abramowitz and Stegun, Eq. 26.7.5, at the normal quantile 1.95996.
+    return sum(term / freedom**power for power, term in enumerate((1.95996, 2.37227, 2.82250, 2.55585, 1.58953)))
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:
@@ -213,23 +241,14 @@ def _validation(runs: list[RunRecord]) -> float:
     return statistics.fmean(run.metrics["validation"][run.objective] for run in runs)
 
 
-def _point(candidate: Candidate, cost: str, maximise: bool | None, metric: str | None = None) -> tuple[float, float]:
-    """Cost and quality, both to be made small."""
-    sign = -1 if (candidate.maximise if maximise is None else maximise) else 1
-    return getattr(candidate, cost), sign * statistics.fmean(candidate.metrics[metric or candidate.objective])
+def _point(candidate: Candidate, cost: str) -> tuple[float, float]:
+    """Cost and quality on validation data, both to be made small."""
+    return getattr(candidate, cost), -candidate.validation if candidate.maximise else candidate.validation
 
 
-def _best(candidates: Sequence[Candidate], budget: int, cost: str, maximise: bool | None) -> Candidate:
-    affordable = [item for item in candidates if getattr(item, cost) <= budget]
-    return min(affordable, key=lambda item: (_point(item, cost, maximise)[::-1], item.run_ids))
-
-
-def _leader(first: Candidate, second: Candidate, maximise: bool | None) -> tuple[str | None, float]:
-    sign = 1 if (first.maximise if maximise is None else maximise) else -1
-    difference = sign * (first.mean - second.mean)
-    if difference == 0 or abs(difference) < math.hypot(first.std or 0.0, second.std or 0.0):
-        return None, abs(difference)
-    return (first if difference > 0 else second).architecture, abs(difference)
+def _margin(first: Candidate, second: Candidate, seed_std: float, freedom: int) -> float:
+    """What the seeds can explain of a difference of two means."""
+    return t_quantile(freedom) * seed_std * math.sqrt(1 / len(first.test) + 1 / len(second.test))
 
 
 def _alone(names: tuple[str, str], costs: list[list[int]], low: int, high: int) -> tuple[Alone, ...]:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,20 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, protected_namespaces=()
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, given: Any) -> Any:
+        """pydantic would read ``d_h=true`` as 1."""
+        for name, value in given.items() if isinstance(given, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and not _takes_truth(field.annotation):
+                raise ValueError(f"{name}={str(value).lower()}: a number or a name is needed, not true or false")
+        return given
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_truth(part) for part in get_args(annotation))
 
 
 class Component(Settings):
@@ -71,6 +85,8 @@ class Data:
     test: Split
     fingerprint: str
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """The names of the input features, where they have some."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)

@@ -45,6 +45,7 @@ class RunRecord:
     code: dict[str, str]
     machine: dict[str, Any]
     versions: dict[str, str]
+    data: dict[str, Any] = field(default_factory=dict)  # rows of each split, and the names of classes and columns
     cost: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     selected: dict[str, Any] = field(default_factory=dict)  # step and epoch whose weights were kept, and why
@@ -70,6 +71,8 @@ def write_record(folder: Path, record: RunRecord) -> None:
 def read_record(folder: Path) -> RunRecord:
     """The record of a finished run. A record that was altered or cut short is named, never used."""
     path = folder / RECORD
+    if not path.exists() and (folder / CONFIG).exists():
+        raise UserError(f"the run in {folder} has not finished; `isthmus train {folder / CONFIG}` goes on with it")
     content = read_sealed(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")

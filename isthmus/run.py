@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from filelock import FileLock, Timeout
@@ -28,6 +30,7 @@ from isthmus.record import (
     TASK,
     RunRecord,
     find_run,
+    flat,
     read_record,
     runs_folder,
     verify_file,
@@ -38,7 +41,7 @@ from isthmus.samples import write_sheet, write_values
 from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
 from isthmus.training.devices import Devices, OneDevice, on_every_device
 from isthmus.training.journal import Journal
-from isthmus.training.loop import Diverged, Outcome, Rows, Training, evaluate
+from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 
 Progress = Callable[[int, int], None]
 
@@ -85,12 +88,15 @@ def load_data(source: Component, where: Path | None = None) -> Data:
     return data
 
 
-def prepare(config: RunConfig, where: Path | None = None, data: Data | None = None) -> Prepared:
+def prepare(config: RunConfig, options: Options | None = None, data: Data | None = None) -> Prepared:
     """Load the data (unless given), let the task read it, complete the config, and name the run. Nothing is written."""
-    data = data or load_data(config.source, where)
+    options = options or Options()
+    data = data or load_data(config.source, options.data_dir)
     task: Task = find("tasks", config.task.name)(config.task)
     task.learn(data)
-    complete = config.model_copy(update={"model": config.model.completed(task.signature, config.seed)})
+    # A run that starts from another one keeps what that one's seed drew and froze.
+    seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
+    complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
     counted = cost(complete.model)
     # Weights, gradients and two moments, and the best weights so far.
     needed, there = 16 * counted.trainable_params + 4 * counted.params, memory_bytes()
@@ -104,38 +110,49 @@ def run(
 ) -> RunRecord:
     """Train, or go on with, or just look up the run that this config names."""
     options = options or Options()
-    prepared = config if isinstance(config, Prepared) else prepare(config, options.data_dir)
+    prepared = config if isinstance(config, Prepared) else prepare(config, options)
     if (prepared.folder / RECORD).exists():
         return _record(prepared)
     config = prepared.config
-    model, fresh = _starting_model(config, options)  # what cannot start leaves no folder behind
-    devices = OneDevice(config.train)
+    devices = OneDevice(config.train)  # what cannot start leaves no folder behind
+    start = None if config.train.devices > 1 else _starting_model(config, options)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return _record(prepared)
-        write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
+        for leftover in prepared.folder.glob(".*.*"):  # half-written files of a process that was killed
+            leftover.unlink(missing_ok=True)
+        if not (prepared.folder / CONFIG).exists():
+            write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
-        if config.train.devices > 1:
-            alone = replace(options, stop=_never, heard=_ignore)  # listeners do not travel to other processes
+        if start is None:
+            alone = replace(options, stop=_never, heard=_ignore)  # a listener does not travel to other processes
             on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
         else:
-            _train(prepared, model, fresh, options, devices, progress)
+            _train(prepared, start, options, devices, progress)
+        if not (prepared.folder / RECORD).exists():
+            raise Stopped
     return _record(prepared)
 
 
 def _record(prepared: Prepared) -> RunRecord:
+    """The record of a run, if it is the run that the config means today."""
     record = read_record(prepared.folder)
-    if record.id != prepared.id:
-        raise UserError(f"{prepared.folder} holds the record of another run, {record.id}")
+    meant, written = flat(prepared.config.model_dump(mode="json")), flat(record.config)
+    different = [name for name in written if name in meant and meant[name] != written[name]]
+    if record.id != prepared.id or different:
+        raise UserError(f"{prepared.folder} holds the record of another run: {record.id} {' '.join(different)}".strip())
     return record
 
 
 def _run_on(devices: Devices, settings: dict[str, Any], options: Options) -> None:
-    """One of several processes; the first of them writes."""
-    prepared = prepare(run_config(settings), options.data_dir)
-    model, fresh = _starting_model(prepared.config, options)
-    _train(prepared, model, fresh, options, devices, lambda step, steps: None)
+    """One of several processes; the first of them writes. Ctrl-C reaches them all, and they agree to save and stop."""
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    options = replace(options, stop=lambda: bool(asked))
+    prepared = prepare(run_config(settings), options)
+    with contextlib.suppress(Stopped):
+        _train(prepared, _starting_model(prepared.config, options), options, devices, lambda step, steps: None)
 
 
 @contextmanager
@@ -163,18 +180,29 @@ def _arithmetic(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _starting_model(config: RunConfig, options: Options) -> tuple[nn.Module, list[str]]:
-    """The model with the weights that the seed draws or another run gives, and the names of those it does not give."""
-    torch.manual_seed(key(config.seed, "init"))
-    model: nn.Module = find("models", config.model.name)(config.model)
+def _initial_run(identity: str, options: Options) -> Path:
+    folder = options.init_folder or find_run(identity)
+    if read_record(folder).id != identity:
+        raise UserError(f"{folder} holds run {read_record(folder).id}, not {identity}")
+    return folder
+
+
+class Start(NamedTuple):
+    model: nn.Module
+    fresh: list[str]
+    """The weights that another run was to give and did not."""
+
+
+def _starting_model(config: RunConfig, options: Options) -> Start:
+    """The model with the weights that the seed draws, or that another run gives where they fit."""
+    with _arithmetic(config.threads):
+        torch.manual_seed(key(config.seed, "init"))
+        model: nn.Module = find("models", config.model.name)(config.model)
     if config.init is None:
-        return model, []
-    folder = options.init_folder or find_run(config.init)
-    record = read_record(folder)
-    if record.id != config.init:
-        raise UserError(f"{folder} holds run {record.id}, not {config.init}")
-    weights, _ = read_tensors(verify_file(folder, MODEL, record))
-    return model, start_from(model, weights, folder / MODEL)
+        return Start(model, [])
+    folder = _initial_run(config.init, options)
+    path = verify_file(folder, MODEL, read_record(folder))
+    return Start(model, start_from(model, *read_tensors(path), path))
 
 
 def _code(config: RunConfig) -> dict[str, str]:
@@ -183,12 +211,9 @@ def _code(config: RunConfig) -> dict[str, str]:
     return code_version(*sorted({part.__module__ for part in parts if not part.__module__.startswith("isthmus.")}))
 
 
-def _train(
-    prepared: Prepared, model: nn.Module, fresh: list[str], options: Options, devices: Devices, progress: Progress
-) -> None:
+def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, progress: Progress) -> None:
     """Train in this process; the first of several writes the results and, last of all, the record."""
-    config, folder, task = prepared.config, prepared.folder, prepared.task
-    began = datetime.now(UTC)
+    config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
     with _arithmetic(config.threads):
         rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
@@ -213,13 +238,14 @@ def _train(
         code=_code(config),
         machine=machine(),
         versions=versions(),
+        data=_described(prepared.data),
         cost=prepared.cost.as_dict(),
         metrics=metrics,
-        selected=_selection(config, outcome, fresh),
+        selected=_selection(config, outcome, start.fresh),
         steps=training.position.step,
         wall_seconds=round(training.position.seconds, 3),
         samples_per_second=round(training.samples_seen / max(training.position.seconds, 1e-9), 1),
-        started=began.isoformat(timespec="seconds"),
+        started=datetime.fromtimestamp((folder / CONFIG).stat().st_mtime, UTC).isoformat(timespec="seconds"),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         command=options.command,
         files={path.name: sha256(path) for path in sorted(folder.iterdir()) if _is_result(path)},
@@ -245,10 +271,16 @@ def _write_results(
     prepared: Prepared, model: nn.Module, outcome: Outcome, rows: Mapping[SplitName, Rows], device: torch.device
 ) -> dict[str, dict[str, float]]:
     model.load_state_dict(outcome.weights)
+    model.eval()
     write_model(prepared.folder / MODEL, model, outcome.weights, prepared.config.model.model_dump(mode="json"))
     _write_samples(prepared.folder, model, prepared.task, rows["test"], device)
     held_out: tuple[SplitName, ...] = ("validation", "test")
     return {split: evaluate(model, prepared.task, rows[split], split, device) for split in held_out}
+
+
+def _described(data: Data) -> dict[str, Any]:
+    rows = {name: len(data.split(name)) for name in SPLITS}
+    return {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
 
 
 def _selection(config: RunConfig, outcome: Outcome | None, fresh: list[str]) -> dict[str, Any]:
@@ -265,10 +297,10 @@ def _is_result(path: Path) -> bool:
 
 @torch.no_grad()
 def _write_samples(folder: Path, model: nn.Module, task: Task, rows: Rows, device: torch.device) -> None:
-    """The first test rows; sources shuffle, so they are a sample."""
-    batch = task.evaluation_batch(*rows.block(0, device), "test", 0)
-    output = model(batch.input)
-    decoded = task.decode(output)
+    """Ten test rows, evenly spread, because a source may keep its test rows in order; the same for every model."""
+    index = torch.linspace(0, len(rows) - 1, min(10, len(rows))).long()
+    batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of a block of their own
+    decoded = task.decode(model(batch.input))
     if decoded.ndim == 4:
         pictures = (batch.input.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
         write_sheet(folder / SAMPLES, [pictures, decoded, task.decode(batch.target)])

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from isthmus.errors import UserError
 from isthmus.files import read_json
-from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders, verify_file
+from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders, runs_folder, verify_file
 
 _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
@@ -55,17 +55,25 @@ def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
 def removable(references: Sequence[str], failed: bool) -> list[Path]:
     """The named runs; without names, the ones that never finished, and with ``failed`` the failed ones too."""
     if references:
-        return [find_run(reference) for reference in references]
+        return [_ours(find_run(reference)) for reference in references]
     statuses = {"unfinished", "failed"} if failed else {"unfinished"}
     return [folder for folder in run_folders() if _line(folder)["status"] in statuses]
 
 
-def remove(folder: Path) -> None:
-    """Delete a run folder that no process owns."""
+def _ours(folder: Path) -> Path:
+    """Only what lies among our runs may be deleted: elsewhere, a folder with a config.json can be anything."""
+    if folder.resolve().parent != runs_folder().resolve():
+        raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
+    return folder
+
+
+def remove(folder: Path) -> bool:
+    """Delete a run folder, unless a process owns it."""
     try:
         with FileLock(folder / ".lock", timeout=0):
             shutil.rmtree(folder)
     except Timeout:
-        raise UserError(f"the run in {folder} is in use by another process") from None
+        return False
     except OSError as error:
         raise UserError(f"cannot remove {folder}: {error.strerror}") from None
+    return True

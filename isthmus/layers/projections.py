@@ -76,7 +76,10 @@ def _draw(kind: str, d_in: int, d_out: int, seed: int) -> Tensor:
     if kind == "gaussian":
         return weight.normal_(0, 1 / math.sqrt(d_out), generator=generator)
     tall = weight.view(max(d_out, d_in), min(d_out, d_in)).normal_(generator=generator)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same bits wherever it is rebuilt
     q, r = torch.linalg.qr(tall)
+    torch.set_num_threads(threads)
     q = q * r.diagonal().sign()  # without the signs the distribution would not be uniform
     return (q if d_out >= d_in else q.T).contiguous()
 
@@ -114,7 +117,7 @@ class HadamardProjection(nn.Module):
         self.register_buffer("right", _hadamard(exponent - exponent // 2), persistent=False)
 
     def fingerprint(self) -> list[float]:
-        return _fingerprint(torch.cat([self.signs.double(), self.kept.double()]))
+        return _fingerprint(torch.cat([self.signs.double(), self.kept.double() / self.size]))
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))

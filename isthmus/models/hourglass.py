@@ -46,7 +46,7 @@ class MLPConfig(ModelConfig):
     """Width of the residual stream."""
     d_h: Width
     """Width of the computation within a block."""
-    depth: Annotated[int, Field(ge=1, le=10_000)]
+    depth: Annotated[int, Field(ge=1, le=1_000)]
     norm: NormName = "layer"
     activation: ActivationName = "gelu"
     w_in: ProjectionName = "trainable"

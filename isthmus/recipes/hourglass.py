@@ -65,7 +65,7 @@ def mnist5k_denoise() -> RunConfig:
             "source": {"name": "mnist5k"},
             "task": {"name": "denoise"},
             "model": _hourglass(785, 128, 5),
-            "train": {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3},
+            "train": {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "betas": [0.9, 0.99]},
         }
     )
 

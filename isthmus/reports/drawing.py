@@ -74,7 +74,7 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
         "hovertemplate": "%{text}<extra></extra>",
     }
     if on_front:
-        # The best quality within a budget stays the same until the next member is affordable.
+        # At each budget: the test value of the member that validation data would choose. A step may lead down.
         trace["line"] = {"color": colour, "width": 2, "shape": "hv"}
     else:
         trace["opacity"] = 0.38

@@ -13,7 +13,6 @@ from isthmus.reports.wording import (
     COST_TITLES,
     architecture_title,
     axis_title,
-    is_maximised,
     magnitude,
     metric_title,
     unit,
@@ -70,10 +69,12 @@ class CurvesFigure:
 
 
 def front_figure(section: Section, cost: str = "params", metric: str = "") -> FrontFigure:
-    """Test quality over cost, every candidate, with each architecture's front marked."""
+    """Test quality over cost, every candidate, with each architecture's front marked.
+
+    Whatever metric is shown, the front is that of the objective on validation data.
+    """
     metric = metric or section.objective
-    members = front(section.candidates, cost, is_maximised(metric, section), metric)
-    on_front = {candidate.run_ids for candidate in members}
+    on_front = {candidate.run_ids for candidate in front(section.candidates, cost)}
     names = varying(section.candidates)
     series = []
     for place, architecture in enumerate(section.architectures):

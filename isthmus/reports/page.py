@@ -147,8 +147,8 @@ def _table(section: Section) -> str:
     ordered = [candidate for architecture in section.architectures for candidate in section.of(architecture)]
     rows = "".join(_table_row(candidate, section, shown) for candidate in ordered)
     return (
-        "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front of test quality over "
-        "parameters. Click a header to sort. Mean ± 1 σ over seeds.</p>"
+        "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front over parameters, "
+        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds.</p>"
         '<div class="scroll"><table class="sortable">'
         f'<thead><tr><th scope="col"><button type="button">Front</button></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
-from isthmus.fronts import Candidate, front, is_measured, summarise
+from isthmus.fronts import Candidate, best, front, is_measured, summarise
 from isthmus.record import (
     METRICS,
     RECORD,
@@ -95,12 +95,11 @@ class Section:
 
     def best_run(self, architecture: str) -> Run | None:
         """The best run of the best candidate, both by validation: the picture shown is not picked on test data."""
-        sign = 1 if self.first.maximise else -1
         candidates = self.of(architecture)
         if not candidates:
             return None
-        best = max(candidates, key=lambda candidate: sign * candidate.validation)
-        runs = [self.by_id[identity] for identity in best.run_ids]
+        sign = 1 if self.first.maximise else -1
+        runs = [self.by_id[identity] for identity in best(candidates).run_ids]
         return max(runs, key=lambda run: sign * (run.record.quality("validation") or 0.0))
 
 

@@ -59,7 +59,10 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
 
 
 def table(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
-    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front."""
+    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front over parameters.
+
+    Members are chosen on validation data; the values shown are on test data.
+    """
     wide = {"Trainable", "MACs", "Validation", *map(metric_title, metric_names(candidates)[1:])}
     shown = [column for column in columns(candidates) if column.title not in wide]
     members = {

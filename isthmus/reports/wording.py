@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from isthmus.fronts import Candidate, Comparison, Stretch, compare
+from isthmus.fronts import Candidate, Comparison, Stretch, best, compare
 from isthmus.reports.sections import Section
 
 COST_TITLES = {"params": "Parameters", "trainable_params": "Trainable parameters", "macs": "MACs per row"}
@@ -21,7 +21,6 @@ METRIC_TITLES = {
     "accuracy": "Accuracy",
     "r2": "R²",
 }
-SMALLER_IS_BETTER = ("loss", "mse", "rmse", "mae", "error")
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _NOUNS = {"params": "parameters", "trainable_params": "trainable parameters", "macs": "MACs per row"}
 _SHAPES = {"hourglass_mlp": "the Hourglass", "conventional_mlp": "the conventional shape"}
@@ -39,12 +38,6 @@ def unit(metric: str) -> str:
 def axis_title(split: str, metric: str) -> str:
     title = metric_title(metric)
     return f"{split} {title} ({unit(metric)})" if unit(metric) else f"{split} {title}"
-
-
-def is_maximised(metric: str, section: Section) -> bool:
-    if metric == section.objective:
-        return section.first.maximise
-    return metric.rpartition("_")[2] not in SMALLER_IS_BETTER and metric.partition("_")[0] not in SMALLER_IS_BETTER
 
 
 def architecture_title(architecture: str) -> str:
@@ -87,7 +80,7 @@ def span(start: float, stop: float) -> str:
 
 
 def answer(section: Section, cost: str = "params") -> tuple[str, str]:
-    """Which architecture wins where, and what limits that answer; undecided where the seeds decide."""
+    """Which architecture wins where, and what limits that answer; undecided where seeds can explain it."""
     tried = [architecture for architecture in section.architectures if section.of(architecture)]
     if not tried:
         return "No run has finished, so there is nothing to compare.", ""
@@ -95,8 +88,9 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
         return _single(section.of(tried[0]), cost), "A comparison needs a second shape."
     comparisons = [compare(section.of(first), section.of(second), cost) for first, second in combinations(tried, 2)]
     limits = [limit for comparison in comparisons for limit in _limits(comparison)]
-    if not all(comparison.spread_known for comparison in comparisons):
-        limits.append("Some candidates have one seed only: their spread is unknown, and a small lead may be noise.")
+    judged = any(comparison.degrees_of_freedom for comparison in comparisons)
+    if judged and any(len(candidate.seeds) == 1 for candidate in section.candidates):
+        limits.append("Some candidates have one seed only: the others’ spread over seeds stands in for theirs.")
     return " ".join(map(describe, comparisons)), " ".join(limits)
 
 
@@ -112,17 +106,19 @@ def describe(comparison: Comparison) -> str:
     (stretch,) = comparison.stretches
     where = f"{span(stretch.start, stretch.stop)} {noun}"
     if stretch.leader is None:
-        return f"Undecided at {where}: seeds differ more than {first} and {second} do."
-    return _sentence(f"{_shape(stretch.leader)} leads wherever both were tried, {where}, {_lead(stretch, comparison)}")
+        start = "undecided" if comparison.degrees_of_freedom else "one seed: undecided"
+        return _sentence(f"{start} at {where}, {_difference(stretch, comparison)}")
+    lead = f"by up to {_amount(stretch, comparison)}"
+    return _sentence(f"{_shape(stretch.leader)} leads wherever both were tried, {where}, {lead}")
 
 
 def _single(candidates: Sequence[Candidate], cost: str) -> str:
-    sign = 1 if candidates[0].maximise else -1
-    best = max(candidates, key=lambda candidate: sign * candidate.mean)
-    metric = best.objective
-    reached = f"{metric_title(metric)} {with_spread(best.mean, best.std, metric)} {unit(metric)}".strip()
-    size = f"{magnitude(getattr(best, cost))} {_NOUNS[cost]}"
-    return _sentence(f"only {_shape(best.architecture)} was tried; its best reaches {reached} with {size}")
+    chosen = best(candidates, cost)
+    metric = chosen.objective
+    reached = f"{metric_title(metric)} {with_spread(chosen.mean, chosen.std, metric)} {unit(metric)}".strip()
+    size = f"{magnitude(getattr(chosen, cost))} {_NOUNS[cost]}"
+    subject = f"only {_shape(chosen.architecture)} was tried; its best on validation data"
+    return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
 
 def _leads(comparison: Comparison, leader: str | None) -> str:
@@ -134,17 +130,24 @@ def _leads(comparison: Comparison, leader: str | None) -> str:
     ranges = [span(stretch.start, stretch.stop) for stretch in sorted(widest, key=lambda item: item.start)]
     if len(stretches) > len(ranges):
         ranges.append(f"{len(stretches) - len(ranges)} narrower ranges")
-    if leader is None:
-        return f"undecided at {_joined(ranges)}, where seeds differ more than shapes"
     largest = max(stretches, key=lambda stretch: stretch.lead)
-    return f"{_shape(leader)} leads at {_joined(ranges)}, {_lead(largest, comparison)}"
+    if leader is None:
+        return f"undecided at {_joined(ranges)}, {_difference(largest, comparison)}"
+    return f"{_shape(leader)} leads at {_joined(ranges)}, by up to {_amount(largest, comparison)}"
 
 
-def _lead(stretch: Stretch, comparison: Comparison) -> str:
+def _difference(stretch: Stretch, comparison: Comparison) -> str:
+    """Of what is undecided: stated, and not called a lead."""
+    side = f" for {_shape(stretch.ahead)}" if stretch.ahead else ""
+    verdict = "is within the seeds’ noise" if comparison.degrees_of_freedom else "may be noise"
+    return f"where the largest difference, {_amount(stretch, comparison)}{side}, {verdict}"
+
+
+def _amount(stretch: Stretch, comparison: Comparison) -> str:
     metric, title = comparison.objective, metric_title(comparison.objective)
     name = title if title.isupper() else title.lower()
     amount = f"{stretch.lead:.2g}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{stretch.lead:.2g} in {name}"
-    return f"by up to {amount} at {magnitude(stretch.at)}"
+    return f"{amount} at {magnitude(stretch.at)}"
 
 
 def _limits(comparison: Comparison) -> list[str]:

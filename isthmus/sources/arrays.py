@@ -8,21 +8,19 @@ Inputs of three or four dimensions are uint8 images: (rows, height, width), with
 
 from __future__ import annotations
 
-import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator
 
 from isthmus.errors import UserError, nearest
 from isthmus.protocols import Data, Source, Split
-from isthmus.sources.reading import open_archive, parsing, read_bytes, resolve
+from isthmus.sources.reading import open_archive, parsing, read_npy, resolve
 from isthmus.sources.splitting import DrawnSplits, checked, partition
-from isthmus.sources.tables import Kind, column, columns, encode_targets, numbers
-
-if TYPE_CHECKING:
-    import pyarrow
+from isthmus.sources.tables import ENDINGS, Kind, column, columns, encode_targets, numbers, read_table
 
 NAMES = {"arrays": "Arrays"}
 
@@ -36,6 +34,15 @@ def as_names(value: Any) -> tuple[str, ...]:
 
 ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 ACCEPTED = ".npy, .npz, .csv, .csv.gz or .parquet"
+
+
+class Part(NamedTuple):
+    """Of one file: inputs as they will be used, targets as they are in the file, and the inputs' names in a table."""
+
+    inputs: np.ndarray
+    targets: np.ndarray | None
+    columns: tuple[str, ...] = ()
+    header_guessed_absent: bool = False
 
 
 class Arrays(Source):
@@ -61,51 +68,49 @@ class Arrays(Source):
         self.config = config
 
     def load(self, data_dir: Path) -> Data:
-        paths = [
-            resolve(data_dir, path, f"give a {ACCEPTED} file")
-            for path in (self.config.path, self.config.test_path)
-            if path
-        ]
-        parts = [self._read(path) for path in paths]
-        if len({inputs.shape[1:] for inputs, _ in parts}) > 1:
-            raise UserError(
-                f"a row of {paths[0]} has the shape {parts[0][0].shape[1:]}, of {paths[1]} {parts[1][0].shape[1:]}"
-            )
-        inputs = np.concatenate([inputs for inputs, _ in parts])
+        given = {"source.path": self.config.path, "source.test_path": self.config.test_path}
+        paths = [resolve(data_dir, path, f"give a {ACCEPTED} file as {field}") for field, path in given.items() if path]
+        parts = [self._read(paths[0], self.config.inputs)]
+        # The test file's columns may stand in another order.
+        parts += [self._read(path, self.config.inputs or parts[0].columns) for path in paths[1:]]
+        shapes = [part.inputs.shape[1:] for part in parts]
+        if len(set(shapes)) > 1:
+            raise UserError(f"a row of {paths[0]} has the shape {shapes[0]}, of {paths[1]} {shapes[1]}")
+        inputs = np.concatenate([part.inputs for part in parts])
         targets, classes = None, tuple[str, ...]()
         if self.config.targets:
             with parsing(paths[-1], "targets of the same kind as the training file's"):
-                raw = np.concatenate([targets for _, targets in parts if targets is not None])
-            targets, classes = encode_targets(raw, self.config.kind, str(paths[0]))
-        pool = len(parts[0][0])
+                raw = np.concatenate([part.targets for part in parts if part.targets is not None])
+            with hint_at_header(any(part.header_guessed_absent for part in parts)):
+                targets, classes = encode_targets(raw, self.config.kind, str(paths[0]))
+        pool = len(parts[0].inputs)
         held_out = self.config.drawn(pool, ["test"] if self.config.test_path else [])
         labels = targets[:pool] if targets is not None and classes else None
         rows = partition(pool, held_out, self.config.split_seed, labels)
         if self.config.test_path:
             rows[2] = np.arange(pool, len(inputs))
         chosen = [Split(inputs[part], None if targets is None else targets[part]) for part in rows]
-        return checked(str(paths[0]), chosen, classes)
+        return checked(str(paths[0]), chosen, classes, columns=parts[0].columns)
 
-    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-        """Inputs as they will be used, and targets as they are in the file."""
+    def _read(self, path: Path, names: tuple[str, ...]) -> Part:
+        """One file; ``names`` are the columns to use as inputs, or none for all that are no targets."""
         name = path.name.lower()
         if name.endswith(".npz"):
-            inputs, targets = self._from_archive(path)
+            part = self._from_archive(path)
         elif name.endswith(".npy"):
-            inputs, targets = self._from_array(path)
-        elif name.endswith((".csv", ".csv.gz")):
-            inputs, targets = self._from_table(read_csv(path, self.config.header), path)
-        elif name.endswith(".parquet"):
-            inputs, targets = self._from_table(read_parquet(path), path)
+            part = self._from_array(path)
+        elif name.endswith(ENDINGS):
+            part = self._from_table(path, names)
         else:
             raise UserError(f"{path} is of a kind that is not read here; give a {ACCEPTED} file")
+        inputs, targets = part.inputs, part.targets
         if inputs.size == 0 or inputs.ndim == 0:
             raise UserError(f"{path} has no rows")
         if targets is not None and targets.shape[:1] != inputs.shape[:1]:
             raise UserError(f"{path}: {len(inputs)} inputs but {len(targets) if targets.ndim else 1} targets")
-        return self._formed(inputs, path), targets
+        return part._replace(inputs=self._formed(inputs, path))
 
-    def _from_archive(self, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    def _from_archive(self, path: Path) -> Part:
         with open_archive(path) as archive:
             names = archive.files
             for name in (*self.config.targets, *self.config.inputs):
@@ -115,45 +120,47 @@ class Arrays(Source):
             if len(wanted) != 1 or len(self.config.targets) > 1:
                 raise UserError(
                     f"{path} holds the arrays {', '.join(names)}: "
-                    "say which one is the inputs and which one, if any, the targets"
+                    "say which one is source.inputs and which one, if any, source.targets"
                 )
-            return archive[wanted[0]], archive[self.config.targets[0]] if self.config.targets else None
+            return Part(archive[wanted[0]], archive[self.config.targets[0]] if self.config.targets else None)
 
-    def _from_array(self, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-        with parsing(path, "an npy file"):
-            array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-        if not isinstance(array, np.ndarray):
-            raise UserError(f"{path} is an npz archive; name it so")
-        if not self.config.targets and not self.config.inputs:
-            return array, None
+    def _from_array(self, path: Path) -> Part:
+        array = read_npy(path)
+        targets = self.config.targets
+        if not targets and not self.config.inputs:
+            return Part(array, None)
         if array.ndim != 2:
-            raise UserError(f"targets and inputs name columns, but {path} has the shape {array.shape}; use an npz file")
+            raise UserError(
+                f"source.targets and source.inputs name columns, but {path} has the shape {array.shape}; "
+                "use an npz file"
+            )
         numbered = {str(number): number for number in range(array.shape[1])}
-        targets, inputs = self._names(list(numbered), path)
+        inputs = self._inputs(self.config.inputs, list(numbered), path)
         chosen = array[:, [numbered[name] for name in inputs]]
-        return chosen, array[:, [numbered[name] for name in targets]] if targets else None
+        return Part(chosen, array[:, [numbered[name] for name in targets]] if targets else None)
 
-    def _from_table(self, table: pyarrow.Table, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-        if not table.num_rows:
-            raise UserError(f"{path} has no rows")
-        targets, inputs = self._names(table.column_names, path)
-        features = columns(table, inputs, str(path))
-        if len(targets) == 1:
-            return features, column(table, targets[0], str(path))
-        return features, columns(table, targets, str(path)) if targets else None
+    def _from_table(self, path: Path, names: tuple[str, ...]) -> Part:
+        table, named = read_table(path, self.config.header)
+        targets, guessed = self.config.targets, not named and self.config.header is None
+        with hint_at_header(guessed):
+            inputs = self._inputs(names, table.column_names, path)
+            features = columns(table, inputs, str(path))
+            part = Part(features, None, inputs if named else (), guessed)
+            if not targets:
+                return part
+            several = len(targets) > 1
+            read = columns(table, targets, str(path)) if several else column(table, targets[0], str(path))
+            return part._replace(targets=read)
 
-    def _names(self, names: list[str], path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns that are targets and those that are inputs."""
-        targets, inputs = self.config.targets, self.config.inputs
-        if len(set(names)) < len(names):
-            raise UserError(f"{path} has two columns of the same name: {', '.join(names)}")
-        for name in (*targets, *inputs):
+    def _inputs(self, wanted: tuple[str, ...], names: list[str], path: Path) -> tuple[str, ...]:
+        """The wanted columns, or all that are no targets; targets that are not there are refused as well."""
+        for name in (*self.config.targets, *wanted):
             if name not in names:
                 raise UserError(f"{path} has no column {name!r}; {nearest(name, names)}")
-        inputs = inputs or tuple(name for name in names if name not in targets)
+        inputs = wanted or tuple(name for name in names if name not in self.config.targets)
         if not inputs:
-            raise UserError(f"{path} has no column beside the targets")
-        return targets, inputs
+            raise UserError(f"{path} has no column beside source.targets")
+        return inputs
 
     def _formed(self, inputs: np.ndarray, path: Path) -> np.ndarray:
         """Features as float32 (rows, features), images as uint8 (rows, channels, height, width)."""
@@ -171,38 +178,17 @@ class Arrays(Source):
         if layout == "auto" and first == last:
             raise UserError(
                 f"{path}: where are the channels of images of shape {inputs.shape[1:]}? "
-                "Say layout=channels_first or layout=channels_last"
+                "Say source.layout=channels_first or source.layout=channels_last"
             )
         channels_last = layout == "channels_last" or (layout == "auto" and last)
         return np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if channels_last else inputs
 
 
-def read_csv(path: Path, header: bool | None) -> pyarrow.Table:
-    import pyarrow.csv
-
-    raw = read_bytes(path)
-    with parsing(path, "a csv table"):
-        if not raw.strip():
-            raise UserError(f"{path} has no rows")
-        first_line = raw.lstrip().splitlines()[0].decode("utf-8-sig")
-        named = header if header is not None else not any(is_number(cell) for cell in first_line.split(","))
-        # One block for all: the type of a column is decided on its first block.
-        options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
-        table = pyarrow.csv.read_csv(io.BytesIO(raw), options)
-        names = table.column_names if named else [str(number) for number in range(table.num_columns)]
-        return table.rename_columns([name.strip() for name in names])
-
-
-def is_number(cell: str) -> bool:
+@contextmanager
+def hint_at_header(guessed_absent: bool) -> Iterator[None]:
+    """A line of names such as ``2019,2020,y`` looks like a row: what is wrong then may be that."""
     try:
-        float(cell.strip().strip('"'))
-    except ValueError:
-        return False
-    return True
-
-
-def read_parquet(path: Path) -> pyarrow.Table:
-    import pyarrow.parquet
-
-    with parsing(path, "a parquet file"):
-        return pyarrow.parquet.ParquetFile(path).read()
+        yield
+    except UserError as error:
+        hint = "; if its first line holds names, say source.header=true" if guessed_absent else ""
+        raise UserError(f"{error}{hint}") from None

@@ -55,7 +55,9 @@ class Hub(Source):
         @model_validator(mode="after")
         def _one_kind_of_input(self) -> Self:
             if (self.image is None) == (not self.features):
-                raise ValueError("give either image (a column of images) or features (columns of numbers)")
+                raise ValueError(
+                    "give either source.image (a column of images) or source.features (columns of numbers)"
+                )
             return self
 
     def __init__(self, config: Any) -> None:
@@ -80,7 +82,7 @@ class Hub(Source):
             chosen = np.arange(len(given[home])) if home == name != "train" else rows[name]
             inputs.append(self._inputs(given[home], chosen))
             splits.append(Split(inputs[-1].array, targets[home][chosen] if targets else None))
-        return checked(config.repo, splits, classes, [each.digest for each in inputs])
+        return checked(config.repo, splits, classes, [each.digest for each in inputs], config.features)
 
     def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
         """Of each given split, encoded together so that a class has one number in all of them."""
@@ -116,7 +118,7 @@ class Hub(Source):
             elif (image.height, image.width) != (height, width):
                 raise UserError(
                     f"{self.config.repo}: the image of row {row} is {image.height}×{image.width}, "
-                    f"another is {height}×{width}; set size to resize them all"
+                    f"another is {height}×{width}; set source.size to resize them all"
                 )
             return channels_first(image)
 

@@ -53,7 +53,7 @@ class ImageFolder(Source):
         self.config = config
 
     def load(self, data_dir: Path) -> Data:
-        advice = "give the path of a folder that holds images, or class folders of images"
+        advice = "give as source.path a folder that holds images, or class folders of images"
         root = resolve(data_dir, self.config.path, advice)
         if not root.is_dir():
             raise UserError(f"{root} is a file; {advice}")

@@ -71,7 +71,7 @@ class MNIST(Source):
         if not idx and hashlib.sha256(raw).hexdigest() != SHA256[name]:
             raise UserError(
                 f"{path} is not MNIST's: its content has another checksum; download it again, "
-                "or set idx to the folder of another data set in this layout"
+                "or set source.idx to the folder of another data set in this layout"
             )
         return array
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -34,6 +35,15 @@ def read_bytes(path: Path) -> bytes:
     with parsing(path, "a gzip file" if path.suffix == ".gz" else "a file"):
         raw = path.read_bytes()
         return gzip.decompress(raw) if path.suffix == ".gz" else raw
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of an npy file; Python objects are refused."""
+    with parsing(path, "an npy file"):
+        array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{path} is an npz archive; name it so")
+    return array
 
 
 @contextmanager

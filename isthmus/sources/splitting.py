@@ -30,7 +30,9 @@ class DrawnSplits(Component):
     @model_validator(mode="after")
     def _leaves_training_rows(self) -> Self:
         if self.validation + self.test >= 1:
-            raise ValueError(f"validation={self.validation:g} and test={self.test:g} leave nothing to train on")
+            raise ValueError(
+                f"source.validation={self.validation:g} and source.test={self.test:g} leave nothing to train on"
+            )
         return self
 
     def drawn(self, rows: int, given: Sequence[SplitName] = ()) -> list[int]:
@@ -71,6 +73,7 @@ def checked(
     splits: Sequence[Split],
     classes: Sequence[str] = (),
     input_digests: Sequence[str | None] = (None, None, None),
+    columns: Sequence[str] = (),
 ) -> Data:
     """Training, validation and test rows as :class:`Data`, or one line that says what is wrong with them.
 
@@ -88,7 +91,7 @@ def checked(
     if len({None if split.targets is None else split.targets.shape[1:] for split in splits}) > 1:
         raise UserError(f"{origin}: the splits differ in their kind of targets")
     train, validation, test = splits
-    return Data(train, validation, test, hasher.hexdigest(), tuple(classes))
+    return Data(train, validation, test, hasher.hexdigest(), tuple(classes), tuple(columns))
 
 
 def _contiguous(split: Split) -> Split:

@@ -2,17 +2,62 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from isthmus.errors import UserError, nearest
+from isthmus.sources.reading import parsing, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow
 
 Kind = Literal["auto", "classification", "regression"]
+ENDINGS = (".csv", ".csv.gz", ".parquet")
+
+
+def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
+    """A table of one of :data:`ENDINGS`, and whether its columns have names; else these are numbers from "0"."""
+    table, named = (read_parquet(path), True) if path.suffix.lower() == ".parquet" else read_csv(path, header)
+    if not table.num_rows:
+        raise UserError(f"{path} has no rows")
+    if len(set(table.column_names)) < table.num_columns:
+        raise UserError(f"{path} has two columns of the same name: {', '.join(table.column_names)}")
+    return table, named
+
+
+def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
+    import pyarrow.csv
+
+    raw = read_bytes(path)
+    with parsing(path, "a csv table"):
+        if not raw.strip():
+            raise UserError(f"{path} has no rows")
+        first_line = raw.lstrip().splitlines()[0].decode("utf-8-sig")
+        named = header if header is not None else not any(_is_number(cell) for cell in first_line.split(","))
+        # One block for all: the type of a column is decided on its first block.
+        options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
+        table = pyarrow.csv.read_csv(io.BytesIO(raw), options)
+        names = table.column_names if named else [str(number) for number in range(table.num_columns)]
+        return table.rename_columns([name.strip() for name in names]), named
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.strip().strip('"'))
+    except ValueError:
+        return False
+    return True
+
+
+def read_parquet(path: Path) -> pyarrow.Table:
+    import pyarrow.parquet
+
+    with parsing(path, "a parquet file"):
+        return pyarrow.parquet.ParquetFile(path).read()
 
 
 def column(table: pyarrow.Table, name: str, origin: str) -> np.ndarray:
@@ -77,7 +122,9 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
         raise UserError(f"{where}: a classification has one target per row, not the shape {raw.shape}")
     if raw.dtype.kind == "f":
         if not (numbers(raw, f"{where}: the targets") == np.rint(raw)).all():
-            raise UserError(f"{where}: the targets are not whole numbers; say kind=regression to learn them as values")
+            raise UserError(
+                f"{where}: the targets are not whole numbers; say source.kind=regression to learn them as values"
+            )
         raw = raw.astype(np.int64)
     if raw.dtype.kind not in "biuU":
         raise UserError(f"{where}: classes are named by text or whole numbers, not by {raw.dtype}")
@@ -85,6 +132,6 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
     if len(names) > max(2, len(raw) // 2):
         raise UserError(
             f"{where}: {len(names)} different targets in {len(raw)} rows are hardly classes; "
-            "say kind=regression to learn them as values"
+            "say source.kind=regression to learn them as values"
         )
     return labels.astype(np.int64), tuple(str(name) for name in names)

@@ -80,7 +80,8 @@ def _show(study: Study, out: Path, command: str, as_json: bool) -> None:
         return
     rows = table(candidates)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
-    terminal.out.print("● on the Pareto front of its shape; ± is one standard deviation over seeds", style="dim")
+    note = "● on the Pareto front of its shape, chosen on validation data; ± is one standard deviation over seeds"
+    terminal.out.print(note, style="dim")
     for section in gather(study.folders)[0]:
         terminal.out.print(" ".join(in_words(section)), highlight=False)
     terminal.out.print(f"page: {page}", highlight=False, soft_wrap=True)

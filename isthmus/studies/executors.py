@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -55,12 +56,16 @@ def _throttled(number: int, tell: Callable[[Event], None]) -> Callable[[int, int
 
 class ThisProcess:
     def carry_out(self, configs: Sequence[RunConfig], options: Options, tell: Callable[[Event], None]) -> None:
-        for number, config in enumerate(configs):
-            try:
-                run(config, options, _throttled(number, tell))
-                tell(Finished(number))
-            except UserError as error:
-                tell(Finished(number, str(error)))
+        stop = threading.Event()
+        with _saving_on_interrupt(stop):
+            for number, config in enumerate(configs):
+                try:
+                    run(config, replace(options, stop=stop.is_set), _throttled(number, tell))
+                    tell(Finished(number))
+                except UserError as error:
+                    tell(Finished(number, str(error)))
+                except Stopped:
+                    raise KeyboardInterrupt from None
 
 
 class LocalWorkers:

@@ -56,7 +56,7 @@ class Study:
 def plan(config: StudyConfig, options: Options) -> Study:
     """Name every run of a study; nothing is trained."""
     data = load_data(config.base.source, options.data_dir)
-    return Study(config, [Trial(prepare(run, data=data)) for run in config.runs()])
+    return Study(config, [Trial(prepare(run, options, data)) for run in config.runs()])
 
 
 def carry_out(study: Study, executor: Executor, options: Options, tell: Callable[[Trial, Event], None]) -> None:

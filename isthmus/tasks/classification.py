@@ -15,6 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from isthmus.augment import ORIENTATIONS, oriented
 from isthmus.errors import UserError
 from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.labels import training_labels
 from isthmus.tasks.scaling import Scaling
 
 NAMES = {"classification": "Classification"}
@@ -40,15 +41,9 @@ class Classification(Task):
         self.classes = 0
 
     def learn(self, data: Data) -> None:
-        labels = data.train.targets
-        if labels is None or labels.ndim != 1 or labels.dtype.kind != "i":
-            raise UserError("task classification needs a source with class labels")
-        if len(np.unique(labels)) < 2:
-            raise UserError("task classification needs at least two classes in the training rows; there is only one")
+        _, self.classes = training_labels(data, self.config.name)
         if self.config.flips and data.train.inputs.ndim != 4:
             raise UserError("task.flips=true needs images")
-        held_out = [split.targets.max() for split in (data.validation, data.test) if split.targets is not None]
-        self.classes = max(len(data.classes), int(max(labels.max(), *held_out)) + 1)
         self.input_shape = tuple(data.train.inputs.shape[1:])
         if self.config.standardise:
             self.scaling.learn(data.train.inputs)

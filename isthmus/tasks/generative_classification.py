@@ -21,6 +21,7 @@ from isthmus.draws import numpy_generator
 from isthmus.errors import UserError
 from isthmus.protocols import Batch, Data, Signature, SplitName
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+from isthmus.tasks.labels import training_labels
 
 NAMES = {"generative_classification": "GenerativeClassification"}
 
@@ -38,13 +39,13 @@ class GenerativeClassification(ImageToImage):
 
     def learn(self, data: Data) -> None:
         super().learn(data)
-        labels = data.train.targets
-        if labels is None or labels.ndim != 1 or labels.dtype.kind != "i":
-            raise UserError("task generative_classification needs a source with class labels")
-        classes = int(labels.max()) + 1
+        labels, classes = training_labels(data, self.config.name)
         members = [np.flatnonzero(labels == c) for c in range(classes)]
-        if classes < 2 or any(len(rows) == 0 for rows in members):
-            raise UserError("task generative_classification needs at least two classes, each with a training image")
+        for name, rows in zip(data.classes or range(classes), members, strict=True):
+            if not len(rows):
+                raise UserError(
+                    f"task {self.config.name} needs a training image of every class; there is none of class {name}"
+                )
         draw = numpy_generator(self.config.prototype_seed, "prototypes")
         chosen = [int(draw.choice(rows)) for rows in members]
         self.prototypes = pixels(torch.from_numpy(data.train.inputs[chosen]))

@@ -34,7 +34,9 @@ class Regression(Task):
     def learn(self, data: Data) -> None:
         targets = data.train.targets
         if targets is None or targets.ndim != 2:
-            raise UserError("task regression needs a source with numeric targets, such as arrays with kind=regression")
+            raise UserError(
+                "task regression needs a source with numeric targets, such as arrays with source.kind=regression"
+            )
         if min(len(data.validation), len(data.test)) < 2:
             raise UserError(
                 "task regression needs at least two rows in validation and in test: R² is undefined for one"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_ROWS_READ = 100_000
+_MOST_ROWS_READ = 100_000
 
 
 class Scaling:
@@ -19,7 +19,8 @@ class Scaling:
         self.std = torch.ones(1)
 
     def learn(self, rows: np.ndarray) -> None:
-        sample = np.asarray(rows[:_ROWS_READ], dtype=np.float64)  # sources shuffle, so the first rows are a sample
+        stride = -(-len(rows) // _MOST_ROWS_READ)  # over all rows: a data set's own training rows may be sorted
+        sample = np.asarray(rows[::stride], dtype=np.float64)
         axes = (0, 2, 3) if sample.ndim == 4 else 0
         shape = (1, -1, 1, 1) if sample.ndim == 4 else (1, -1)
         mean, std = sample.mean(axes), sample.std(axes)

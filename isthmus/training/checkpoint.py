@@ -64,22 +64,28 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapp
         raise UserError(
             f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing"
         ) from None
-    for name, values in fingerprints(model).items():
-        stored = metadata.get("fixed", {}).get(name, values)
-        if max(abs(a - b) for a, b in zip(values, stored, strict=True)) > _TOLERANCE:
-            raise UserError(
-                f"{path}: the frozen projection {name!r} was rebuilt differently from the one it was trained with"
-            )
+    if redrawn := _redrawn(model, metadata):
+        raise UserError(f"{path}: the frozen {redrawn[0]} was rebuilt differently from the one it was trained with")
 
 
-def start_from(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
-    """Fine-tuning: take every weight that fits by name and shape; the names that start afresh are returned."""
+def _redrawn(model: nn.Module, metadata: Mapping[str, Any]) -> list[str]:
+    """The frozen projections of a model that are not the ones a checkpoint was trained with."""
+    stored = metadata.get("fixed", {})
+    return [
+        name
+        for name, values in fingerprints(model).items()
+        if max(abs(a - b) for a, b in zip(values, stored.get(name, values), strict=True)) > _TOLERANCE
+    ]
+
+
+def start_from(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> list[str]:
+    """Fine-tuning: take every weight that fits by name and shape; the names of what starts otherwise are returned."""
     own = model.state_dict()
     fitting = {name: tensor for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape}
     if not fitting:
         raise UserError(f"{path} is a checkpoint of another model: none of its weights fits this one")
     model.load_state_dict(fitting, strict=False)
-    return sorted(own.keys() - fitting.keys())
+    return sorted([*(own.keys() - fitting.keys()), *_redrawn(model, metadata)])
 
 
 class State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -35,17 +34,15 @@ class OneDevice:
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         return model, optimizer
 
-    def backward(self, loss: Tensor, model: nn.Module, last_part: bool) -> None:
+    def backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), norm)
 
     def total(self, value: float) -> float:
+        """The sum over all processes; also where they wait for each other."""
         return value
-
-    def barrier(self) -> None:
-        pass
 
 
 class SeveralDevices:
@@ -61,11 +58,8 @@ class SeveralDevices:
         model, optimizer = self.fabric.setup(model, optimizer)
         return model, optimizer
 
-    def backward(self, loss: Tensor, model: nn.Module, last_part: bool) -> None:
-        # Gradients are exchanged once per step, with its last part.
-        quiet = self.fabric.no_backward_sync(model) if not last_part else contextlib.nullcontext()
-        with quiet:
-            self.fabric.backward(loss)
+    def backward(self, loss: Tensor) -> None:
+        self.fabric.backward(loss)
 
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
         self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)
@@ -74,9 +68,6 @@ class SeveralDevices:
         return float(
             self.fabric.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.device), reduce_op="sum")
         )
-
-    def barrier(self) -> None:
-        self.fabric.barrier()
 
 
 Devices = OneDevice | SeveralDevices
@@ -90,15 +81,10 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
         raise UserError("train.devices above 1 needs Lightning Fabric: pip install 'isthmus[devices]'") from None
     if config.device == "cpu":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    under_torchrun = "LOCAL_RANK" in os.environ
-    strategy = "ddp" if under_torchrun else "ddp_spawn"
     try:
-        fabric = Fabric(accelerator=config.device, devices=config.devices, strategy=strategy)
+        fabric = Fabric(accelerator=config.device, devices=config.devices, strategy="ddp_spawn")
     except Exception as error:  # fewer devices than asked for, or none; Fabric says it in several kinds of error
         raise UserError(f"train.devices={config.devices} train.device={config.device}: {error}") from None
-    if under_torchrun:
-        fabric.launch()
-        return work(SeveralDevices(fabric), *arguments)
     # Bound, because the launcher walks through its own arguments and refuses frozen ones.
     return fabric.launch(partial(_in_process, work=work, arguments=arguments))
 

@@ -194,14 +194,13 @@ class Training:
         rows, targets = self.train.take(index, device)
         whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
         model.train()
-        parts = self._parts(whole)
-        for number, part in enumerate(parts, start=1):
+        for part in self._parts(whole):
             with self._precision():
                 output = forward(part.input)
                 # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is not a number.
                 loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
             share = len(part.input) / len(whole.input)
-            self.devices.backward(loss * (share * self.devices.world), model, last_part=number == len(parts))
+            self.devices.backward(loss * (share * self.devices.world))
             self.position.loss_sum += float(loss.detach()) * share
         self.position.loss_count += 1
         if self.config.clip_norm is not None:
@@ -235,9 +234,10 @@ class Training:
         if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
             self._validate(journal, epoch)
         healthy = math.isfinite(position.loss_sum)  # a diverged state is not worth keeping; the next log ends the run
-        if self.devices.rank == 0 and healthy and (journal.save_is_due() or journal.stop_is_asked()):
+        stop = self.devices.total(journal.stop_is_asked()) > 0  # one process that is asked stops them all
+        if self.devices.rank == 0 and healthy and (stop or journal.save_is_due()):
             journal.save(self._tensors(), position.values())
-        if journal.stop_is_asked():
+        if stop:
             raise Stopped
 
     def _log_loss(self, journal: Diary) -> None:
@@ -259,16 +259,17 @@ class Training:
         position.loss_sum, position.loss_count = 0.0, 0
 
     def _validate(self, journal: Diary, epoch: int) -> None:
+        values: dict[str, float] = {}
         if self.devices.rank == 0:
             model = self.averaged or self.model
             values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
-            if "loss" not in values:
-                raise Diverged(f"the validation loss is not finite after epoch {epoch}")
+        if not self.devices.total("loss" in values):  # known to the first process, needed by all
+            raise Diverged(f"the validation loss is not finite after epoch {epoch}")
+        if self.devices.rank == 0:
             place = {"step": self.position.step, "epoch": epoch, "split": "validation"}
             journal.log(place | values | {"seconds": round(self.position.seconds, 3)})
             if values["loss"] < self.position.best_loss and self.config.select == "best":
                 self._keep(self.position.step, values["loss"])
-        self.devices.barrier()
 
     def _keep(self, step: int, loss: float) -> None:
         model = self.averaged or self.model

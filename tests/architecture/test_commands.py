@@ -383,6 +383,53 @@ def test_regression_answers_in_the_units_of_its_targets(tmp_path: Path) -> None:
     assert np.allclose(np.loadtxt(results[str(files[2])]), predicted, rtol=1e-5)
 
 
+def test_predictions_are_in_the_users_words(tmp_path: Path) -> None:
+    """A table of classes: columns are found by name, and a class is called as in the file."""
+    x, _ = write_table(tmp_path / "table.csv")
+    kinds = np.array(["low", "high"])[(x[:, 0] > 0).astype(int)]
+    lines = [f"{a!r},{kind},{b!r},{c!r}" for (a, b, c), kind in zip(x.tolist(), kinds, strict=True)]
+    (tmp_path / "kinds.csv").write_text("\n".join(["a,kind,b,c", *lines]))
+    record = train(
+        tmp_path,
+        source={"name": "arrays", "path": str(tmp_path / "kinds.csv"), "targets": "kind"},
+        task={"name": "classification"},
+        model=TINY["model"] | {"d_z": 16},
+        train={"epochs": 60, "batch_size": 32, "learning_rate": 0.01},
+    )
+    assert record["metrics"]["test"]["accuracy"] > 0.8
+    turned = np.column_stack([x[:, ::-1], np.zeros(len(x))])
+    np.savetxt(tmp_path / "turned.csv", turned, delimiter=",", header="c,b,a,other", comments="")
+    np.save(tmp_path / "rows.npy", x)
+    files = [tmp_path / name for name in ("kinds.csv", "turned.csv", "rows.npy")]
+    results = call("predict", record["id"], *files, "--out", tmp_path / "out", "--json").json()
+    first, second = (Path(results[str(file)]).read_text().split() for file in files[:2])
+    assert first == second == np.load(results[str(files[2])]).tolist()
+    assert np.mean(np.array(first) == kinds) > 0.8
+    np.savetxt(tmp_path / "lacking.csv", x[:, :2], delimiter=",", header="a,b", comments="")
+    refused = call("predict", record["id"], tmp_path / "lacking.csv", "--out", tmp_path / "out")
+    assert refused.code == 2
+    assert "has no column 'c'" in refused.err
+
+
+def test_pictures_of_one_name_are_classified_and_restored(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    pictures = [_picture(tmp_path / folder / "1.png", 8, 8) for folder in ("a", "b")]
+    classifier, restorer = (train(tmp_path, task={"name": task})["id"] for task in ("classification", "denoise"))
+    out = tmp_path / "out"
+    assert set(call("predict", classifier, *pictures, "--out", out, "--json").json().values()) < set("0123456789")
+    assert not out.exists(), "a class is printed"
+    results = call("predict", restorer, *pictures, "--out", out, "--json").json()
+    assert [results[str(picture)] for picture in pictures] == [str(out / "a" / "1.png"), str(out / "b" / "1.png")]
+    np.save(tmp_path / "bytes.npy", _pixels(pictures[0])[None])
+    np.save(tmp_path / "floats.npy", _pixels(pictures[0])[None] / 255)
+    files = [tmp_path / "bytes.npy", tmp_path / "floats.npy"]
+    results = call("predict", restorer, *files, "--out", out, "--json").json()
+    restored = [np.load(results[str(file)]) for file in files]
+    assert (restored[0] == _pixels(out / "a" / "1.png")).all()
+    assert np.abs(restored[0].astype(int) - restored[1]).max() <= 1, "floats from 0 to 1 are not darkened again"
+
+
 def test_load_gives_the_model_that_was_evaluated(tmp_path: Path) -> None:
     record = train(tmp_path, "model.w_in=orthogonal")
     folder = find_run(record["id"])

@@ -48,12 +48,16 @@ seen.stroke = getComputedStyle(document.querySelector(".plot.front path.js-line"
 click("Params"); seen.falling = values("Params");
 click("Params"); seen.rising = values("Params");
 click("Shape"); seen.shapes = values("Shape");
+// The members of the fronts, as drawn.
+const members = () => document.querySelector(".plot.front").data.filter((t) => t.line?.shape === "hv").map((t) => t.x);
+seen.members = members();
 const choose = (name, value) => {
   const select = document.querySelector(name);
   select.value = value;
   select.dispatchEvent(new Event("change"));
 };
 choose(".cost", "macs"); choose(".metric", "ssim");
+seen.switched = members();
 seen.answer = document.querySelector(".answer").textContent;
 seen.titles = all(".plot.front .xtitle, .plot.front .ytitle").map((title) => title.textContent);
 const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
@@ -118,6 +122,9 @@ def test_a_click_on_a_header_sorts(seen):
 def test_the_switches_change_the_plot_and_the_answer(seen):
     assert seen["titles"] == ["MACs per row", "Test SSIM"]
     assert seen["answer"].startswith("By MACs per row, ")
+    # Another quality is shown for the members that the objective has on validation data; here MACs equal parameters.
+    assert len(seen["members"]) == 2
+    assert seen["switched"] == seen["members"]
 
 
 def test_dark_readers_get_dark_colours(page):

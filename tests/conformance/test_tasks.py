@@ -12,6 +12,7 @@ from isthmus import registry
 from isthmus.augment import ORIENTATIONS
 from isthmus.errors import UserError
 from isthmus.protocols import SPLITS, Component, Data, Split, Task
+from isthmus.tasks.scaling import Scaling
 from isthmus.training.checkpoint import read_tensors, write_tensors
 
 NAMES = sorted(name for name, home in registry.catalogue("tasks").items() if home.startswith("isthmus."))
@@ -266,6 +267,24 @@ def test_standardised_training_rows_have_mean_zero_and_deviation_one():
     for scaled in training_batch(task, VALUED):
         assert torch.allclose(scaled.mean(0), torch.zeros(1), atol=1e-5)
         assert torch.allclose(scaled.std(0, correction=0), torch.ones(1), atol=1e-5)
+
+
+def test_standardisation_samples_all_rows_even_if_they_are_sorted(monkeypatch):
+    monkeypatch.setattr("isthmus.tasks.scaling._MOST_ROWS_READ", 100)
+    scaling = Scaling()
+    scaling.learn(np.arange(1001, dtype=np.float32)[:, None])
+    assert scaling.mean.item() == pytest.approx(500, abs=10)
+    assert scaling.std.item() == pytest.approx(289, abs=10)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("absent", [3, 1])
+def test_a_class_without_a_training_image_has_no_prototype(absent, named):
+    pruned = np.where(labels() == absent, 0, labels())
+    train, test = Split(IMAGES.train.inputs, pruned), Split(IMAGES.test.inputs, labels())
+    names = ("ant", "bee", "cat", "dog") if named else ()
+    with pytest.raises(UserError, match=f"there is none of class {names[absent] if named else absent}$"):
+        build("generative_classification", {}, Data(train, train, test, "f" * 64, names))
 
 
 def test_a_prototype_is_a_training_image_of_its_class():

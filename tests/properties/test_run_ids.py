@@ -46,7 +46,7 @@ FIELDS = {
     "train.optimizer": ("adamw", "sgd"),
     "train.learning_rate": (1e-3, 2e-3),
     "train.weight_decay": (0.0, 0.1),
-    "train.betas": ([0.9, 0.99], [0.9, 0.95]),
+    "train.betas": ([0.9, 0.999], [0.9, 0.95]),
     "train.momentum": (0.9, 0.8),
     "train.nesterov": (False, True),
     "train.schedule": ("linear", "cosine"),

@@ -60,3 +60,20 @@ def test_a_compiled_model_trains_to_the_same_losses() -> None:
     finished = subprocess.run([sys.executable, "-c", COMPARE_COMPILED], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert float(finished.stdout) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_divergence_ends_both_processes_with_the_reason() -> None:
+    train = {"epochs": 1, "batch_size": 5000, "optimizer": "sgd", "learning_rate": 1000, "devices": 2}
+    config = run_config(
+        {
+            "source": {"name": "digits"},
+            "task": {"name": "denoise", "noise_std": 100},
+            "model": {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 8, "init": "xavier", "norm": "none"},
+            "train": train | {"epochs": 4},
+            "threads": 1,
+        }
+    )
+    record = run(config)
+    assert record.status == "failed"
+    assert "not finite" in record.reason

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from isthmus.config import run_config
 from isthmus.record import METRICS, MODEL, read_metrics, read_record
-from isthmus.run import Options, prepare, run
+from isthmus.run import Options, _starting_model, prepare, run
 from isthmus.training.loop import Stopped
 
 SETTINGS: dict[str, Any] = {
@@ -51,8 +52,7 @@ def undisturbed(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, home:
 
 def stopped_after(steps: int) -> Options:
     asked = iter(range(10**9))
-    # The loop asks twice per step: whether to save, and whether to leave.
-    return Options(save_every=1e9, stop=lambda: next(asked) >= 2 * steps)
+    return Options(save_every=1e9, stop=lambda: next(asked) >= steps)
 
 
 @pytest.mark.parametrize(
@@ -142,3 +142,46 @@ def test_metrics_outlive_a_cut_last_line(tmp_path: Path) -> None:
         file.write('{"step": 61, "spl')
     assert run(config).status == "finished"
     assert all(line["step"] <= 10**6 for line in read_metrics(folder))
+
+
+@pytest.mark.parametrize("change", [{"init": "orthogonal"}, {"w_in": "orthogonal"}])
+def test_threads_outside_the_config_change_nothing(change: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factorisation has other bits with other threads: what the process was given must not reach the weights."""
+    settings = SETTINGS | {"model": SETTINGS["model"] | {"d_z": 300, "w_in": "trainable"} | change}
+    drawn = set()
+    for ambient in (1, 2):
+        torch.set_num_threads(ambient)
+        model, _ = _starting_model(prepare(run_config(settings)).config, Options())
+        drawn.add(hashlib.sha256(b"".join(t.numpy().tobytes() for t in everything(model))).hexdigest())
+    assert len(drawn) == 1
+
+
+def everything(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [*(parameter.detach() for parameter in model.parameters()), *model.buffers()]
+
+
+def test_a_run_that_starts_from_another_keeps_its_frozen_projection() -> None:
+    """Trained weights mean nothing behind another random projection."""
+    first = run(run_config(SETTINGS))
+    still = SETTINGS["train"] | {"epochs": 1, "learning_rate": 1e-12, "select": "last", "average": None}
+    second = run(run_config(SETTINGS | {"init": first.id, "seed": 1, "train": still}))
+    assert second.metrics["test"]["psnr"] == pytest.approx(first.metrics["test"]["psnr"], abs=1e-4)
+    assert "not_initialised_from_run" not in second.selected
+    third = run(
+        run_config(SETTINGS | {"init": first.id, "model": SETTINGS["model"] | {"w_in_seed": 5}, "train": still})
+    )
+    assert third.selected["not_initialised_from_run"] == ["W_in"]
+
+
+def test_a_record_written_under_other_defaults_is_no_answer() -> None:
+    from dataclasses import replace
+
+    from isthmus.errors import UserError
+    from isthmus.record import write_record
+
+    config = run_config(SETTINGS)
+    record = run(config)
+    train = record.config["train"] | {"betas": [0.9, 0.5]}
+    write_record(prepare(config).folder, replace(record, config=record.config | {"train": train}))
+    with pytest.raises(UserError, match=r"another run.*train\.betas"):
+        run(config)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from isthmus.errors import UserError
-from isthmus.fronts import Alone, Candidate, Stretch, compare, front, summarise
+from isthmus.fronts import Alone, Candidate, Stretch, best, compare, front, pooled_std, summarise, t_quantile
 from isthmus.record import RunRecord
 
 
@@ -55,7 +57,13 @@ def make_record(
 
 
 def make_candidate(
-    cost: int, quality: float, architecture: str = "a", identity: str = "0", spread: float = 0.0
+    cost: int,
+    quality: float,
+    architecture: str = "a",
+    identity: str = "0",
+    spread: float = 0.0,
+    validation: float | None = None,
+    maximise: bool = True,
 ) -> Candidate:
     return Candidate(
         source="digits",
@@ -64,14 +72,14 @@ def make_candidate(
         settings={},
         learning_rate=1e-3,
         objective="psnr",
-        maximise=True,
+        maximise=maximise,
         params=cost,
         trainable_params=cost,
         macs=cost,
         seeds=(0, 1),
         run_ids=(identity,),
         metrics={"psnr": (quality - spread, quality + spread)},
-        validation=quality,
+        validation=quality if validation is None else validation,
         wall_seconds=1.0,
     )
 
@@ -142,13 +150,14 @@ points = st.lists(
         architecture=st.sampled_from("ab"),
         identity=st.uuids().map(str),
         spread=st.sampled_from((0.0, 0.5, 2.0)),
+        validation=st.integers(0, 12).map(float),
     ),
     max_size=14,
 )
 
 
-def dominates(one: Candidate, other: Candidate, maximise: bool = True) -> bool:
-    gain = (one.mean - other.mean) * (1 if maximise else -1)
+def dominates(one: Candidate, other: Candidate) -> bool:
+    gain = (one.validation - other.validation) * (1 if one.maximise else -1)
     return one.params <= other.params and gain >= 0 and (one.params < other.params or gain > 0)
 
 
@@ -157,17 +166,14 @@ def identities(candidates):
 
 
 @given(points, st.booleans())
-def test_front_is_what_no_other_of_its_architecture_dominates(candidates, maximise):
+def test_front_is_what_no_other_of_its_architecture_dominates_on_validation(candidates, maximise):
+    candidates = [replace(candidate, maximise=maximise) for candidate in candidates]
     expected = {
         candidate.run_ids
         for candidate in candidates
-        if not any(
-            dominates(other, candidate, maximise)
-            for other in candidates
-            if other.architecture == candidate.architecture
-        )
+        if not any(dominates(other, candidate) for other in candidates if other.architecture == candidate.architecture)
     }
-    members = front(candidates, maximise=maximise)
+    members = front(candidates)
     assert set(identities(members)) == expected
     assert [member.params for member in members] == sorted(member.params for member in members)
 
@@ -178,16 +184,36 @@ def test_front_ignores_dominated_points_and_order(candidates, data):
     assert identities(front(data.draw(st.permutations(candidates)))) == identities(members)
     if members:
         model = data.draw(st.sampled_from(members))
-        worse = make_candidate(model.params + 1, model.mean - 1, model.architecture, "worse")
+        worse = make_candidate(model.params + 1, 99.0, model.architecture, "worse", validation=model.validation - 1)
         assert identities(front([*candidates, worse])) == identities(members)
 
 
-def test_front_over_another_metric_and_cost():
-    one = replace(make_candidate(1, 1.0), macs=9, metrics={"psnr": (1.0,), "loss": (0.1,)})
-    two = replace(make_candidate(2, 2.0), macs=3, metrics={"psnr": (2.0,), "loss": (0.3,)})
+def test_front_over_another_cost():
+    one, two = replace(make_candidate(1, 1.0), macs=9), replace(make_candidate(2, 2.0), macs=3)
     assert front([one, two]) == [one, two]
     assert front([one, two], cost="macs") == [two]
-    assert front([one, two], metric="loss", maximise=False) == [one]
+
+
+def test_test_data_choose_neither_a_front_nor_the_best_nor_who_is_compared():
+    lucky = make_candidate(10, 30.0, identity="lucky", validation=20.0)
+    chosen = make_candidate(10, 22.0, identity="chosen", validation=21.0)
+    dearer = make_candidate(20, 40.0, identity="dearer", validation=20.5)
+    falling = make_candidate(20, 19.0, identity="falling", validation=21.5)
+    assert front([lucky, chosen, dearer, falling]) == [chosen, falling]
+    assert best([lucky, chosen, dearer, falling]) == falling
+    assert best([chosen, replace(chosen, params=9, run_ids=("z",))]).params == 9
+    rival = [make_candidate(10, 25.0, "b"), make_candidate(20, 18.0, "b", validation=26.0)]
+    assert compare([lucky, chosen, dearer, falling], rival).stretches == (
+        Stretch(10, 20, "b", 3.0, 10, "b"),
+        Stretch(20, 20, "a", 1.0, 20, "a"),
+    )
+
+
+def test_comparison_where_a_smaller_error_is_better():
+    first, second = make_candidate(5, 2.0, maximise=False), make_candidate(5, 3.0, "b", maximise=False)
+    assert compare([first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5, "a"),)
+    worse = make_candidate(5, 1.0, identity="worse", validation=9.0, maximise=False)
+    assert compare([worse, first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5, "a"),)
 
 
 @given(points)
@@ -201,12 +227,19 @@ def test_comparison_agrees_with_the_definition_at_every_cost(candidates):
     assert bool(comparison.stretches) == (low <= high)
     if comparison.stretches:
         assert (comparison.stretches[0].start, comparison.stretches[-1].stop) == (low, high)
+    squares = sum((value - item.mean) ** 2 for item in (*first, *second) for value in item.test)
+    margin = student.ppf(0.975, len(candidates)) * (squares / len(candidates)) ** 0.5  # two seeds each
     for budget in range(low, high + 1):
-        best = [max(item.mean for item in items if item.params <= budget) for items in (first, second)]
+        pair = [best(item for item in items if item.params <= budget) for items in (first, second)]
+        difference = pair[0].mean - pair[1].mean
         stretch = [item for item in comparison.stretches if item.start <= budget][-1]
-        assert abs(best[0] - best[1]) <= stretch.lead
+        assert abs(difference) <= stretch.lead
+        if abs(abs(difference) - margin) > 0.01 * margin:
+            assert (stretch.leader is not None) == (abs(difference) > margin)
         if stretch.leader:
-            assert (best[0] > best[1]) == (stretch.leader == "a")
+            assert (difference > 0) == (stretch.leader == stretch.ahead == "a")
+        if budget == stretch.at:
+            assert (abs(difference), difference > 0) == (stretch.lead, stretch.ahead == "a")
     leaders = [stretch.leader for stretch in comparison.stretches]
     assert all(one != other for one, other in pairwise(leaders))
     mirrored = compare(second, first)
@@ -214,27 +247,80 @@ def test_comparison_agrees_with_the_definition_at_every_cost(candidates):
 
 
 def test_comparison_names_leads_noise_and_ranges_that_only_one_has():
-    first = [make_candidate(10, 20.0), make_candidate(30, 24.0, spread=0.125), make_candidate(60, 25.0)]
+    first = [make_candidate(10, 20.0), make_candidate(30, 24.0, spread=0.25), make_candidate(60, 25.0)]
     second = [
         make_candidate(20, 23.0, "b"),
-        make_candidate(40, 24.125, "b", spread=0.125),
+        make_candidate(40, 24.25, "b", spread=0.25),
         make_candidate(50, 26.0, "b"),
     ]
     comparison = compare(first, second)
     assert comparison.stretches == (
-        Stretch(20, 30, "b", 3.0, 20),
-        Stretch(30, 40, "a", 1.0, 30),
-        Stretch(40, 50, None, 0.125, 40),
-        Stretch(50, 50, "b", 2.0, 50),
+        Stretch(20, 30, "b", 3.0, 20, "b"),
+        Stretch(30, 40, "a", 1.0, 30, "a"),
+        Stretch(40, 50, None, 0.25, 40, "b"),
+        Stretch(50, 50, "b", 2.0, 50, "b"),
     )
     assert comparison.alone == (Alone("a", 10, 20), Alone("a", 50, 60))
-    assert comparison.spread_known
+    # Two of six candidates have a variance of 0.125 with one degree of freedom; the others' seeds agree.
+    assert comparison.seed_std == pytest.approx((2 * 0.125 / 6) ** 0.5)
+    assert comparison.degrees_of_freedom == 6
+
+
+def test_with_one_seed_everywhere_nothing_is_decided_and_the_difference_is_stated():
+    first = replace(make_candidate(5, 1.0), metrics={"psnr": (1.0,)})
+    second = replace(make_candidate(5, 9.0, "b"), metrics={"psnr": (9.0,)})
+    comparison = compare([first], [second])
+    assert comparison.stretches == (Stretch(5, 5, None, 8.0, 5, "b"),)
+    assert (comparison.seed_std, comparison.degrees_of_freedom) == (None, 0)
+    pair = make_candidate(4, 1.0, "b", spread=0.1)  # its spread judges the others
+    assert compare([first], [pair, second]).stretches == (Stretch(5, 5, "b", 8.0, 5, "b"),)
+
+
+def test_the_spread_is_pooled_by_degrees_of_freedom():
+    std, freedom = pooled_std([(1.0, 3.0), (0.0, 1.0, 2.0), (9.0,)])
+    assert std == pytest.approx((4 / 3) ** 0.5)
+    assert freedom == 3
+    assert pooled_std([(1.0,), (2.0,)]) == (None, 0)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 41), 60, 120, 1000, 10**6])
+def test_t_quantile_agrees_with_scipy(freedom):
+    assert t_quantile(freedom) == pytest.approx(student.ppf(0.975, freedom), abs=5e-3)
+
+
+def share_of_leads(gain: float, shared: float, draws: int = 1000) -> float:
+    """How often shape a, better by ``gain`` σ, leads or trails b at a fixed budget: 6 candidates × 2 seeds each.
+
+    A seed that is good on validation data may be so on test data: ``shared`` is that part of its deviation.
+    """
+    noise = random.Random(7)
+
+    def shape(name: str, quality: float) -> list[Candidate]:
+        made = []
+        for cost in range(1, 7):
+            common = [noise.gauss() for _ in range(2)]
+            test, validation = (
+                [quality + shared * value + (1 - shared**2) ** 0.5 * noise.gauss() for value in common]
+                for _ in range(2)
+            )
+            candidate = make_candidate(cost, 0.0, name, str(cost), validation=sum(validation) / 2)
+            made.append(replace(candidate, metrics={"psnr": tuple(test)}))
+        return made
+
+    leaders = [compare(shape("a", gain), shape("b", 0.0)).stretches[-1].leader for _ in range(draws)]
+    return sum(leader is not None for leader in leaders) / draws
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.9])
+def test_equal_shapes_are_rarely_called_different_and_a_difference_of_five_sigma_is_found(shared):
+    assert share_of_leads(0.0, shared) <= 0.08
+    assert share_of_leads(5.0, shared, draws=200) >= 0.97
 
 
 def test_a_dominated_large_candidate_still_shows_how_far_its_architecture_was_tried():
     first = [make_candidate(10, 20.0), make_candidate(50, 19.0)]
     second = [make_candidate(10, 18.0, "b"), make_candidate(50, 19.5, "b")]
-    assert compare(first, second).stretches == (Stretch(10, 50, "a", 2.0, 10),)
+    assert compare(first, second).stretches == (Stretch(10, 50, "a", 2.0, 10, "a"),)
     assert compare(front(first), second).alone == (Alone("b", 10, 50),)
 
 

@@ -90,7 +90,9 @@ def metric_lines(objective: str, value: float, epochs: int) -> str:
 
 
 def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **options: Any) -> RunRecord:
-    """One run folder as `run.py` leaves it. Options: source, task, objective, epochs, status, samples, command."""
+    """One run folder as `run.py` leaves it. Options: source, task, objective, epochs, status, samples, command,
+    and the qualities on validation and test data.
+    """
     objective, epochs = options.get("objective", "psnr"), options.get("epochs", 12)
     task = options.get("task", {"name": "denoise", "noise_std": 0.25})
     finished = options.get("status", "finished") == "finished"
@@ -107,7 +109,8 @@ def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **optio
     }
     identity = f"{random.Random(json.dumps(config)).getrandbits(64):016x}"
     folder = root / identity
-    value = quality(model, params, rate, seed, objective)
+    value = options.get("test", quality(model, params, rate, seed, objective))
+    validation = options.get("validation", value + 0.002)
     write_json(folder / CONFIG, config)
     write_text(folder / METRICS, metric_lines(objective, value, epochs))
     if finished and options.get("samples"):
@@ -125,7 +128,7 @@ def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **optio
         machine={"system": "Linux", "processor": "Example CPU", "cores": 2, "python": "3.11.2"},
         versions={"isthmus": "0.1.0", "torch": "2.13.0", "numpy": "2.4.6"},
         cost={"params": params, "trainable_params": params, "macs": params},
-        metrics={"validation": metric_values(objective, value + 0.002), "test": metric_values(objective, value)}
+        metrics={"validation": metric_values(objective, validation), "test": metric_values(objective, value)}
         if finished
         else {},
         selected={"step": 32 * round(0.8 * epochs), "epoch": round(0.8 * epochs), "by": "lowest validation loss"},
@@ -224,6 +227,26 @@ def test_the_front_figure_shows_every_candidate_with_its_spread(study: Path):
     assert sum(point.on_front for series in by_loss.series for point in series.points) == 12
 
 
+def test_members_are_chosen_on_validation_and_drawn_with_test_values_whatever_metric_is_shown(tmp_path: Path):
+    # By test PSNR the members would be the first and the third, by test loss too.
+    for shape, validation, test in zip(HOURGLASS[:4], (20.0, 21.0, 20.5, 22.0), (20.4, 20.0, 21.0, 20.2), strict=True):
+        write_run(tmp_path, model_config("sw_mlp", shape, 0), 1e-3, 0, validation=validation, test=test)
+    (section,), _ = gather([tmp_path])
+    for metric in ("psnr", "ssim", "loss"):
+        figure = front_figure(section, "params", metric)
+        assert [point.on_front for point in figure.series[0].points] == [True, True, False, True]
+        _, members = plotly_front(figure)["data"]
+        assert members["x"] == sorted(members["x"])
+        assert members["y"] == [metric_values("psnr", test)[metric] for test in (20.4, 20.0, 20.2)]
+    assert [row[""] for row in table(section.candidates)] == ["●", "●", "", "●"]
+    assert answer(section)[0].replace("\N{NO-BREAK SPACE}", " ") == (
+        "Only sw_mlp was tried; its best on validation data, with 2.72 M parameters, "
+        "reaches PSNR 20.200 dB on test data."
+    )
+    text = write_report([tmp_path], tmp_path / "out", "One shape").read_text(encoding="utf-8")
+    assert text.count("Members are chosen on validation data; the values shown are on test data.") == 1
+
+
 def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_too_many_points(
     study: Path, tmp_path: Path
 ):
@@ -256,8 +279,11 @@ def test_the_answer_says_who_leads_where_and_what_is_undecided(study: Path):
     (section,), _ = gather([study])
     verdict, limits = (text.replace("\N{NO-BREAK SPACE}", " ") for text in answer(section))
     assert verdict.startswith("By parameters, the Hourglass leads at 1.27–1.45 M, ")
-    assert "the conventional shape leads at 3.07–4.34 M, by up to 0.04 dB at 3.07 M" in verdict
-    assert verdict.endswith("undecided at 1.45–1.83 M, where seeds differ more than shapes.")
+    assert "4.34–7.63 M, by up to 0.56 dB at 1.43 M; " in verdict
+    difference = (
+        "where the largest difference, 0.04 dB at 3.07 M for the conventional shape, is within the seeds’ noise."
+    )
+    assert verdict.endswith(f"undecided at 1.45–1.83 M and 3.07–4.34 M, {difference}")
     assert (
         limits
         == "At 133 k–1.27 M and 7.63–8.61 M parameters, the conventional shape was tried and the Hourglass was not."
@@ -268,20 +294,25 @@ def test_the_answer_says_who_leads_where_and_what_is_undecided(study: Path):
 def two_runs(root: Path, hourglass: tuple[int, int, int], conventional: tuple[int, int, int], **options: Any):
     write_run(root, model_config("hourglass_mlp", hourglass, 0), 1e-3, 0, **options)
     write_run(root, model_config("conventional_mlp", conventional, 0), 1e-3, 0, **options)
+    return plain_answer(root)
+
+
+def plain_answer(root: Path) -> list[str]:
     (section,), _ = gather([root])
     return [text.replace("\N{NO-BREAK SPACE}", " ") for text in answer(section)]
 
 
 def test_the_answer_where_there_is_little_to_say(tmp_path: Path):
-    verdict, limits = two_runs(tmp_path / "apart", HOURGLASS[0], CONVENTIONAL[0])
+    verdict, _ = two_runs(tmp_path / "apart", HOURGLASS[0], CONVENTIONAL[0])
     assert verdict.startswith("The Hourglass and the conventional shape were tried at no common number of parameters: ")
-    assert "one seed only" in limits
-    verdict, _ = two_runs(tmp_path / "same", HOURGLASS[0], HOURGLASS[0], objective="accuracy")
-    assert verdict.startswith("The conventional shape leads wherever both were tried, 1.27 M parameters, by up to 0.00")
-    assert verdict.endswith(" in accuracy at 1.27 M.")
-    write_run(tmp_path / "one", model_config("sw_mlp", HOURGLASS[0], 0), 1e-3, 0)
-    (section,), _ = gather([tmp_path / "one"])
-    assert answer(section)[0].startswith("Only sw_mlp was tried; its best reaches PSNR 21.6")
+    verdict, limits = two_runs(tmp_path / "same", HOURGLASS[0], HOURGLASS[0], objective="accuracy")
+    assert verdict.startswith("One seed: undecided at 1.27 M parameters, where the largest difference, 0.00")
+    assert verdict.endswith(" in accuracy at 1.27 M for the conventional shape, may be noise.")
+    assert limits == ""
+    for seed, test in ((1, 0.5), (2, 0.501)):
+        model = model_config("hourglass_mlp", HOURGLASS[1], 0)
+        write_run(tmp_path / "same", model, 1e-3, seed, objective="accuracy", test=test)
+    assert "one seed only: the others’ spread over seeds stands in for theirs." in plain_answer(tmp_path / "same")[1]
 
 
 def test_terminal_table_has_one_row_per_candidate(study: Path):

@@ -117,7 +117,7 @@ def test_images_in_either_layout(tmp_path):
     assert first.fingerprint == last.fingerprint
     assert first.train.inputs.shape == (16, 3, 6, 5)
     assert load(tmp_path, "grey.npy").train.inputs.shape == (16, 1, 6, 5)
-    with pytest.raises(UserError, match="layout=channels_first"):
+    with pytest.raises(UserError, match=r"source\.layout=channels_first or source\.layout=channels_last"):
         load(tmp_path, "unclear.npy")
     assert load(tmp_path, "unclear.npy", layout="channels_last").train.inputs.shape[1:] == (3, 3, 6)
 
@@ -132,6 +132,24 @@ def test_a_test_file_of_its_own(tmp_path):
     np.savez(tmp_path / "narrow.npz", x=FEATURES[:5, :2], y=np.array(["b"] * 5))
     with pytest.raises(UserError, match=r"has the shape \(3,\), of .*narrow.npz \(2,\)"):
         load(tmp_path, "train.npz", test_path="narrow.npz", targets="y")
+
+
+def test_the_columns_of_a_table_are_known_by_name(tmp_path):
+    write_csv(tmp_path / "x.csv", {"y": LABELS, **named()})
+    write_csv(tmp_path / "bare.csv", named(y=LABELS), header=False)
+    write_parquet(tmp_path / "x.parquet", named(y=LABELS))
+    np.savez(tmp_path / "x.npz", x=FEATURES, y=LABELS)
+    assert load(tmp_path, "x.csv", targets="y").columns == ("a", "b", "c")
+    assert load(tmp_path, "x.parquet", targets="y", inputs=["c", "a"]).columns == ("c", "a")
+    for name, targets in (("bare.csv", "3"), ("x.npz", "y")):
+        assert load(tmp_path, name, targets=targets).columns == ()
+
+
+def test_the_columns_of_a_test_file_are_found_by_name(tmp_path):
+    write_csv(tmp_path / "train.csv", named(y=LABELS))
+    write_csv(tmp_path / "test.csv", {"c": FEATURES[:, 2], "y": LABELS, "b": FEATURES[:, 1], "a": FEATURES[:, 0]})
+    data = load(tmp_path, "train.csv", test_path="test.csv", targets="y")
+    assert (data.test.inputs == np.float32(FEATURES)).all()
 
 
 def lists(length):
@@ -162,11 +180,15 @@ BROKEN = np.where(np.arange(120).reshape(40, 3) == 7, np.nan, FEATURES)
         ({"x": FEATURES, "y": np.array([None] * 40)}, {"targets": "y"}, "holds Python objects"),
         ({"x": np.array(["a"] * 40)}, {}, "does not hold numbers"),
         ({"x": FEATURES, "y": LABELS}, {"targets": "z"}, "has no array 'z'"),
-        ({"x": FEATURES, "y": LABELS}, {}, "say which one is the inputs"),
+        ({"x": FEATURES, "y": LABELS}, {}, r"say which one is source\.inputs and which one, if any, source\.targets"),
         ({"x": np.zeros((40, 3, 4, 4))}, {}, "uint8 images in three or four dimensions, not float64"),
-        ({"x": FEATURES, "y": np.arange(40)}, {"targets": "y"}, "hardly classes; say kind=regression"),
+        ({"x": FEATURES, "y": np.arange(40)}, {"targets": "y"}, r"hardly classes; say source\.kind=regression"),
         ({"x": FEATURES, "y": FEATURES}, {"targets": "y", "kind": "classification"}, "one target per row"),
-        ({"x": FEATURES, "y": FEATURES[:, 0]}, {"targets": "y", "kind": "classification"}, "not whole numbers"),
+        (
+            {"x": FEATURES, "y": FEATURES[:, 0]},
+            {"targets": "y", "kind": "classification"},
+            r"not whole .* source\.kind=regr",
+        ),
         ({"x": FEATURES, "y": BROKEN}, {"targets": "y"}, "the targets holds? NaN"),
         ({"x": FEATURES[:2]}, {}, "none is left to train on"),
     ],
@@ -188,8 +210,12 @@ def test_wrong_arrays_are_named(tmp_path, arrays, fields, message):
         ("a,b\n1,2\n3\n", {}, "as a csv table: .*Expected 2 columns"),
         ("a,a\n1,2\n", {}, "two columns of the same name"),
         ("a,b\n1,2\n", {"targets": "bb"}, "no column 'bb'; did you mean 'b'"),
-        ("a\n1\n", {"targets": "a"}, "no column beside the targets"),
+        ("a\n1\n", {"targets": "a"}, r"no column beside source\.targets"),
         ("\xff\xfe", {}, "as a csv table"),
+        # A first line with a number is taken for a row.
+        ("2019,2020,y\n1,2,3\n", {"targets": "y"}, r"no column 'y'; .*; .* say source\.header=true"),
+        ("2019,2020,y\n1,2,3\n", {}, r"column '2' does not hold numbers .*'y'; .* say source\.header=true"),
+        ("2019,y\n1,2.5\n", {"targets": 1, "kind": "regression"}, r"such as 'y'; .* say source\.header=true"),
     ],
 )
 def test_wrong_tables_are_named(tmp_path, text, fields, message):
@@ -199,7 +225,7 @@ def test_wrong_tables_are_named(tmp_path, text, fields, message):
 
 
 def test_wrong_files_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"cannot find .*absent.csv or absent.csv; give a .npy"):
+    with pytest.raises(UserError, match=r"cannot find .*absent.csv or absent.csv; give a .npy.* file as source\.path"):
         load(tmp_path, "absent.csv")
     for name in ("x.npy", "x.npz", "x.parquet", "x.csv.gz"):
         (tmp_path / name).write_bytes(b"neither this nor that")
@@ -214,7 +240,7 @@ def test_wrong_files_are_named(tmp_path):
 
 
 def test_fractions_that_leave_nothing_are_refused():
-    with pytest.raises(UserError, match="leave nothing to train on"):
+    with pytest.raises(UserError, match=r"source\.validation=0.6 and source\.test=0.5 leave nothing to train on"):
         load(Path(), "x.csv", validation=0.6, test=0.5)
 
 

@@ -94,7 +94,7 @@ def test_resize_and_centre_crop(tmp_path):
 def test_wrong_folders_and_images_are_named(zoo):
     with pytest.raises(UserError, match=r"cannot find .*nowhere"):
         load("image_folder", zoo, path="nowhere")
-    with pytest.raises(UserError, match="is a file"):
+    with pytest.raises(UserError, match=r"is a file; give as source\.path a folder"):
         load("image_folder", zoo, path="zoo/cats/notes.txt")
     (zoo / "zoo" / "birds").mkdir()
     with pytest.raises(UserError, match=r"no images in the class folder .*birds"):
@@ -169,6 +169,7 @@ def test_hub_features_and_targets(hub):
     folder = hub({**columns, "value": [row * 3.0 for row in rows]})
     data = load("hub", folder, repo="data", features=["x", "vector"], label="word")
     assert data.train.inputs.shape == (24, 3)
+    assert data.columns == ("x", "vector")
     assert data.classes == ("a", "b", "c")
     data = load("hub", folder, repo=str(folder / "data"), features=["x"], label="value")
     np.testing.assert_allclose(data.train.targets, data.train.inputs * 6)
@@ -200,12 +201,12 @@ def test_wrong_hub_data_are_named(hub):
         load("hub", folder, repo="data", image="picture", test_split="exam")
     columns, features = picture_columns(10)
     columns["picture"][3] = png((0, 0, 0), (9, 8))
-    with pytest.raises(UserError, match="set size to resize them all"):
+    with pytest.raises(UserError, match=r"set source\.size to resize them all"):
         load("hub", hub(columns, features, name="uneven"), repo="uneven", image="picture")
     columns["picture"][3] = {"bytes": b"no image", "path": None}
     with pytest.raises(UserError, match="row 3 as an image"):
         load("hub", hub(columns, features, name="damaged"), repo="damaged", image="picture")
-    with pytest.raises(UserError, match=r"either image .* or features"):
+    with pytest.raises(UserError, match=r"either source\.image .* or source\.features"):
         load("hub", folder, repo="data")
 
 

@@ -1,0 +1,19 @@
+"""What the tasks share that learn class labels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.errors import UserError
+from isthmus.protocols import Data
+
+
+def training_labels(data: Data, task: str) -> tuple[np.ndarray, int]:
+    """The labels of the training rows, and the number of classes: of all that have a name or a row in any split."""
+    labels = data.train.targets
+    if labels is None or labels.ndim != 1 or labels.dtype.kind != "i":
+        raise UserError(f"task {task} needs a source with class labels")
+    if len(np.unique(labels)) < 2:
+        raise UserError(f"task {task} needs at least two classes in the training rows; there is only one")
+    largest = [split.targets.max() for split in (data.train, data.validation, data.test) if split.targets is not None]
+    return labels, max(len(data.classes), int(max(largest)) + 1)

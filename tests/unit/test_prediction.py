@@ -1,0 +1,151 @@
+"""A user's files before and after the model: which rows are read, what classes are called, where results go."""
+
+import gzip
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from isthmus import prediction
+from isthmus.errors import UserError
+from isthmus.prediction import Predictor, class_names, pixels, result_paths, write_array
+from isthmus.protocols import Signature
+from tests.unit.test_sources_arrays import write_csv, write_parquet
+
+ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
+NAMED = {"a": ROWS[:, 0], "b": ROWS[:, 1], "c": ROWS[:, 2]}
+
+
+class Echo:
+    """A task whose model gives back what it receives; with ``labels`` the place of the largest number."""
+
+    def __init__(self, shape, labels):
+        self.signature = Signature(shape, shape)
+        self.labels = labels
+
+    def encode(self, rows):
+        return torch.from_numpy(np.array(rows, np.float32))
+
+    def decode(self, output):
+        return output.argmax(1).numpy() if self.labels else output.numpy()
+
+
+@pytest.fixture
+def predictor(monkeypatch):
+    """A function that makes a predictor without a training."""
+
+    def make(shape=(3,), labels=False, classes=(), columns=(), **source):
+        data = {"classes": list(classes), "columns": list(columns)}
+        record = SimpleNamespace(config={"source": {"name": "arrays", **source}}, data=data)
+        monkeypatch.setattr(prediction, "find_run", Path)
+        monkeypatch.setattr(prediction, "read_record", lambda folder: record)
+        monkeypatch.setattr(prediction, "load", lambda run: torch.nn.Identity())
+        monkeypatch.setattr(prediction, "load_task", lambda run: Echo(shape, labels))
+        return Predictor("run")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("cat", "dog", "eel"), ["eel", "eel"]),
+        (("3", "5", "7"), [7, 7]),
+        (("-3", "0", "12"), [12, 12]),
+        (("1", "2", "02"), ["02", "02"]),
+        (("1", "2", "9" * 30), ["9" * 30] * 2),
+        ((), [2, 2]),
+    ],
+)
+def test_labels_are_given_by_the_users_names(predictor, tmp_path, names, found):
+    rows = predictor(labels=True, classes=names).rows(ROWS)
+    assert rows.tolist() == found
+    write_array(tmp_path / "x.csv", rows)
+    assert (tmp_path / "x.csv").read_text() == "".join(f"{name}\n" for name in found)
+    write_array(tmp_path / "x.npy", rows)
+    assert np.load(tmp_path / "x.npy").tolist() == found
+
+
+def test_a_class_name_with_a_comma_stays_one_cell(tmp_path):
+    write_array(tmp_path / "x.csv", class_names(["a, b", "c"]))
+    assert (tmp_path / "x.csv").read_text() == '"a, b"\nc\n'
+
+
+def test_values_of_a_run_with_classes_are_left_alone(predictor):
+    assert (predictor(classes=("a", "b", "c")).rows(ROWS) == ROWS).all()
+
+
+def test_images_are_uint8_or_floats_from_0_to_1(predictor):
+    images = np.arange(128, dtype=np.uint8).reshape(2, 1, 8, 8) * 2
+    run = predictor(shape=(1, 8, 8))
+    assert (run.rows(images) == images).all()
+    for scaled in (images / 255, (images[:, 0] / 255).astype(np.float32), (images / 255).reshape(2, 64)):
+        np.testing.assert_allclose(run.rows(scaled).reshape(images.shape), images, rtol=1e-6)
+    for other in (images.astype(np.float32), images / 255 - 0.5, images.astype(np.int64) // 200):
+        with pytest.raises(UserError, match=rf"x: .* uint8, or as floats from 0 to 1, not as {other.dtype} from"):
+            pixels(other, "x")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, ">f4", bool])
+def test_numbers_of_an_image_run_keep_their_meaning_when_read(predictor, tmp_path, dtype):
+    np.save(tmp_path / "x.npy", np.ones((2, 4), dtype))
+    read = predictor(shape=(1, 2, 2)).read(tmp_path / "x.npy")
+    assert read.dtype == (dtype if dtype in (np.uint8, np.int64) else np.float32)
+
+
+def test_columns_are_selected_by_name(predictor, tmp_path):
+    run = predictor(columns=["a", "b", "c"])
+    turned = {"y": ["?", "!"], "c": ROWS[:, 2], "b": ROWS[:, 1], "a": ROWS[:, 0]}
+    write_csv(tmp_path / "x.csv", turned)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress((tmp_path / "x.csv").read_bytes()))
+    write_parquet(tmp_path / "x.parquet", turned)
+    write_csv(tmp_path / "bare.csv", NAMED, header=False)
+    for name in ("x.csv", "x.csv.gz", "x.parquet", "bare.csv"):
+        assert (run.read(tmp_path / name) == ROWS).all(), name
+    write_csv(tmp_path / "x.csv", {"a": ROWS[:, 0], "B": ROWS[:, 1], "c": ROWS[:, 2]})
+    with pytest.raises(UserError, match=r"x\.csv has no column 'b'; .*'?B'?"):
+        run.read(tmp_path / "x.csv")
+    write_csv(tmp_path / "x.csv", NAMED)
+    assert (predictor().read(tmp_path / "x.csv") == ROWS).all(), "without names in the record, positions count"
+
+
+def test_a_header_of_numbers_is_read_as_in_training(predictor, tmp_path):
+    (tmp_path / "x.csv").write_text("y,2020,2019\n0,1,2\n")
+    assert predictor((2,), columns=["2019", "2020"], header=True).read(tmp_path / "x.csv").tolist() == [[2, 1]]
+
+
+def test_the_inputs_of_an_archive_are_found(predictor, tmp_path):
+    def read(run=None, **arrays):
+        np.savez(tmp_path / "x.npz", **arrays)
+        return (run or predictor()).read(tmp_path / "x.npz")
+
+    one = ROWS[:, 0]
+    assert (read(anything=ROWS) == ROWS).all()
+    assert (read(a=one, b=ROWS) == ROWS).all(), "the only one that fits"
+    assert (read(predictor(inputs=["b"]), a=ROWS + 1, b=ROWS) == ROWS).all(), "named as in training"
+    assert (read(predictor((1,), targets=["a"]), a=one + 1, b=one) == one).all(), "not the targets"
+    for arrays, number in (({"a": ROWS, "b": ROWS}, 2), ({"a": one, "b": one}, 0)):
+        with pytest.raises(UserError, match=rf"x\.npz holds the arrays a, b, of which {number} fit a model of inputs"):
+            read(**arrays)
+
+
+def test_results_of_one_name_keep_the_folders_in_which_they_differ(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def results(*names):
+        files = [Path(name) for name in names]
+        return [target.as_posix() for target in result_paths(files, files, Path("out")).values()]
+
+    assert results("a/1.png", "b/2.jpg") == ["out/1.png", "out/2.png"]
+    assert results("a/1.png", "b/1.png") == ["out/a/1.png", "out/b/1.png"]
+    assert results("a/c/1.png", str(tmp_path / "b" / "c" / "1.png"), "1.png") == [
+        "out/a/c/1.png",
+        "out/b/c/1.png",
+        "out/1.png",
+    ]
+    assert results("x.csv.gz", "x.npz") == ["out/x.predicted.csv", "out/x.predicted.npy"]
+    for names in (("a/1.png", "a/1.jpg"), ("out/1.png",), ("a/1.png", "b/1.png", "out/a/1.png")):
+        with pytest.raises(UserError, match="would be replaced"):
+            results(*names)
