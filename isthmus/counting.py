@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from isthmus.protocols import ModelConfig
+from isthmus.protocols import Component, ModelConfig
 from isthmus.registry import component, find
 
 
@@ -54,7 +55,11 @@ class _Flops(TorchDispatchMode):
 
 def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
     """The cost of a model, of its config, or of ``{"name": …, field: value}``."""
-    config = component("models", getattr(model_or_config, "config", model_or_config))
+    return _cost(component("models", getattr(model_or_config, "config", model_or_config)))
+
+
+@lru_cache(maxsize=4096)  # a study asks for the same network with every seed and learning rate
+def _cost(config: Component) -> Cost:
     with torch.device("meta"):
         model = find("models", config.name)(config)
         x = torch.empty(1, *model.input_shape)

@@ -66,14 +66,15 @@ def _result(trial: Trial) -> str:
 
 
 def _show(study: Study, out: Path, command: str, as_json: bool) -> None:
+    """The table and the answer in words first: they are there at once, the page takes a moment."""
     from isthmus.fronts import front, summarise
     from isthmus.reports import table, write_report
     from isthmus.reports.sections import gather
     from isthmus.reports.wording import answer as in_words
 
     candidates = summarise(study.records())
-    page = write_report(study.folders, out, f"Isthmus {study.config.name}", command)
     if as_json:
+        page = write_report(study.folders, out, f"Isthmus {study.config.name}", command)
         members = {member.run_ids for member in front(candidates)}
         lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
         terminal.print_json({"page": str(page), "candidates": lines})
@@ -84,4 +85,5 @@ def _show(study: Study, out: Path, command: str, as_json: bool) -> None:
     terminal.out.print(note, style="dim")
     for section in gather(study.folders)[0]:
         terminal.out.print(" ".join(in_words(section)), highlight=False)
+    page = write_report(study.folders, out, f"Isthmus {study.config.name}", command)
     terminal.out.print(f"page: {page}", highlight=False, soft_wrap=True)

@@ -152,6 +152,7 @@ class Training:
         """Train to the end, from wherever the journal says that it stopped."""
         self._restore(journal)
         prepared, prepared_optimizer = self.devices.setup(self.model, self.optimizer)
+        prepared.train()
         forward = torch.compile(prepared) if self.config.compile else prepared
         began = time.perf_counter() - self.position.seconds
         for index, view in self._batches():
@@ -187,13 +188,12 @@ class Training:
         view: Tensor,
     ) -> None:
         step, device = self.position.step, self.devices.device
-        torch.manual_seed(key(self.seed, "model", step))  # dropout and drop path, where a model has them
+        self.devices.seed(key(self.seed, "model", step))  # dropout and drop path, where a model has them
         rate = learning_rate(step, self.steps, self.steps_per_epoch, self.config)
         for group in opt.param_groups:
             group["lr"] = rate
         rows, targets = self.train.take(index, device)
         whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
-        model.train()
         for part in self._parts(whole):
             with self._precision():
                 output = forward(part.input)
@@ -263,6 +263,7 @@ class Training:
         if self.devices.rank == 0:
             model = self.averaged or self.model
             values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
+            model.train()
         if not self.devices.total("loss" in values):  # known to the first process, needed by all
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
         if self.devices.rank == 0:
