@@ -20,21 +20,22 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return beartype(function)
 
 
+SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.augment", "isthmus.tasks"]
 install_import_hook(SHAPED, "tests.conftest.checked")
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the user's home or another test's, and none asks for more than one core."""
+    """No test touches the user's home or another test's, finds data by chance, or asks for more than one core."""
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "isthmus-home"))
+    monkeypatch.delenv("ISTHMUS_DATA", raising=False)
     torch.set_num_threads(1)
 
 
 @pytest.fixture
 def shared_data() -> Path:
     """The folder with the full data sets, where this machine has one."""
-    folder = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
-    if not folder.is_dir():
-        pytest.skip(f"the data sets are not on this machine: no folder {folder}; set ISTHMUS_DATA")
-    return folder
+    if not SHARED.is_dir():
+        pytest.skip(f"the data sets are not on this machine: no folder {SHARED}; set ISTHMUS_DATA")
+    return SHARED
