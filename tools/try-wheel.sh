@@ -1,7 +1,7 @@
 #!/bin/sh
 # try-wheel.sh PYTHON: build the wheel, install it into an empty folder, and use it with the repository out of sight.
 set -eu
-python=$(command -v "$1" || echo "$PWD/$1")
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1") # it is used from another folder
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m build --wheel --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
