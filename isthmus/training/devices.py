@@ -103,4 +103,8 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
 
 
 def _in_process(fabric: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return work(SeveralDevices(fabric), *arguments)
+    devices = SeveralDevices(fabric)
+    result = work(devices, *arguments)
+    devices.total(0.0)  # all of them leave together: one that goes while another still talks may be aborted
+    torch.distributed.destroy_process_group()
+    return result
