@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from isthmus.errors import UserError
 from isthmus.files import digest
 from isthmus.protocols import Component, ModelConfig, Settings
 from isthmus.registry import component, explain
+from isthmus.space import Budget, Space
 from isthmus.training.settings import TrainConfig
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -22,17 +24,22 @@ TaskField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: c
 ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value: component("models", value))]
 
 
-class RunConfig(Settings):
-    """One training. With the data's fingerprint it determines every bit of the result."""
+class Setup(Settings):
+    """What the runs of a study share: data, task, training and arithmetic."""
 
     schema_version: Literal[1] = 1
     source: SourceField
     task: TaskField
-    model: ModelField
     train: TrainConfig = TrainConfig()
-    seed: Seed = 0
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
     """CPU threads of the arithmetic: the same sum in another order has other bits."""
+
+
+class RunConfig(Setup):
+    """One training. With the data's fingerprint it determines every bit of the result."""
+
+    model: ModelField
+    seed: Seed = 0
     init: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """The id of a finished run whose weights are the starting point."""
 
@@ -42,38 +49,88 @@ class RunConfig(Settings):
         return digest({"schema": self.schema_version, "config": given, "seed": self.seed, "data": fingerprint}, 16)
 
 
-class StudyConfig(Settings):
-    """Many trainings that answer one question: every candidate with every learning rate and every seed."""
+class Sampling(Settings):
+    """How candidates are chosen from the spaces."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
-    base: RunConfig
-    candidates: Annotated[tuple[ModelField, ...], Field(min_length=1)]
-    learning_rates: tuple[Annotated[float, Field(gt=0, le=1_000)], ...] = ()
-    """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    name: Literal["grid", "random", "tpe", "nsga2", "gp"] = "grid"
+    candidates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How many, over all spaces; a grid is thinned to as many. Without it: the whole grid, or 40 draws."""
+    generation: Annotated[int, Field(ge=1, le=10_000)] = 8
+    """Candidates asked for at once: the next ones know the results of all before them, whoever trained them."""
+    seed: Seed = 0
+
+    @property
+    def draws(self) -> int:
+        return self.candidates or 40
+
+
+class Pruning(Settings):
+    """Which candidates are not trained to the end. Cost is known before training, so quality alone is compared."""
+
+    rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    """Epochs after which candidates are compared, each with those that reached the same epoch."""
+    keep: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """The part that goes on at a rung, by non-dominated rank; whoever is not dominated goes on in any case."""
+    margin: Annotated[float, Field(ge=0)] = 0.1
+    """How much better a cheaper candidate must be to dominate, as a part of best minus median at the rung."""
+    across_architectures: bool = False
+    """Whether another architecture may dominate; then its rival's front is cut short."""
 
     @model_validator(mode="after")
-    def _rates_fit_the_schedule(self) -> Self:
-        final = self.base.train.final_learning_rate
-        if any(rate < final for rate in self.learning_rates):
-            raise ValueError(f"a learning rate is below the final one of the schedule, {final:g}")
+    def _rungs_rise(self) -> Self:
+        if any(high <= low for low, high in itertools.pairwise(self.rungs)):
+            raise ValueError(f"rungs={list(self.rungs)} must rise")
         return self
 
-    def runs(self) -> list[RunConfig]:
-        """Seeds outermost: an interrupted study has seen every candidate before any candidate twice."""
-        rates = self.learning_rates or (self.base.train.learning_rate,)
-        return [
-            self.base.model_copy(
-                update={
-                    "model": candidate,
-                    "seed": seed,
-                    "train": TrainConfig(**self.base.train.model_dump() | {"learning_rate": rate}),
-                }
-            )
-            for seed in self.seeds
-            for candidate in self.candidates
-            for rate in rates
-        ]
+
+class StudyConfig(Settings):
+    """Many trainings that answer one question: candidates, each with learning rates and seeds, on one task."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
+    base: Setup
+    candidates: tuple[ModelField, ...] = ()
+    """Given one by one; they come before those of the spaces."""
+    spaces: tuple[Space, ...] = ()
+    sampling: Sampling = Sampling()
+    budget: Budget = Budget()
+    quality: str | None = None
+    """A validation metric; without it, the task's objective."""
+    cost: Literal["params", "trainable_params", "macs", "latency"] = "params"
+    """What quality is weighed against. Latency is measured here, before a candidate is trained."""
+    learning_rates: tuple[Annotated[float, Field(gt=0, le=1_000)], ...] = ()
+    """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
+    rates_on: Literal["first_seed", "every_seed"] = "every_seed"
+    """Where all learning rates are tried. After the first seed, the others get the selected rate alone."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    pruning: Pruning | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        train = self.base.train
+        if not self.candidates and not self.spaces:
+            raise ValueError("a study needs candidates or spaces")
+        if any(rate < train.final_learning_rate for rate in self.learning_rates):
+            raise ValueError(f"a learning rate is below the final one of the schedule, {train.final_learning_rate:g}")
+        for name in ("learning_rates", "seeds"):
+            if len(set(getattr(self, name))) < len(getattr(self, name)):
+                raise ValueError(f"{name}={list(getattr(self, name))} names one twice")
+        for rung in self.pruning.rungs if self.pruning else ():
+            if rung >= train.epochs or rung % train.evaluate_every:
+                raise ValueError(
+                    f"rung {rung} is no epoch with a validation before the last one "
+                    f"(epochs={train.epochs}, evaluate_every={train.evaluate_every})"
+                )
+        return self
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return self.learning_rates or (self.base.train.learning_rate,)
+
+    def run(self, model: ModelConfig, rate: float, seed: int) -> RunConfig:
+        """One training of a candidate."""
+        train = TrainConfig(**self.base.train.model_dump() | {"learning_rate": rate})
+        shared = {name: getattr(self.base, name) for name in Setup.model_fields}
+        return RunConfig(**shared | {"model": model, "seed": seed, "train": train})
 
 
 def run_config(settings: Mapping[str, Any]) -> RunConfig:
@@ -85,7 +142,9 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
 
 
 def study_config(settings: Mapping[str, Any]) -> StudyConfig:
-    """Likewise for a study."""
+    """Likewise for a study. A run's config may stand as its base: the model and the seed are the study's to choose."""
+    if isinstance(base := settings.get("base"), RunConfig):
+        settings = {**settings, "base": {name: getattr(base, name) for name in Setup.model_fields}}
     try:
         return StudyConfig(**settings)
     except ValidationError as error:

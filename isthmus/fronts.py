@@ -2,7 +2,8 @@
 
 Records become candidates (one network, its learning rate chosen on validation data, its seeds averaged), candidates
 become fronts, and two sets of candidates become a comparison. Everything is selected on validation data, and what was
-selected is compared on test data. Everything is plain data; who prints it finds the words.
+selected is compared on test data. Everything is plain data; who prints it finds the words. What a front is worth, and
+how far two fronts are apart, is in `volumes.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.errors import UserError
+from isthmus.errors import UserError, nearest
 from isthmus.record import RunRecord
 
 COSTS = ("params", "trainable_params", "macs")
+LATENCY = "latency"  # a cost too, where it was measured for every candidate
+_MINIMISED = {"loss", "mse", "rmse", "mae"}
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Candidate:
     validation: float  # mean objective
     wall_seconds: float  # mean
     failed: int = 0  # runs of this network that failed, at any learning rate
+    latency: float | None = None  # milliseconds per batch, mean over the runs that were timed
 
     @property
     def test(self) -> tuple[float, ...]:
@@ -57,16 +62,21 @@ class Candidate:
     def std(self) -> float | None:
         return sample_std(self.test)
 
+    @property
+    def five_sigma(self) -> float | None:
+        """The spread as the papers print it."""
+        return None if self.std is None else 5 * self.std
+
 
 @dataclass(frozen=True)
 class Stretch:
     """A range of cost with one answer. Without a ``leader`` the seeds can explain the difference: undecided."""
 
-    start: int
-    stop: int
+    start: float
+    stop: float
     leader: str | None
     lead: float  # the largest difference in the stretch, never negative
-    at: int  # the cost at which it occurs
+    at: float  # the cost at which it occurs
     ahead: str | None  # who is better there, decided or not
 
 
@@ -75,8 +85,8 @@ class Alone:
     """A range of cost in which only one architecture was tried."""
 
     architecture: str
-    start: int
-    stop: int
+    start: float
+    stop: float
 
 
 @dataclass(frozen=True)
@@ -102,14 +112,30 @@ def is_measured(record: RunRecord) -> bool:
     return record.status == "finished" and None not in (record.quality("validation"), record.quality("test"))
 
 
-def summarise(records: Iterable[RunRecord]) -> list[Candidate]:
-    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged."""
+def summarise(
+    records: Iterable[RunRecord], latencies: Mapping[str, float] | None = None, quality: str | None = None
+) -> list[Candidate]:
+    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged.
+
+    ``latencies`` maps run ids to milliseconds per batch. ``quality`` names the metric to select and to compare by,
+    instead of the records' objective.
+    """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
         # Equal settings over other data are another experiment.
-        groups[json.dumps([_settings(record), record.fingerprint], sort_keys=True)].append(record)
-    candidates = [_candidate(group) for group in groups.values() if any(map(is_measured, group))]
+        key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
+        groups[key].append(_judged_by(record, quality) if quality else record)
+    candidates = [_candidate(group, latencies or {}) for group in groups.values() if any(map(is_measured, group))]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
+
+
+def cost_of(candidate: Candidate, cost: str) -> float:
+    if cost not in (*COSTS, LATENCY):
+        raise UserError(f"there is no cost {cost!r}; {nearest(cost, (*COSTS, LATENCY))}")
+    value: float | None = getattr(candidate, cost)
+    if value is None:
+        raise UserError(f"run {candidate.run_ids[0]} has no measured latency; give one for every candidate")
+    return value
 
 
 def best(candidates: Iterable[Candidate], cost: str = "params") -> Candidate:
@@ -135,7 +161,28 @@ def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candida
             if last is None or point[1] < last[1] or point == last:
                 last = point
                 members.append(candidate)
-    return sorted(members, key=lambda item: (getattr(item, cost), item.architecture, item.run_ids))
+    return sorted(members, key=lambda item: (cost_of(item, cost), item.architecture, item.run_ids))
+
+
+def ladder(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
+    """Who is best on validation data as the budget grows, by rising cost: the front of all given, without ties."""
+    rungs: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda item: (_point(item, cost), item.run_ids)):
+        if not rungs or _point(candidate, cost)[1] < _point(rungs[-1], cost)[1]:
+            rungs.append(candidate)
+    return rungs
+
+
+def at_budget(rungs: Sequence[Candidate], budget: float, cost: str = "params") -> Candidate:
+    """The highest rung of a ladder that costs at most ``budget``."""
+    return rungs[bisect_right(rungs, budget, key=lambda item: cost_of(item, cost)) - 1]
+
+
+def shared_costs(first: Iterable[Candidate], second: Iterable[Candidate], cost: str = "params") -> list[float]:
+    """The costs of all candidates within the range in which both architectures were tried; none: no such range."""
+    costs = [sorted({cost_of(item, cost) for item in items}) for items in (first, second)]
+    low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
+    return sorted({value for values in costs for value in values if low <= value <= high})
 
 
 def compare(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params") -> Comparison:
@@ -150,16 +197,15 @@ def compare(first: Sequence[Candidate], second: Sequence[Candidate], cost: str =
         raise UserError("two architectures are compared; one of them has no finished run")
     names = (first[0].architecture, second[0].architecture)
     seed_std, freedom = pooled_std([item.test for item in (*first, *second)])
-    costs = [sorted({getattr(item, cost) for item in items}) for items in (first, second)]
-    low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
-    steps = sorted({value for values in costs for value in values if low <= value <= high})
+    ladders = [ladder(items, cost) for items in (first, second)]
+    steps = shared_costs(first, second, cost)
     stretches: list[Stretch] = []
-    for start, stop in zip(steps, [*steps[1:], high], strict=False):
-        chosen = [best((item for item in items if getattr(item, cost) <= start), cost) for items in (first, second)]
+    for start, stop in zip(steps, [*steps[1:], *steps[-1:]], strict=True):
+        chosen = [at_budget(rungs, start, cost) for rungs in ladders]
         better, worse = sorted(chosen, key=lambda item: item.mean, reverse=chosen[0].maximise)
         lead = abs(better.mean - worse.mean)
         ahead = better.architecture if lead else None
-        decided = seed_std is not None and lead > _margin(better, worse, seed_std, freedom)
+        decided = seed_std is not None and lead > margin(better, worse, seed_std, freedom)
         stretch = Stretch(start, stop, ahead if decided else None, lead, start, ahead)
         if stretches and stretches[-1].leader == stretch.leader:
             previous = stretches.pop()
@@ -171,7 +217,7 @@ def compare(first: Sequence[Candidate], second: Sequence[Candidate], cost: str =
         cost=cost,
         objective=first[0].objective,
         stretches=tuple(stretches),
-        alone=_alone(names, costs, low, high),
+        alone=_alone(first, second, cost),
         seed_std=seed_std,
         degrees_of_freedom=freedom,
     )
@@ -193,6 +239,23 @@ def t_quantile(freedom: int) -> float:
     return sum(term / freedom**power for power, term in enumerate((1.95996, 2.37227, 2.82250, 2.55585, 1.58953)))
 
 
+def margin(first: Candidate, second: Candidate, seed_std: float, freedom: int) -> float:
+    """What the seeds can explain of a difference of two means."""
+    return t_quantile(freedom) * seed_std * math.sqrt(1 / len(first.test) + 1 / len(second.test))
+
+
+def _judged_by(record: RunRecord, quality: str) -> RunRecord:
+    """The record as if ``quality`` were its objective."""
+    if quality == record.objective:
+        return record
+    if record.status == "finished":
+        names = set(record.metrics["validation"]) & set(record.metrics["test"])
+        if quality not in names:
+            where = f"run {record.id} has no {quality!r} on validation and test data"
+            raise UserError(f"{where}; {nearest(quality, names)}")
+    return replace(record, objective=quality, maximise=quality not in _MINIMISED)
+
+
 def _settings(record: RunRecord) -> dict[str, Any]:
     """The config without the seed, what follows from the seed, and the learning rate."""
     config = {name: value for name, value in record.config.items() if name != "seed"}
@@ -201,7 +264,7 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     return config
 
 
-def _candidate(group: list[RunRecord]) -> Candidate:
+def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candidate:
     rates: dict[float, list[RunRecord]] = defaultdict(list)
     for record in sorted(filter(is_measured, group), key=lambda record: (record.seed, record.id)):
         rates[record.config["train"]["learning_rate"]].append(record)
@@ -213,6 +276,7 @@ def _candidate(group: list[RunRecord]) -> Candidate:
     )
     runs = rates[rate]
     model = runs[0].config["model"]
+    timed = [latencies[run.id] for run in runs if run.id in latencies]
     return Candidate(
         source=runs[0].config["source"]["name"],
         task=runs[0].config["task"]["name"],
@@ -234,6 +298,7 @@ def _candidate(group: list[RunRecord]) -> Candidate:
         validation=_validation(runs),
         wall_seconds=statistics.fmean(run.wall_seconds for run in runs),
         failed=sum(not is_measured(record) for record in group),
+        latency=statistics.fmean(timed) if timed else None,
     )
 
 
@@ -243,17 +308,17 @@ def _validation(runs: list[RunRecord]) -> float:
 
 def _point(candidate: Candidate, cost: str) -> tuple[float, float]:
     """Cost and quality on validation data, both to be made small."""
-    return getattr(candidate, cost), -candidate.validation if candidate.maximise else candidate.validation
+    return cost_of(candidate, cost), -candidate.validation if candidate.maximise else candidate.validation
 
 
-def _margin(first: Candidate, second: Candidate, seed_std: float, freedom: int) -> float:
-    """What the seeds can explain of a difference of two means."""
-    return t_quantile(freedom) * seed_std * math.sqrt(1 / len(first.test) + 1 / len(second.test))
-
-
-def _alone(names: tuple[str, str], costs: list[list[int]], low: int, high: int) -> tuple[Alone, ...]:
+def _alone(first: Sequence[Candidate], second: Sequence[Candidate], cost: str) -> tuple[Alone, ...]:
+    tried = []
+    for items in (first, second):
+        costs = [cost_of(item, cost) for item in items]
+        tried.append(Alone(items[0].architecture, min(costs), max(costs)))
+    low, high = max(item.start for item in tried), min(item.stop for item in tried)
     if low > high:
-        return tuple(Alone(name, values[0], values[-1]) for name, values in zip(names, costs, strict=True))
-    below = [Alone(name, values[0], low) for name, values in zip(names, costs, strict=True) if values[0] < low]
-    above = [Alone(name, high, values[-1]) for name, values in zip(names, costs, strict=True) if values[-1] > high]
+        return tuple(tried)
+    below = [replace(item, stop=low) for item in tried if item.start < low]
+    above = [replace(item, start=high) for item in tried if item.stop > high]
     return (*below, *above)

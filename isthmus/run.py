@@ -46,6 +46,10 @@ from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, ev
 Progress = Callable[[int, int], None]
 
 
+class InUse(UserError):
+    """Another process owns the run folder: this one may wait, or do something else."""
+
+
 def _never() -> bool:
     return False
 
@@ -115,7 +119,7 @@ def run(
         return _record(prepared)
     config = prepared.config
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
-    start = None if config.train.devices > 1 else _starting_model(config, options)
+    start = None if config.train.devices > 1 else starting_model(config, options)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
@@ -152,7 +156,7 @@ def _run_on(devices: Devices, settings: dict[str, Any], options: Options) -> Non
     options = replace(options, stop=lambda: bool(asked))
     prepared = prepare(run_config(settings), options)
     with contextlib.suppress(Stopped):
-        _train(prepared, _starting_model(prepared.config, options), options, devices, lambda step, steps: None)
+        _train(prepared, starting_model(prepared.config, options), options, devices, lambda step, steps: None)
 
 
 @contextmanager
@@ -162,7 +166,7 @@ def _owned(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise UserError(f"the run in {folder} is in use by another process") from None
+        raise InUse(f"the run in {folder} is in use by another process") from None
     try:
         yield
     finally:
@@ -170,7 +174,7 @@ def _owned(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _arithmetic(threads: int) -> Iterator[None]:
+def arithmetic(threads: int) -> Iterator[None]:
     """The number of threads that the config names, for as long as the run lasts."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -193,9 +197,9 @@ class Start(NamedTuple):
     """The weights that another run was to give and did not."""
 
 
-def _starting_model(config: RunConfig, options: Options) -> Start:
+def starting_model(config: RunConfig, options: Options) -> Start:
     """The model with the weights that the seed draws, or that another run gives where they fit."""
-    with _arithmetic(config.threads):
+    with arithmetic(config.threads):
         torch.manual_seed(key(config.seed, "init"))
         model: nn.Module = find("models", config.model.name)(config.model)
     if config.init is None:
@@ -215,7 +219,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
     """Train in this process; the first of several writes the results and, last of all, the record."""
     config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
-    with _arithmetic(config.threads):
+    with arithmetic(config.threads):
         rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
         with _journal(prepared, options, devices) as journal:

@@ -89,19 +89,18 @@ class TrainingDisplay:
 
 
 class StudyDisplay:
-    """A bar for the whole study, in units of arithmetic, and a line for each run under way."""
+    """One bar for the whole study, in units of arithmetic, and a line for each run under way."""
 
-    def __init__(self, work: Mapping[int, float], total_runs: int) -> None:
-        self.work, self.total_runs = work, total_runs
-        self.finished = total_runs - len(work)
-        self.fractions: dict[int, float] = dict.fromkeys(work, 0.0)
-        self.tasks: dict[int, TaskID] = {}
+    def __init__(self, work: float, runs: int, ended: int) -> None:
+        self.work, self.runs, self.ended = work, runs, ended
+        self.done: dict[str, float] = {}
+        self.tasks: dict[str, TaskID] = {}
         self.first: tuple[float, float] | None = None
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
         )  # fmt: skip
-        self.whole = self.progress.add_task(self._title(), total=max(1.0, sum(work.values())), left="")
+        self.whole = self.progress.add_task(self._title(), total=max(1.0, work), left="")
 
     def __enter__(self) -> StudyDisplay:
         self.progress.start()
@@ -111,28 +110,33 @@ class StudyDisplay:
         self.progress.stop()
 
     def _title(self) -> str:
-        return f"[bold]{self.finished} of {self.total_runs} runs[/bold]"
+        return f"[bold]{self.ended} of {max(self.runs, self.ended)} runs[/bold]"
 
-    def advance(self, number: int, fraction: float, name: str) -> None:
-        self.fractions[number] = fraction
-        if number not in self.tasks:
-            self.tasks[number] = self.progress.add_task(f"  {name}", total=1.0, left="")
-        self.progress.update(self.tasks[number], completed=fraction)
-        done = sum(self.work[i] * part for i, part in self.fractions.items())
+    def advance(self, run: str, work: float, fraction: float, name: str) -> None:
+        self.done[run] = work * fraction
+        if run not in self.tasks:
+            self.tasks[run] = self.progress.add_task(f"  {name}", total=1.0, left="")
+        self.progress.update(self.tasks[run], completed=fraction)
+        done = sum(self.done.values())
         self.progress.update(self.whole, completed=done, left=self._left(done))
 
     def _left(self, done: float) -> str:
         """From the pace since the first news: workers take their time to start, and that says nothing of the rest."""
         now = time.monotonic()
         self.first = self.first or (now, done)
-        if done == self.first[1]:
+        if done == self.first[1] or self.work <= done:
             return ""
-        return f"{duration((now - self.first[0]) * (sum(self.work.values()) - done) / (done - self.first[1]))} left"
+        return f"{duration((now - self.first[0]) * (self.work - done) / (done - self.first[1]))} left"
 
-    def finish(self, number: int, name: str, note: str) -> None:
-        self.finished += 1
-        self.advance(number, 1.0, name)
-        self.progress.remove_task(self.tasks.pop(number))
+    def rest(self, run: str) -> None:
+        """A run that waits at a rung has no line of its own."""
+        if run in self.tasks:
+            self.progress.remove_task(self.tasks.pop(run))
+
+    def finish(self, run: str, work: float, name: str, note: str) -> None:
+        self.ended += 1
+        self.advance(run, work, 1.0, name)
+        self.rest(run)
         self.progress.update(self.whole, description=self._title())
         if not err.is_terminal or note.startswith("failed"):
-            err.print(f"{self.finished} of {self.total_runs}  {name}  {note}", highlight=False, markup=False)
+            err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False, markup=False)

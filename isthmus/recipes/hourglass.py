@@ -11,6 +11,8 @@ from isthmus.config import RunConfig, StudyConfig, run_config, study_config
 
 NAMES = {
     "demo": "demo",
+    "digits-shapes": "digits_shapes",
+    "mnist5k-shapes": "mnist5k_shapes",
     "mnist5k-denoise": "mnist5k_denoise",
     "mnist-denoise": "mnist_denoise",
     "mnist-super-resolution": "mnist_super_resolution",
@@ -56,6 +58,23 @@ def demo() -> StudyConfig:
     return study_config(
         {"name": "demo", "base": base.model_copy(update={"threads": 1}), "candidates": models, "seeds": (0, 1)}
     )
+
+
+def digits_shapes() -> StudyConfig:
+    """`isthmus study digits-shapes`: 80 Hourglasses on the smallest data, a grid; about a minute on one core."""
+    base = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "batch_size": 64}}
+    return _shapes("digits-shapes", base, d_z=[65, 96, 128, 192], d_h=[4, 8, 16, 32, 64], depth=[1, 2, 4, 6])
+
+
+def mnist5k_shapes() -> StudyConfig:
+    """`isthmus study mnist5k-shapes`: 48 Hourglasses on 5,000 digits, a grid; about seven minutes on one core."""
+    base = {"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "betas": [0.9, 0.99]}}
+    return _shapes("mnist5k-shapes", base, d_z=[785, 1000, 1400], d_h=[16, 64, 128, 256], depth=[1, 2, 4, 6])
+
+
+def _shapes(name: str, base: dict[str, Any], **vary: list[int]) -> StudyConfig:
+    space = {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]}
+    return study_config({"name": name, "base": base | {"threads": 1}, "spaces": [space]})
 
 
 def mnist5k_denoise() -> RunConfig:

@@ -8,11 +8,24 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.reports.figures import Curve, CurvesFigure, FrontFigure, Series, curve_figures, front_figure
+from isthmus.reports.figures import (
+    Curve,
+    CurvesFigure,
+    FrontFigure,
+    GapFigure,
+    GapPoint,
+    Series,
+    curve_figures,
+    front_figure,
+    gap_figure,
+)
+from isthmus.reports.measures import measure
 from isthmus.reports.sections import Section
+from isthmus.reports.wording import COST_TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,20 +44,28 @@ _INK, _RULE = "#22262b", "#dfe3e8"
 
 
 def plotly_front(figure: FrontFigure) -> dict[str, Any]:
-    """Both fronts as steps, their members solid with error bars, the other candidates faint."""
+    """Fronts as steps, their members solid with error bars, the other candidates faint; published ones dashed."""
     data: list[dict[str, Any]] = []
     for series in figure.series:
         data += [_plotly_points(series, on_front=False), _plotly_points(series, on_front=True)]
     layout = _plotly_layout(figure.x_title, figure.y_title, height=460)
-    layout["xaxis"] |= {"type": "log", "tickformat": "~s"}
-    if digits := _labelled_digits(figure):
-        layout["xaxis"]["dtick"] = {9: "D1", 3: "D2", 1: 1}[len(digits)]
+    layout["xaxis"] |= _plotly_cost_axis(figure)
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _labelled_digits(figure: FrontFigure) -> tuple[int, ...]:
+def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
+    axis = {"type": "log", "tickformat": "~s" if _is_counted(figure) else "~g"}
+    digits = _labelled_digits(figure.costs)
+    return axis | {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else axis
+
+
+def _is_counted(figure: FrontFigure | GapFigure) -> bool:
+    """Parameters and MACs have letters for thousands and millions; milliseconds have not."""
+    return figure.x_title != COST_TITLES["latency"]
+
+
+def _labelled_digits(costs: Sequence[float]) -> tuple[int, ...]:
     """Which digits of the logarithmic axis are labelled; none where it is so short that even steps do better."""
-    costs = [point.x for series in figure.series for point in series.points]
     ratio = max(costs) / min(costs)
     if ratio < 3:
         return ()
@@ -73,12 +94,83 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
         "text": [_plain(series.title, *point.details) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
-    if on_front:
+    if series.published:
+        trace["name"] = series.title.replace(" (", "<br>(")  # two lines, which fit on a telephone
+        trace["line"] = {"color": colour, "width": 1.2, "shape": "hv", "dash": "4px,3px"}
+        trace["marker"] |= {"symbol": f"{symbol}-open", "size": 7, "line": {"width": 1.2}}
+    elif on_front:
         # At each budget: the test value of the member that validation data would choose. A step may lead down.
         trace["line"] = {"color": colour, "width": 2, "shape": "hv"}
     else:
         trace["opacity"] = 0.38
     return trace
+
+
+def plotly_gap(figure: GapFigure) -> dict[str, Any]:
+    """The difference as steps within its 95 % band, around a line at zero."""
+    data: list[dict[str, Any]] = []
+    for place, series in enumerate(figure.series):
+        x, y = _band(series.points)
+        shared = {"type": "scatter", "legendgroup": series.title}
+        band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": f"{_colour(place)}-faint"}
+        data.append(shared | band | {"showlegend": False, "x": x, "y": y, "hoverinfo": "skip"})
+        data.append(
+            shared
+            | {
+                "name": f"{series.title}, 95 % interval",
+                "showlegend": True,
+                "mode": "lines+markers",
+                "x": [point.x for point in series.points],
+                "y": [point.y for point in series.points],
+                "line": {"color": _colour(place), "width": 2, "shape": "hv"},
+                "marker": {"color": _colour(place), "size": 6},
+                # The last point has no step after it, so its interval is a bar.
+                "error_y": {
+                    "array": [0] * (len(series.points) - 1) + [_half(series.points[-1])],
+                    "color": _colour(place),
+                    "thickness": 1.2,
+                    "width": 0,
+                },
+                "text": [_plain(*point.details) for point in series.points],
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+    layout = _plotly_layout(figure.x_title, figure.y_title, height=340)
+    layout["xaxis"] |= _plotly_cost_axis(figure)
+    layout["yaxis"] |= {"zeroline": True, "zerolinecolor": "@quiet", "zerolinewidth": 1}
+    if len(figure.series) == 1:
+        (series,) = figure.series
+        layout["annotations"] = [
+            _side(f"▲ {series.above} better", top=True),
+            _side(f"▼ {series.below} better", top=False),
+        ]
+        layout["yaxis"]["rangemode"] = "tozero"
+    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+
+
+def _half(point: GapPoint) -> float:
+    return (point.interval[1] - point.interval[0]) / 2 if point.interval else 0.0
+
+
+def _side(text: str, top: bool) -> dict[str, Any]:
+    place = {"xref": "paper", "yref": "paper", "x": 1, "xanchor": "right", "showarrow": False}
+    side = {"y": 1, "yanchor": "top"} if top else {"y": 0, "yanchor": "bottom"}
+    return place | side | {"text": _plain(text), "font": {"color": "@quiet", "size": 12}}
+
+
+def _band(points: Sequence[GapPoint]) -> tuple[list[float | None], list[float | None]]:
+    """The outline of the steps' intervals: forth along the upper ends, back along the lower ones.
+
+    A point without an interval parts the band in two.
+    """
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for start, stop in pairwise(points):
+        if start.interval:
+            low, high = start.interval
+            x += [start.x, stop.x, stop.x, start.x, start.x, None]
+            y += [high, high, low, low, high, None]
+    return x, y
 
 
 def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:
@@ -184,6 +276,25 @@ def front_png(sections: Sequence[Section], path: Path) -> None:
     figure.savefig(path, format="png", dpi=160)
 
 
+def has_gap(sections: Iterable[Section]) -> bool:
+    return any(_gap(section) for section in sections)
+
+
+def gap_png(sections: Sequence[Section], path: Path) -> None:
+    """The gap at equal parameters of every section in which two shapes overlap, one below the other."""
+    shown = [(section, content) for section in sections if (content := _gap(section))]
+    figure, axes = _matplotlib_page(len(shown), columns=1)
+    for (section, content), (axis,) in zip(shown, axes, strict=True):
+        _matplotlib_gap(axis, content)
+        _finish(axis, section.name)
+    figure.savefig(path, format="png", dpi=160)
+
+
+def _gap(section: Section) -> GapFigure | None:
+    measures = measure(section)
+    return gap_figure(measures) if measures else None
+
+
 def curves_png(sections: Sequence[Section], path: Path) -> None:
     """A row per section: validation objective and training loss."""
     figure, axes = _matplotlib_page(len(sections), columns=2)
@@ -205,16 +316,17 @@ def _matplotlib_page(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]
 
 
 def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
-    from matplotlib.ticker import AutoLocator, EngFormatter, LogLocator, NullFormatter
-
     for series in content.series:
         colour, marker = COLOURS[series.place % len(COLOURS)][0], SYMBOLS[series.place % len(SYMBOLS)][1]
+        dashes = "dashed" if series.published else "solid"
         others = [point for point in series.points if not point.on_front]
         members = [point for point in series.points if point.on_front]
         axis.scatter(
             [p.x for p in others], [p.y for p in others], s=16, color=colour, marker=marker, alpha=0.35, linewidths=0
         )
-        axis.step([p.x for p in members], [p.y for p in members], where="post", color=colour, linewidth=1.6)
+        axis.step(
+            [p.x for p in members], [p.y for p in members], where="post", color=colour, linewidth=1.6, linestyle=dashes
+        )
         axis.errorbar(
             [p.x for p in members],
             [p.y for p in members],
@@ -222,17 +334,39 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
             fmt=marker,
             color=colour,
             markersize=5.5,
+            markerfacecolor="none" if series.published else colour,
             elinewidth=1,
             capsize=2.5,
             label=series.title,
         )
+    _matplotlib_cost_axis(axis, content)
+    axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of seeds")
+
+
+def _matplotlib_gap(axis: Axes, content: GapFigure) -> None:
+    for place, series in enumerate(content.series):
+        colour = COLOURS[place % len(COLOURS)][0]
+        costs, values = [point.x for point in series.points], [point.y for point in series.points]
+        for start, stop in pairwise(series.points):
+            if start.interval:
+                axis.fill_between([start.x, stop.x], *start.interval, color=colour, alpha=0.18, linewidth=0)
+        axis.step(costs, values, where="post", color=colour, linewidth=1.6)
+        axis.errorbar(costs[-1:], values[-1:], yerr=_half(series.points[-1]), color=colour, elinewidth=1)
+        axis.plot(costs, values, "o", color=colour, markersize=3.5, label=f"{series.title}, 95 % interval")
+    axis.axhline(0, color=_INK, linewidth=0.8)
+    _matplotlib_cost_axis(axis, content)
+    axis.set_ylabel(content.y_title)
+
+
+def _matplotlib_cost_axis(axis: Axes, content: FrontFigure | GapFigure) -> None:
+    from matplotlib.ticker import AutoLocator, EngFormatter, LogLocator, NullFormatter
+
     axis.set_xscale("log")
-    digits = _labelled_digits(content)
+    digits = _labelled_digits(content.costs)
     axis.xaxis.set_major_locator(LogLocator(subs=digits, numticks=12) if digits else AutoLocator())
     axis.xaxis.set_major_formatter(EngFormatter())
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_xlabel(content.x_title)
-    axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of seeds")
 
 
 def _matplotlib_curves(axis: Axes, content: CurvesFigure) -> None:

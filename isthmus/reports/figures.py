@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.fronts import Candidate, front, sample_std
+from isthmus.fronts import Candidate, cost_of, front, sample_std
+from isthmus.reports.measures import Measures
+from isthmus.reports.published import PublishedFront, PublishedPoint
 from isthmus.reports.sections import Run, Section, setting, varying
 from isthmus.reports.wording import (
     COST_TITLES,
     architecture_title,
     axis_title,
+    difference_text,
     magnitude,
     metric_title,
     unit,
@@ -39,6 +42,7 @@ class Series:
     title: str
     place: int
     points: tuple[Point, ...]
+    published: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,39 @@ class FrontFigure:
     x_title: str
     y_title: str
     series: tuple[Series, ...]
+
+    @property
+    def costs(self) -> list[float]:
+        return [point.x for series in self.series for point in series.points]
+
+
+@dataclass(frozen=True)
+class GapPoint:
+    x: float
+    y: float
+    interval: tuple[float, float] | None  # 95 %
+    details: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GapSeries:
+    """Two architectures: ``above`` zero the one is better, ``below`` the other."""
+
+    title: str
+    above: str
+    below: str
+    points: tuple[GapPoint, ...]
+
+
+@dataclass(frozen=True)
+class GapFigure:
+    x_title: str
+    y_title: str
+    series: tuple[GapSeries, ...]
+
+    @property
+    def costs(self) -> list[float]:
+        return [point.x for series in self.series for point in series.points]
 
 
 @dataclass(frozen=True)
@@ -78,10 +115,10 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
     names = varying(section.candidates)
     series = []
     for place, architecture in enumerate(section.architectures):
-        candidates = sorted(section.of(architecture), key=lambda candidate: float(getattr(candidate, cost)))
+        candidates = sorted(section.of(architecture), key=lambda candidate: cost_of(candidate, cost))
         points = tuple(
             Point(
-                x=getattr(candidate, cost),
+                x=cost_of(candidate, cost),
                 y=statistics.fmean(candidate.metrics[metric]),
                 spread=sample_std(candidate.metrics[metric]),
                 on_front=candidate.run_ids in on_front,
@@ -91,7 +128,66 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
         )
         if points:
             series.append(Series(architecture_title(architecture), place, points))
+    if (cost, metric) == ("params", "psnr"):
+        series += [item for published in section.published for item in _published_series(published, section)]
     return FrontFigure(COST_TITLES[cost], axis_title("Test", metric), tuple(series))
+
+
+def gap_figure(measures: Measures) -> GapFigure | None:
+    """How much better one front is than another over cost, pair by pair; None where no two overlap."""
+    series = []
+    for gap in measures.gaps:
+        above, below = map(architecture_title, gap.architectures)
+        title = f"{above} − {below}" if gap.maximise else f"{below} − {above}"
+        points = tuple(
+            GapPoint(
+                x=point.cost,
+                y=point.difference.value,
+                interval=point.difference.interval,
+                details=(
+                    difference_text(point.difference, gap.objective),
+                    *(
+                        f"{architecture_title(item.architecture)}: {magnitude(cost_of(item, gap.cost))}, "
+                        f"{with_spread(item.mean, item.std, gap.objective)}, run {item.run_ids[0]}"
+                        for item in (point.first, point.second)
+                    ),
+                ),
+            )
+            for point in gap.points
+        )
+        if points:
+            series.append(GapSeries(title, above, below, points))
+    if not series:
+        return None
+    return GapFigure(COST_TITLES[measures.cost], axis_title("Difference in", measures.objective), tuple(series))
+
+
+def _published_series(published: PublishedFront, section: Section) -> list[Series]:
+    places = list(dict.fromkeys([*section.architectures, *(point.architecture for point in published.points)]))
+    other = "" if published.source == section.source else ": other data"
+    return [
+        Series(
+            title=f"{architecture_title(architecture)}, published ({published.title}{other})",
+            place=place,
+            points=tuple(
+                Point(point.params, point.psnr, point.spread, True, _published_details(point))
+                for point in sorted(published.points, key=lambda point: point.params)
+                if point.architecture == architecture
+            ),
+            published=True,
+        )
+        for place, architecture in enumerate(places)
+        if any(point.architecture == architecture for point in published.points)
+    ]
+
+
+def _published_details(point: PublishedPoint) -> tuple[str, ...]:
+    return (
+        f"PSNR {with_spread(point.psnr, point.spread, 'psnr')} dB",
+        point.settings,
+        f"{magnitude(point.params)} parameters",
+        f"row {point.row}",
+    )
 
 
 def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:

@@ -21,15 +21,24 @@
     const cost = section.querySelector(".cost");
     const metric = section.querySelector(".metric");
     const front = () => draw(section.querySelector(".front"), figures.fronts[cost.value][metric.value]);
+    // Every cost has its block of measures; a gap is drawn once its block is shown, and so has its width.
+    const measures = () => {
+      for (const block of section.querySelectorAll(".measures")) {
+        block.hidden = block.dataset.cost !== cost.value;
+        const gap = figures.gaps[block.dataset.cost];
+        if (gap && !block.hidden) draw(block.querySelector(".gap"), gap);
+      }
+    };
     const curves = () => section.querySelectorAll(".curve").forEach((place, i) => draw(place, figures.curves[i]));
     cost.addEventListener("change", () => {
       const [answer, limits] = figures.answers[cost.value];
       section.querySelector(".answer").textContent = answer;
       section.querySelector(".limits").textContent = limits;
       front();
+      measures();
     });
     metric.addEventListener("change", front);
-    redraws.push(front, curves);
+    redraws.push(front, measures, curves);
   }
   const redraw = () => redraws.forEach((one) => one());
   redraw();

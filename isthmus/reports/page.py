@@ -14,23 +14,35 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from isthmus.fronts import COSTS, Candidate
+from isthmus.fronts import Candidate
 from isthmus.record import flat
-from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front
-from isthmus.reports.figures import curve_figures, front_figure
+from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
+from isthmus.reports.figures import curve_figures, front_figure, gap_figure
+from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Run, Section, metric_names
 from isthmus.reports.tables import columns
-from isthmus.reports.wording import COST_TITLES, answer, architecture_title, metric_title
+from isthmus.reports.wording import (
+    COST_TITLES,
+    answer,
+    architecture_title,
+    level,
+    magnitude,
+    metric_title,
+    percent,
+    span,
+    summary,
+)
+from isthmus.volumes import Savings
 
 
-def page(sections: Sequence[Section], unfinished: int, title: str, command: str) -> str:
+def page(sections: Sequence[Section], unfinished: int, title: str, command: str, published: Sequence[str] = ()) -> str:
     """The HTML text of a report."""
     from plotly.offline import get_plotlyjs
 
     return Template(_file("page.html")).substitute(
         title=escape(title),
         style=_file("page.css") + _colour_style(),
-        summary=escape(_summary(sections, unfinished)),
+        summary=escape(_summary(sections, unfinished, published)),
         contents=_contents(sections),
         sections="\n".join(_section(section, number, command) for number, section in enumerate(sections, start=1)),
         plotly=get_plotlyjs(),
@@ -53,16 +65,21 @@ def _unbroken(text: str) -> str:
 
 
 def _colour_style() -> str:
-    light, dark = ("".join(f"--shape-{place}: {pair[side]}; " for place, pair in enumerate(COLOURS)) for side in (0, 1))
+    light, dark = (
+        "".join(f"--shape-{i}: {pair[side]}; --shape-{i}-faint: {pair[side]}33; " for i, pair in enumerate(COLOURS))
+        for side in (0, 1)
+    )
     return f":root {{ {light}}}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}\n"
 
 
-def _summary(sections: Sequence[Section], unfinished: int) -> str:
+def _summary(sections: Sequence[Section], unfinished: int, published: Sequence[str]) -> str:
     runs = [run for section in sections for run in section.runs]
     parts = [_count(len(runs), "run"), _count(sum(len(section.candidates) for section in sections), "candidate")]
     failed = sum(len(section.failed) for section in sections)
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{unfinished} unfinished and left out"] if unfinished else []
+    drawn = {item.name for section in sections for item in section.published}
+    parts += [f"{name} not drawn: no section has its task" for name in dict.fromkeys(published) if name not in drawn]
     last = max(run.record.finished for run in runs)
     return " · ".join([*parts, f"last run {last[:10]}"] if last else parts)
 
@@ -81,11 +98,15 @@ def _contents(sections: Sequence[Section]) -> str:
 
 
 def _section(section: Section, number: int, command: str) -> str:
-    figures: dict[str, Any] = {"answers": {cost: [_unbroken(text) for text in answer(section, cost)] for cost in COSTS}}
+    costs = section.costs
+    measured = {cost: measures for cost in costs if (measures := measure(section, cost))}
+    figures: dict[str, Any] = {"answers": {cost: [_unbroken(text) for text in answer(section, cost)] for cost in costs}}
+    gaps = {cost: gap_figure(measures) for cost, measures in measured.items()}
+    figures["gaps"] = {cost: plotly_gap(figure) for cost, figure in gaps.items() if figure}
     figures["curves"] = [plotly_curves(figure) for figure in curve_figures(section)]
     figures["fronts"] = {
         cost: {name: plotly_front(front_figure(section, cost, name)) for name in metric_names(section.candidates)}
-        for cost in COSTS
+        for cost in costs
     }
     return Template(_file("section.html")).substitute(
         number=number,
@@ -95,8 +116,10 @@ def _section(section: Section, number: int, command: str) -> str:
         limits=escape(figures["answers"]["params"][1]),
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
-        costs=_options(COST_TITLES),
+        costs=_options({cost: COST_TITLES[cost] for cost in costs}),
         metrics=_options({name: metric_title(name) for name in metric_names(section.candidates)}),
+        published=_published(section),
+        measures="".join(_measures(section, measures) for measures in measured.values()),
         samples=_samples(section),
         table=_table(section),
         failed=_failed(section),
@@ -113,6 +136,77 @@ def _problem(section: Section) -> str:
     settings = flat({"task": section.first.config["task"], "source": section.first.config["source"]})
     shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
     return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
+
+
+def _published(section: Section) -> str:
+    """Where the dashed fronts come from, and what may be read off them."""
+    notes = []
+    for front in section.published:
+        note = f"Dashed, unfilled: {front.title}, as printed in “{front.paper}”; PSNR over parameters only."
+        if front.source != section.source:
+            note += f" These runs are on {section.source}, which is other data: compare shapes of curves, not heights."
+        notes.append(f"<p class='note'>{escape(note)}</p>")
+    return "".join(notes)
+
+
+def _measures(section: Section, measures: Measures) -> str:
+    """Areas, gap and savings over one cost; the page shows the block of the cost that is chosen."""
+    sentences = "".join(f"<li>{escape(_unbroken(text))}</li>" for text in summary(section, measures.cost))
+    return Template(_file("measures.html")).substitute(
+        cost=escape(measures.cost),
+        block="" if measures.cost == section.costs[0] else "hidden",
+        overlap="" if any(gap.points for gap in measures.gaps) else "hidden",
+        sentences=sentences,
+        areas=_areas(measures),
+        savings="".join(_savings(savings) for savings in measures.savings),
+    )
+
+
+def _areas(measures: Measures) -> str:
+    rows = [
+        [
+            architecture_title(area.architecture),
+            _unbroken(span(area.start, area.stop)),
+            str(area.members),
+            f"{area.validation:.3g}",
+            f"{area.test:.3g}",
+        ]
+        for area in measures.areas
+    ]
+    corner = f"{magnitude(measures.reference.cost)}, {level(measures.reference.quality, measures.objective)}"
+    heads = ["Shape", "Tried", "On front", "Validation", "Test"]
+    return _small_table(f"Area from the worst of the grid: {corner}.", heads, rows)
+
+
+def _savings(savings: Savings) -> str:
+    first, second = map(architecture_title, savings.architectures)
+    heads = [metric_title(savings.objective), second, first, "Saved", "Beyond noise"]
+    rows = [
+        [
+            level(saving.quality, savings.objective),
+            magnitude(saving.second_cost),
+            "not reached" if saving.first_cost is None else "≤ " * saving.smallest + magnitude(saving.first_cost),
+            "–" if saving.fraction is None else "≥ " * saving.smallest + percent(saving.fraction),
+            "–" if saving.sure_fraction is None else percent(saving.sure_fraction),
+        ]
+        for saving in savings.savings
+    ]
+    bound = f" ≤: no smaller {first} was tried." if any(saving.smallest for saving in savings.savings) else ""
+    return _small_table(f"{COST_TITLES[savings.cost]} for the same quality on test data.{bound}", heads, rows)
+
+
+def _small_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    kinds = ["", *[" class=number"] * (len(heads) - 1)]
+    head = "".join(f'<th scope="col"{kind}>{escape(text)}</th>' for kind, text in zip(kinds, heads, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{escape(text)}</td>' for kind, text in zip(kinds, row, strict=True))}</tr>"
+        for row in rows
+    )
+    return (
+        f"<div><p class='note'>{escape(caption)}</p><div class='scroll'><table class='small'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></div>"
+    )
 
 
 def _samples(section: Section) -> str:
@@ -148,7 +242,7 @@ def _table(section: Section) -> str:
     rows = "".join(_table_row(candidate, section, shown) for candidate in ordered)
     return (
         "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front over parameters, "
-        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds.</p>"
+        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds, and 5 σ as the papers print it.</p>"
         '<div class="scroll"><table class="sortable">'
         f'<thead><tr><th scope="col"><button type="button">Front</button></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
-from isthmus.fronts import Candidate, best, front, is_measured, summarise
+from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, summarise
 from isthmus.record import (
     METRICS,
     RECORD,
@@ -23,6 +23,7 @@ from isthmus.record import (
     run_folders,
     verify_file,
 )
+from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Section:
 
     runs: tuple[Run, ...]
     candidates: tuple[Candidate, ...]
+    published: tuple[PublishedFront, ...] = ()
 
     @property
     def first(self) -> RunRecord:
@@ -68,11 +70,32 @@ class Section:
 
     @property
     def name(self) -> str:
-        return f"{self.first.config['task']['name']} on {self.first.config['source']['name']}"
+        return f"{self.task} on {self.source}"
+
+    @property
+    def source(self) -> str:
+        name: str = self.first.config["source"]["name"]
+        return name
+
+    @property
+    def task(self) -> str:
+        name: str = self.first.config["task"]["name"]
+        return name
 
     @property
     def objective(self) -> str:
         return self.first.objective
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """By what its candidates can be compared."""
+        timed = self.candidates and all(candidate.latency is not None for candidate in self.candidates)
+        return (*COSTS, LATENCY) if timed else COSTS
+
+    @property
+    def tried(self) -> list[str]:
+        """The architectures with a finished run."""
+        return [architecture for architecture in self.architectures if self.of(architecture)]
 
     @cached_property
     def architectures(self) -> list[str]:
@@ -123,8 +146,15 @@ def setting(candidate: Candidate, name: str) -> Any:
     return flat(candidate.settings).get(name, "")
 
 
-def gather(paths: Sequence[Path]) -> tuple[list[Section], int]:
-    """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet."""
+def gather(
+    paths: Sequence[Path], published: Sequence[str] = (), latencies: Mapping[str, float] | None = None
+) -> tuple[list[Section], int]:
+    """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet.
+
+    ``published`` names tables such as ``hourglass/T8``, for the sections with their task. Without any, a section gets
+    the tables of its own data and task. ``latencies`` maps run ids to milliseconds per batch.
+    """
+    fronts = load_fronts(published)
     folders = dict.fromkeys(folder.resolve() for path in paths for folder in _folders(path))
     if not folders:
         where = f" in {', '.join(map(str, paths))}" if paths else ""
@@ -139,7 +169,12 @@ def gather(paths: Sequence[Path]) -> tuple[list[Section], int]:
         record = run.record
         key = [record.config["source"], record.config["task"], record.fingerprint, record.objective]
         groups[json.dumps(key, sort_keys=True)].append(run)
-    sections = [Section(tuple(group), tuple(summarise(run.record for run in group))) for group in groups.values()]
+    sections = []
+    for group in groups.values():
+        section = Section(tuple(group), tuple(summarise((run.record for run in group), latencies)))
+        drawn = [item for item in fronts if item.task == section.task]
+        drawn = drawn if fronts else matching_fronts(section.source, section.task)
+        sections.append(replace(section, published=tuple(drawn)))
     return sorted(sections, key=lambda section: section.name), len(folders) - len(ended)
 
 

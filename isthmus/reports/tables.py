@@ -20,6 +20,7 @@ from isthmus.reports.wording import (
     magnitude,
     metric_title,
     quantity,
+    unit,
     with_spread,
 )
 
@@ -40,6 +41,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
     trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params))
+    latency = Column("Latency (ms)", lambda c: _known(c.latency), lambda c: _known(c.latency and f"{c.latency:.3g}"))
     return [
         Column(
             "Shape", lambda c: architecture_title(c.architecture), lambda c: architecture_title(c.architecture), False
@@ -48,7 +50,9 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
         Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
         *([trainable] if frozen else []),
         Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs)),
+        *([latency] if any(candidate.latency is not None for candidate in candidates) else []),
         Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
+        Column("5 σ", lambda c: _known(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective)),
         Column("Validation", lambda c: c.validation, lambda c: quantity(c.validation, c.objective)),
         Column("Learning rate", lambda c: c.learning_rate, lambda c: f"{c.learning_rate:g}"),
         Column("Seeds", lambda c: len(c.seeds), lambda c: str(len(c.seeds))),
@@ -63,7 +67,7 @@ def table(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
 
     Members are chosen on validation data; the values shown are on test data.
     """
-    wide = {"Trainable", "MACs", "Validation", *map(metric_title, metric_names(candidates)[1:])}
+    wide = {"Trainable", "MACs", "5 σ", "Validation", *map(metric_title, metric_names(candidates)[1:])}
     shown = [column for column in columns(candidates) if column.title not in wide]
     members = {
         member.run_ids
@@ -90,9 +94,11 @@ def candidates_csv(sections: Iterable[Section]) -> str:
                     "params": candidate.params,
                     "trainable_params": candidate.trainable_params,
                     "macs": candidate.macs,
+                    "latency_ms": candidate.latency,
                     "objective": candidate.objective,
                     "test_mean": candidate.mean,
                     "test_std": candidate.std,
+                    "test_5sigma": candidate.five_sigma,
                     "test_per_seed": " ".join(map(repr, candidate.test)),
                     "validation_mean": candidate.validation,
                     "learning_rate": candidate.learning_rate,
@@ -139,6 +145,15 @@ def runs_csv(sections: Iterable[Section]) -> str:
                 }
             )
     return _csv(rows)
+
+
+def _known(value: Any) -> Any:
+    """An empty cell for what was not measured."""
+    return "" if value is None else value
+
+
+def _spread(value: float | None, metric: str) -> str:
+    return "–" if value is None else f"{value:.3f}" if unit(metric) == "dB" else f"{value:.2g}"
 
 
 def _metric_column(name: str) -> Column:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
-from isthmus.fronts import Candidate, Comparison, Stretch, best, compare
+from isthmus.fronts import Candidate, Comparison, Stretch, best, compare, cost_of
+from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
+from isthmus.volumes import Difference, Gap, Saving, Savings
 
-COST_TITLES = {"params": "Parameters", "trainable_params": "Trainable parameters", "macs": "MACs per row"}
+COST_TITLES = {
+    "params": "Parameters",
+    "trainable_params": "Trainable parameters",
+    "macs": "MACs per row",
+    "latency": "Latency (ms per batch)",
+}
 METRIC_TITLES = {
     "psnr": "PSNR",
     "psnr_pooled": "PSNR, pooled",
@@ -22,7 +30,8 @@ METRIC_TITLES = {
     "r2": "R²",
 }
 NO_BREAK = "\N{NO-BREAK SPACE}"
-_NOUNS = {"params": "parameters", "trainable_params": "trainable parameters", "macs": "MACs per row"}
+_UNITS = {"params": "parameters", "trainable_params": "trainable parameters", "macs": "MACs per row", "latency": "ms"}
+_NOUNS = _UNITS | {"latency": "latency"}
 _SHAPES = {"hourglass_mlp": "the Hourglass", "conventional_mlp": "the conventional shape"}
 _RANGES_NAMED = 3
 
@@ -51,7 +60,7 @@ def magnitude(value: float) -> str:
             scaled = value / size
             # After rounding, so that 9.996 reads 10.0 and not 10.00.
             return f"{scaled:.{max(0, 2 - math.floor(math.log10(abs(scaled) * 1.0005)))}f}{NO_BREAK}{letter}"
-    return f"{value:g}"
+    return f"{value:.3g}"
 
 
 def quantity(value: float, metric: str) -> str:
@@ -81,7 +90,7 @@ def span(start: float, stop: float) -> str:
 
 def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     """Which architecture wins where, and what limits that answer; undecided where seeds can explain it."""
-    tried = [architecture for architecture in section.architectures if section.of(architecture)]
+    tried = section.tried
     if not tried:
         return "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
@@ -99,12 +108,14 @@ def describe(comparison: Comparison) -> str:
     noun = _NOUNS[comparison.cost]
     first, second = map(_shape, comparison.architectures)
     if not comparison.stretches:
-        return _sentence(f"{first} and {second} were tried at no common number of {noun}: there is nothing to compare")
+        common = noun if comparison.cost == "latency" else f"number of {noun}"
+        return _sentence(f"{first} and {second} were tried at no common {common}: there is nothing to compare")
     if len(comparison.stretches) > 1:
         parts = [_leads(comparison, leader) for leader in (*comparison.architectures, None)]
-        return _sentence(f"by {noun}, " + "; ".join(part for part in parts if part))
+        by = f"{noun} in {_UNITS[comparison.cost]}" if comparison.cost == "latency" else noun
+        return _sentence(f"by {by}, " + "; ".join(part for part in parts if part))
     (stretch,) = comparison.stretches
-    where = f"{span(stretch.start, stretch.stop)} {noun}"
+    where = f"{span(stretch.start, stretch.stop)} {_UNITS[comparison.cost]}"
     if stretch.leader is None:
         start = "undecided" if comparison.degrees_of_freedom else "one seed: undecided"
         return _sentence(f"{start} at {where}, {_difference(stretch, comparison)}")
@@ -112,11 +123,133 @@ def describe(comparison: Comparison) -> str:
     return _sentence(f"{_shape(stretch.leader)} leads wherever both were tried, {where}, {lead}")
 
 
+def summary(section: Section, cost: str = "params") -> list[str]:
+    """What the fronts are worth, how far they are apart and what is saved: short sentences, also for a terminal."""
+    measures = measure(section, cost)
+    if not measures:
+        return []
+    sentences = [describe_areas(measures), *map(describe_gap, measures.gaps), *map(describe_savings, measures.savings)]
+    return [sentence for sentence in sentences if sentence]
+
+
+def describe_areas(measures: Measures) -> str:
+    """Every area, and the corner from which all of them are measured."""
+    metric, corner = measures.objective, measures.reference
+    axes = f"ln({_NOUNS[measures.cost]}) × {unit(metric) or _metric_noun(metric)}"
+    worst = f"{magnitude(corner.cost)} {_UNITS[measures.cost]} and {level(corner.quality, metric)}"
+    areas = [
+        f"{_shape(item.architecture)} {item.validation:.3g} ({item.test:.3g} on test data)" for item in measures.areas
+    ]
+    unequal = len({item.start for item in measures.areas}) > 1
+    limit = "; it also grows with the range tried, which was not the same" if unequal else ""
+    where = f"area that the front dominates, in {axes} from the worst of the grid ({worst})"
+    return _sentence(f"{where}: {_joined(areas)}{limit}")
+
+
+def describe_gap(gap: Gap) -> str:
+    """The mean difference over the shared range with its interval; empty without a shared range."""
+    if gap.mean is None:
+        return ""
+    difference = gap.mean if gap.mean.value >= 0 else replace(gap.mean, value=-gap.mean.value)
+    better, worse = map(_shape, gap.architectures if gap.mean.value >= 0 else gap.architectures[::-1])
+    where = f"at equal {_NOUNS[gap.cost]}, {span(gap.points[0].cost, gap.points[-1].cost)}"
+    where += f"{NO_BREAK}ms" * (gap.cost == "latency")
+    amount = _of_metric(_rounded(difference.value, difference), gap.objective)
+    what = f"{where}, {better} is better than {worse} by {amount}" + " on average" * (len(gap.points) > 1)
+    if difference.interval is None:
+        return _sentence(f"{what}; one seed gives no interval")
+    verdict = "" if difference.interval[0] > 0 else ", which the seeds can explain"
+    ends = " to ".join(_rounded(end, difference) for end in difference.interval)
+    return _sentence(f"{what}{verdict} (95{NO_BREAK}% interval {ends}, {_how(difference)})")
+
+
+def describe_savings(savings: Savings) -> str:
+    """The largest saving, whether seeds can explain it, and at how many qualities there is one."""
+    first, second = map(_shape, savings.architectures)
+    largest, noun = savings.largest, _NOUNS[savings.cost]
+    if largest is None or largest.fraction is None:
+        return _sentence(f"{first} reaches the quality of no member of the front of {second}: it saves no {noun}")
+    paid = f"{magnitude(largest.first_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
+    at = level(largest.quality, savings.objective)
+    if largest.fraction <= 0:
+        more = f"at best it needs {percent(-largest.fraction)} more" if largest.fraction else "at best it needs as much"
+        more += f", {paid} for {at}"
+        return _sentence(f"at equal quality, {first} saves no {noun}: {more}; {_tally(savings)}")
+    saves = f"at equal quality, {first} saves up to {percent(largest.fraction)} of the {noun}, {paid} for {at}"
+    return _sentence(f"{saves} ({_certainty(largest)}); {_tally(savings)}")
+
+
+def _tally(savings: Savings) -> str:
+    """At how many qualities there is a saving: the largest alone would flatter."""
+    counts = dict.fromkeys(("saves at", "needs as much at", "needs more at", "does not reach", "starts above"), 0)
+    for saving in savings.savings:
+        if saving.fraction is None:
+            counts["does not reach"] += 1
+        elif saving.fraction >= 0:
+            counts["saves at" if saving.fraction else "needs as much at"] += 1
+        else:
+            # A smaller one than any that was tried might do.
+            counts["starts above" if saving.smallest else "needs more at"] += 1
+    parts = [f"{verb} {count}" for verb, count in counts.items() if count]
+    whole = f"{len(savings.savings)} {'qualities' if len(savings.savings) > 1 else 'quality'}"
+    return f"of the {whole} on the front of {_shape(savings.architectures[1])}, it {_joined(parts)}"
+
+
+def _certainty(saving: Saving) -> str:
+    """What remains of a saving once the first's quality is lowered by what seeds can explain."""
+    if saving.decided:
+        return "beyond the seeds’ noise"
+    if saving.sure_fraction is None or saving.sure_fraction <= 0:
+        return "within the seeds’ noise"
+    return f"beyond the seeds’ noise {percent(saving.sure_fraction)}"
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:z.0f}{NO_BREAK}%".replace("-", "−")
+
+
+def level(value: float, metric: str) -> str:
+    """A quality with its unit, or with its name where it has none: 21.970 dB, accuracy 0.913."""
+    return (
+        _of_metric(quantity(value, metric), metric)
+        if unit(metric)
+        else f"{_metric_noun(metric)} {quantity(value, metric)}"
+    )
+
+
+def difference_text(difference: Difference, metric: str) -> str:
+    """A difference with its interval, short."""
+    value = _of_metric(_rounded(difference.value, difference), metric)
+    if difference.margin is None:
+        return f"{value}, one seed"
+    return f"{value} ± {_rounded(difference.margin, difference)} (95{NO_BREAK}%, {_how(difference)})"
+
+
+def _how(difference: Difference) -> str:
+    return f"paired over {difference.seeds} seeds" if difference.paired else "from the spread of all seeds"
+
+
+def _rounded(value: float, difference: Difference) -> str:
+    """To two digits of the margin, so that value and interval have the same."""
+    scale = difference.margin or abs(difference.value)
+    decimals = max(0, 1 - math.floor(math.log10(scale))) if scale else 0
+    return f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def _of_metric(number: str, metric: str) -> str:
+    return f"{number}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{number} in {_metric_noun(metric)}"
+
+
+def _metric_noun(metric: str) -> str:
+    title = metric_title(metric)
+    return title if title.isupper() else title.lower()
+
+
 def _single(candidates: Sequence[Candidate], cost: str) -> str:
     chosen = best(candidates, cost)
     metric = chosen.objective
     reached = f"{metric_title(metric)} {with_spread(chosen.mean, chosen.std, metric)} {unit(metric)}".strip()
-    size = f"{magnitude(getattr(chosen, cost))} {_NOUNS[cost]}"
+    size = f"{magnitude(cost_of(chosen, cost))} {_UNITS[cost]}"
     subject = f"only {_shape(chosen.architecture)} was tried; its best on validation data"
     return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
@@ -144,10 +277,7 @@ def _difference(stretch: Stretch, comparison: Comparison) -> str:
 
 
 def _amount(stretch: Stretch, comparison: Comparison) -> str:
-    metric, title = comparison.objective, metric_title(comparison.objective)
-    name = title if title.isupper() else title.lower()
-    amount = f"{stretch.lead:.2g}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{stretch.lead:.2g} in {name}"
-    return f"{amount} at {magnitude(stretch.at)}"
+    return f"{_of_metric(f'{stretch.lead:.2g}', comparison.objective)} at {magnitude(stretch.at)}"
 
 
 def _limits(comparison: Comparison) -> list[str]:
@@ -156,7 +286,7 @@ def _limits(comparison: Comparison) -> list[str]:
     for architecture, other in (comparison.architectures, comparison.architectures[::-1]):
         ranges = [span(alone.start, alone.stop) for alone in comparison.alone if alone.architecture == architecture]
         if ranges:
-            where = f"at {_joined(ranges)} {_NOUNS[comparison.cost]}"
+            where = f"at {_joined(ranges)} {_UNITS[comparison.cost]}"
             sentences.append(_sentence(f"{where}, {_shape(architecture)} was tried and {_shape(other)} was not"))
     return sentences
 

@@ -1,9 +1,7 @@
-"""A study as a person runs it: progress, a table, and the page."""
+"""A study as a person runs it: what it will take, progress, a table, the answer in words, and the page."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,79 +9,165 @@ from isthmus import terminal
 from isthmus.config import StudyConfig
 from isthmus.errors import UserError
 from isthmus.files import home
+from isthmus.fronts import best, summarise
 from isthmus.record import read_record
 from isthmus.run import Options
-from isthmus.studies.executors import Event, Executor, Finished, LocalWorkers, ThisProcess
-from isthmus.studies.study import Study, Trial, carry_out, plan
+from isthmus.studies.estimate import Estimate, Pace, check_room, estimate, fitted, gigabytes, measured_pace
+from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
+from isthmus.studies.planning import Plan
+from isthmus.studies.storage import Storage, default_url, differences
+from isthmus.studies.study import Run, Study, Trial, work_of
 
 
-def answer(config: StudyConfig, workers: int, out: Path | None, as_json: bool, data_dir: Path | None = None) -> None:
-    """Carry a study out, or go on with it, or answer from its records; then show what it found."""
-    options = Options(data_dir=data_dir, command=shlex.join(["isthmus", *sys.argv[1:]]))
-    study = plan(config, options)
-    if study.remaining:
-        _train(study, LocalWorkers(workers) if workers > 1 else ThisProcess(), options)
-    records = study.records()
-    if not any(record.status == "finished" for record in records):
-        raise UserError(f"no run of the study {config.name!r} finished; `isthmus runs list` shows why")
-    _show(study, out or home() / "reports" / config.name, options.command, as_json)
+def complete(
+    config: StudyConfig,
+    options: Options,
+    workers: int = 1,
+    *,
+    cluster: str | None = None,
+    url: str | None = None,
+    time_budget: float | None = None,
+) -> Study:
+    """Carry a study out, or go on with it, or find it on record; what it will take is said first."""
+    plan = Plan.of(config, options)
+    storage = Storage(url or default_url(home() / "studies" / config.name), config.name, plan.maximise)
+    executor = _executor(config, workers, cluster)
+    if time_budget is not None:
+        plan = _fitted(plan, storage, executor.slots, time_budget)
+    study = Study(plan, storage)
+    if study.is_complete:
+        return study
+    with terminal.err.status("measuring a few steps …"):
+        remaining = study.remaining()
+        needed = estimate(plan, measured_pace(plan) if remaining else Pace(0, 0), executor.slots, remaining)
+    on_record = (study.expected_candidates - len(remaining)) * plan.runs_per_candidate
+    if remaining:
+        _announce(study, needed, executor, on_record)
+    if cluster is None:
+        check_room(needed, executor.slots)
+    with terminal.StudyDisplay(needed.work, study.expected_runs, on_record) as display:
+        study.carry_out(executor, lambda trial, run, event: _show_event(display, study, trial, run, event))
+    return study
 
 
-def _train(study: Study, executor: Executor, options: Options) -> None:
-    remaining = study.remaining
-    numbers = {id(trial): number for number, trial in enumerate(study.trials)}
-    work = {numbers[id(trial)]: trial.work for trial in remaining}
+def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executor:
+    if cluster is not None:
+        from isthmus.studies.cluster import RayCluster
+
+        train = config.base.train
+        return RayCluster(cluster, config.base.threads, train.devices if train.device == "cuda" else 0)
+    return LocalWorkers(workers) if workers > 1 else ThisProcess()
+
+
+def _fitted(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
+    """A study that was made to fit when it began keeps that size, whatever the clock says today."""
+    begun = storage.begun()
+    if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
+        number = begun.get("sampling", {}).get("candidates")
+        return plan if number is None else plan.thinned(number)
+    with terminal.err.status("measuring a few steps …"):
+        return fitted(plan, measured_pace(plan), workers, seconds)
+
+
+def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int) -> None:
+    config = study.config
+    most = "at most " if config.pruning else "about "
+    where = f"{executor.slots} worker{'s' * (executor.slots > 1)}"
+    threads = config.base.threads
     terminal.err.print(
-        f"{len(remaining)} of {len(study.trials)} runs to train, {sum(work.values()) / 1e12:.1f} TFLOP in all; "
-        f"records go to {study.trials[0].prepared.folder.parent}",
+        f"study {config.name}: {study.expected_candidates} candidates, {study.expected_runs} runs "
+        f"({on_record} on record); {most}{terminal.duration(needed.seconds)} with {where} of {threads} "
+        f"thread{'s' * (threads > 1)}, {gigabytes(needed.disk_bytes)} of disk, {gigabytes(needed.memory_bytes)} of "
+        "memory",
         highlight=False,
         soft_wrap=True,
     )
-    with terminal.StudyDisplay(work, len(study.trials)) as display:
-
-        def tell(trial: Trial, event: Event) -> None:
-            number, name = numbers[id(trial)], _name(trial)
-            if isinstance(event, Finished):
-                display.finish(number, name, f"failed: {event.error}" if event.error else _result(trial))
-            else:
-                display.advance(number, event.fraction, name)
-
-        carry_out(study, executor, options, tell)
+    terminal.err.print(f"records go to {home() / 'runs'}; Ctrl-C saves, and the same command goes on", style="dim",
+                       highlight=False, soft_wrap=True)  # fmt: skip
 
 
-def _name(trial: Trial) -> str:
-    model = trial.prepared.config.model.model_dump()
-    shape = " ".join(f"{field}={model[field]}" for field in ("d_z", "d_h", "depth") if field in model)
-    return f"{model['name']} {shape} seed={trial.prepared.config.seed}"
+def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
+    prepared, name = trial.runs[run], _name(trial, run)
+    work = work_of(prepared)
+    if not isinstance(event, Ended):
+        display.advance(prepared.id, work, event.fraction, name)
+    elif event.how == "done" and (prepared.folder / "record.json").exists():
+        record = read_record(prepared.folder)
+        quality = record.quality()
+        note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.3f}"
+        display.finish(prepared.id, work, name, note)
+    elif event.how in ("failed", "crashed"):
+        display.finish(prepared.id, work, name, f"failed: {event.reason}")
+    else:
+        display.rest(prepared.id)
 
 
-def _result(trial: Trial) -> str:
-    if not trial.is_finished:
-        return "stopped"
-    record = read_record(trial.prepared.folder)
-    quality = record.quality()
-    return f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.3f}"
+def _name(trial: Trial, run: Run) -> str:
+    fields = trial.model.model_dump()
+    shape = " ".join(f"{field}={fields[field]}" for field in ("d_z", "d_h", "depth") if field in fields)
+    return f"{trial.model.name} {shape} rate={run[0]:g} seed={run[1]}"
 
 
-def _show(study: Study, out: Path, command: str, as_json: bool) -> None:
+def recommend(study: Study) -> None:
+    """The network to use, its checkpoint, and how."""
+    from isthmus.reports.wording import magnitude, with_spread
+
+    records = study.records()
+    chosen = best(summarise(records, study.latencies, study.config.quality))
+    sign = 1 if chosen.maximise else -1
+    runs = {record.id: record for record in records if record.id in chosen.run_ids}
+    run = max(runs.values(), key=lambda record: sign * (record.quality("validation") or 0.0))
+    model = run.config["model"]
+    fields = " ".join(f"{name}={model[name]}" for name in ("d_z", "d_h", "depth"))
+    reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
+    lines = [
+        f"recommended: {model['name']} {fields}, {magnitude(chosen.params)} parameters, "
+        f"learning rate {chosen.learning_rate:g}: {reached} on test data",
+        f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
+        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(home() / 'runs' / run.id)!r})",
+    ]
+    for line in lines:
+        terminal.out.print(line, highlight=False, soft_wrap=True)
+
+
+def answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, ...] = ()) -> None:
     """The table and the answer in words first: they are there at once, the page takes a moment."""
-    from isthmus.fronts import front, summarise
+    from isthmus.fronts import front
     from isthmus.reports import table, write_report
     from isthmus.reports.sections import gather
     from isthmus.reports.wording import answer as in_words
+    from isthmus.reports.wording import summary
 
-    candidates = summarise(study.records())
+    out = out or home() / "reports" / study.config.name
+    records = study.records()
+    if not any(record.status == "finished" for record in records):
+        reasons = "; ".join(dict.fromkeys(trial.entry.reason for trial in study.trials if trial.entry.reason))
+        raise UserError(f"no run of the study {study.config.name!r} finished: {reasons or 'nothing was trained'}")
+    latencies, title = study.latencies, f"Isthmus {study.config.name}"
+
+    def write_page() -> Path:
+        return write_report(
+            study.folders, out, title, study.plan.options.command, published=published, latencies=latencies
+        )
+
+    candidates = summarise(records, latencies, study.config.quality)
     if as_json:
-        page = write_report(study.folders, out, f"Isthmus {study.config.name}", command)
-        members = {member.run_ids for member in front(candidates)}
+        members = {member.run_ids for member in front(candidates, study.config.cost)}
         lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
-        terminal.print_json({"page": str(page), "candidates": lines})
+        terminal.print_json({"page": str(write_page()), "candidates": lines, "trials": study.outcomes()})
         return
     rows = table(candidates)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
     note = "● on the Pareto front of its shape, chosen on validation data; ± is one standard deviation over seeds"
     terminal.out.print(note, style="dim")
+    for trial in study.trials:
+        if trial.entry.state == "failed":
+            terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.entry.reason}", highlight=False)
     for section in gather(study.folders)[0]:
         terminal.out.print(" ".join(in_words(section)), highlight=False)
-    page = write_report(study.folders, out, f"Isthmus {study.config.name}", command)
-    terminal.out.print(f"page: {page}", highlight=False, soft_wrap=True)
+        for sentence in summary(section):
+            terminal.out.print(sentence, highlight=False)
+    pruned = sum(trial.entry.state == "pruned" for trial in study.trials)
+    if pruned:
+        terminal.out.print(f"{pruned} of {len(study.trials)} candidates were stopped early, dominated.", style="dim")
+    terminal.out.print(f"page: {write_page()}", highlight=False, soft_wrap=True)

@@ -1,146 +1,297 @@
-"""Where the runs of a study are carried out: in this process, or in several on this machine.
+"""Where the runs of a study are carried out: in this process, in several on this machine, or on a cluster.
 
-A run is a pure function of its config, so an executor decides only when and where, never what.
+A run is a pure function of its config, so an executor decides only when and where, never what. It is given jobs while
+it has room for them, and says what became of them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from multiprocessing.connection import Connection, wait
+from typing import Any, Literal, Protocol, Self
 
-from isthmus.config import RunConfig, run_config
+from isthmus.config import run_config
 from isthmus.errors import UserError
-from isthmus.run import Options, _ignore, run
+from isthmus.protocols import Data
+from isthmus.run import InUse, Options, load_data, prepare, run
 from isthmus.training.loop import Stopped
 
 
 @dataclass(frozen=True)
-class Finished:
-    number: int
-    error: str = ""
+class Job:
+    """A run to be trained to its end, or until an epoch. Plain values, so that it can travel."""
+
+    id: str
+    settings: str  # the run's config as JSON
+    until: int | None = None
+    threads: int = 1
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
 class Advanced:
-    number: int
+    id: str
     fraction: float
 
 
-Event = Finished | Advanced
+@dataclass(frozen=True)
+class Ended:
+    """``done``; ``failed`` for a reason of its own; ``crashed``: its process is gone; ``busy``: another has it."""
+
+    id: str
+    how: Literal["done", "failed", "crashed", "busy", "stopped"]
+    reason: str = ""
+
+
+Event = Advanced | Ended
 _REPORT_EVERY = 0.01  # of a run
 
 
 class Executor(Protocol):
-    def carry_out(self, configs: Sequence[RunConfig], options: Options, tell: Callable[[Event], None]) -> None:
-        """Carry out every run, telling how far each is. A run that fails is told with its reason; the others go on."""
+    slots: int
+    """Jobs at a time."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def has_room(self) -> bool: ...
+
+    def start(self, job: Job, options: Options) -> None: ...
+
+    def events(self, timeout: float) -> list[Event]:
+        """What happened, waiting for it a moment."""
+
+    def stop(self) -> None:
+        """Ask every job to save its state and end."""
 
 
-def _throttled(number: int, tell: Callable[[Event], None]) -> Callable[[int, int], None]:
+def work(job: Job, options: Options, tell: Callable[[Event], None]) -> Ended:
+    """Carry one job out, here."""
+    reached = False
+
+    def heard(line: Mapping[str, Any]) -> None:
+        nonlocal reached
+        reached = reached or (line["split"] == "validation" and line["epoch"] == job.until)
+
     told = 0.0
 
     def progress(step: int, steps: int) -> None:
         nonlocal told
         if step / steps - told >= _REPORT_EVERY or step == steps:
             told = step / steps
-            tell(Advanced(number, told))
+            tell(Advanced(job.id, told))
 
-    return progress
+    outer = options.stop
+    options = replace(options, heard=heard, stop=lambda: reached or outer())
+    try:
+        config = run_config(json.loads(job.settings))
+        run(prepare(config, options, _data(config, options)), options, progress)
+    except Stopped:
+        return Ended(job.id, "done" if reached else "stopped")
+    except InUse:
+        return Ended(job.id, "busy")
+    except UserError as error:
+        return Ended(job.id, "failed", str(error))
+    except MemoryError:
+        return Ended(job.id, "failed", "out of memory")
+    except Exception as error:  # one run's trouble is not the study's
+        kind = "out of memory" if _is_shortage(error) else type(error).__name__
+        return Ended(job.id, "failed", f"{kind}: {' '.join(str(error).split())[:300]}")
+    return Ended(job.id, "done")
+
+
+def _is_shortage(error: Exception) -> bool:
+    """torch has its own kinds of MemoryError, all of them RuntimeErrors."""
+    return isinstance(error, RuntimeError) and "memory" in str(error)
+
+
+_last_data: tuple[str, Data] | None = None
+
+
+def _data(config: Any, options: Options) -> Data:
+    """The runs of a study share their data, so a worker reads them once."""
+    global _last_data
+    name = f"{config.source.model_dump_json()} {options.data_dir}"
+    if _last_data is None or _last_data[0] != name:
+        _last_data = (name, load_data(config.source, options.data_dir))
+    return _last_data[1]
 
 
 class ThisProcess:
-    def carry_out(self, configs: Sequence[RunConfig], options: Options, tell: Callable[[Event], None]) -> None:
-        stop = threading.Event()
-        with _saving_on_interrupt(stop):
-            for number, config in enumerate(configs):
-                try:
-                    run(config, replace(options, stop=stop.is_set), _throttled(number, tell))
-                    tell(Finished(number))
-                except UserError as error:
-                    tell(Finished(number, str(error)))
-                except Stopped:
-                    raise KeyboardInterrupt from None
+    """One job at a time, in the process that asks."""
+
+    def __init__(self) -> None:
+        self.slots = 1
+        self.asked = threading.Event()
+        self.waiting: tuple[Job, Options] | None = None
+        self.tell: Callable[[Event], None] = lambda event: None
+        """Hears of progress at once; the events of this executor come when a job has ended."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def has_room(self) -> bool:
+        return self.waiting is None
+
+    def start(self, job: Job, options: Options) -> None:
+        self.waiting = (job, options)
+
+    def events(self, timeout: float) -> list[Event]:
+        if self.waiting is None:
+            self.asked.wait(timeout)
+            return []
+        (job, options), self.waiting = self.waiting, None
+        return [work(job, replace(options, stop=self.asked.is_set), self.tell)]
+
+    def stop(self) -> None:
+        self.asked.set()
 
 
 class LocalWorkers:
-    """Processes on this machine. Only JSON configs travel; each worker reads the data itself."""
+    """Processes on this machine. Only JSON travels; each worker reads the data itself."""
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        # A forked process would inherit torch's threads in an unknown state.
+        self.context = multiprocessing.get_context("spawn")
+        self.slots = workers
+        self.workers: list[_Worker | None] = [None] * workers
 
-    def carry_out(self, configs: Sequence[RunConfig], options: Options, tell: Callable[[Event], None]) -> None:
-        context = multiprocessing.get_context(
-            "spawn"
-        )  # a forked process would inherit torch's threads in an unknown state
-        events: Any = context.Queue()
-        stop: Any = context.Event()
-        pool = ProcessPoolExecutor(self.workers, context, _start_worker, (events, stop))
-        portable = replace(options, stop=_stop_is_set, heard=_ignore)
-        with pool, _saving_on_interrupt(stop):
-            futures = {pool.submit(_work, i, c.model_dump_json(), portable): i for i, c in enumerate(configs)}
-            pending: set[Future[None]] = set(futures)
-            while pending:
-                done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-                for event in _drained(events):
-                    tell(event)
-                for future in done:
-                    tell(Finished(futures[future], _reason(future)))
-        if stop.is_set():
-            raise KeyboardInterrupt
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        for worker in filter(None, self.workers):
+            worker.end()
+
+    def has_room(self) -> bool:
+        return any(worker is None or worker.job is None for worker in self.workers)
+
+    def start(self, job: Job, options: Options) -> None:
+        place = next(i for i, worker in enumerate(self.workers) if worker is None or worker.job is None)
+        worker = self.workers[place] or _Worker(self.context)
+        self.workers[place] = worker
+        if not worker.give(job, options):  # it was killed while it had nothing to do
+            self.workers[place] = _Worker(self.context)
+            self.workers[place].give(job, options)  # type: ignore[union-attr]
+
+    def events(self, timeout: float) -> list[Event]:
+        busy = [worker for worker in self.workers if worker is not None and worker.job is not None]
+        if not busy:
+            time.sleep(timeout)
+            return []
+        ready = wait([worker.pipe for worker in busy], timeout)
+        events: list[Event] = []
+        for worker in busy:
+            if worker.pipe in ready:
+                events += worker.news()
+                if not worker.is_alive:
+                    self.workers[self.workers.index(worker)] = None
+        return events
+
+    def stop(self) -> None:
+        for worker in filter(None, self.workers):
+            worker.ask_to_stop()
 
 
-def _drained(events: Any) -> Iterator[Event]:
-    while not events.empty():
-        yield events.get()
+class _Worker:
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
+        self.job: Job | None = None
+        self.is_alive = True
+
+    def give(self, job: Job, options: Options) -> bool:
+        try:
+            self.pipe.send((job, replace(options, stop=_never_asked, heard=_unheard)))
+        except OSError:
+            return False
+        self.job = job
+        return True
+
+    def news(self) -> list[Event]:
+        """Everything in the pipe; the end of the process is the last of it."""
+        events: list[Event] = []
+        try:
+            while self.pipe.poll():
+                events.append(self.pipe.recv())
+                if isinstance(events[-1], Ended):
+                    self.job = None
+        except (EOFError, OSError):
+            self.process.join()
+            self.is_alive = False
+            if self.job is not None:
+                code = self.process.exitcode or 0
+                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                events.append(Ended(self.job.id, "crashed", f"its process ended with {how}"))
+        return events
+
+    def ask_to_stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)
+
+    def end(self) -> None:
+        self.pipe.close()
+        self.process.join(30)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
 
-def _reason(future: Future[None]) -> str:
-    error = future.exception()
-    if isinstance(error, BrokenProcessPool):
-        raise UserError("a worker was killed; the same command goes on where it stopped")
-    return "" if error is None else f"{error}" if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+def _never_asked() -> bool:
+    return False
+
+
+def _unheard(line: Mapping[str, Any]) -> None:
+    pass
+
+
+def _serve(pipe: Connection) -> None:
+    """A worker's life: jobs come through the pipe, until it brings something else or ends with the driver.
+
+    During a job, whatever arrives means to stop. An event shared by the processes would do as well, until one of them
+    is killed while it holds the event's lock.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the driver, who then asks
+    with contextlib.suppress(EOFError, OSError):
+        while message := pipe.recv():
+            job, options = message
+            pipe.send(work(job, replace(options, stop=pipe.poll), pipe.send))
 
 
 @contextmanager
-def _saving_on_interrupt(stop: Any) -> Iterator[None]:
-    """Ctrl-C asks the workers to save and stop, instead of ending them in the middle of a step."""
+def stopping_on_interrupt(executor: Executor) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C asks the jobs to save and stop, instead of ending them in the middle of a step; a second one ends us.
+
+    Yields whether it was asked: between two jobs there is none to say so.
+    """
+    asked: list[int] = []
+
+    def first(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, before)
+        executor.stop()
+
     try:
-        before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
+        before = signal.signal(signal.SIGINT, first)
     except ValueError:  # not the main thread: whoever owns it handles signals
-        yield
+        yield lambda: False
         return
     try:
-        yield
+        yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-_EVENTS: Any = None
-_STOP: Any = None
-
-
-def _start_worker(events: Any, stop: Any) -> None:
-    global _EVENTS, _STOP
-    _EVENTS, _STOP = events, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _stop_is_set() -> bool:
-    return bool(_STOP.is_set())
-
-
-def _work(number: int, settings: str, options: Options) -> None:
-    if _stop_is_set():
-        return
-    import json
-
-    try:
-        run(run_config(json.loads(settings)), options, _throttled(number, _EVENTS.put))
-    except Stopped:
-        return

@@ -1,73 +1,417 @@
-"""A study: its runs, what they will cost, and carrying them out. The records are its memory."""
+"""A study: candidates in generations, their runs, the rungs at which some stop, and what is known so far.
+
+The driver asks for a generation, has its runs trained by an executor, compares at the rungs, and tells the storage.
+Every decision is a function of the config and of records, so any number of drivers, now or after a crash, come to the
+same ones; they share the storage, where a claim on a run keeps two from training it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from isthmus import record as records
-from isthmus.config import StudyConfig
+from isthmus.errors import UserError
 from isthmus.files import home, write_json
-from isthmus.record import RunRecord, read_record
-from isthmus.run import Options, Prepared, load_data, prepare
-from isthmus.studies.executors import Event, Executor
+from isthmus.protocols import ModelConfig
+from isthmus.record import RunRecord, read_metrics, read_record
+from isthmus.registry import component
+from isthmus.run import Prepared
+from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
+from isthmus.studies.judging import Proposal
+from isthmus.studies.latency import latency
+from isthmus.studies.planning import Plan
+from isthmus.studies.pruning import Standing, pruned
+from isthmus.studies.sampling import Tried, draw
+from isthmus.studies.storage import Entry, Storage, differences
+from isthmus.training.checkpoint import State
+
+_CRASHES = 4
+"""How often a run may lose its process before it counts as failed; it goes on where it was each time."""
+_POLL = 0.2  # seconds
+_POLL_OTHERS = 1.0
+
+Run = tuple[float, int]  # learning rate and seed
 
 
-@dataclass(frozen=True)
+@dataclass
 class Trial:
-    """One run of a study, with the arithmetic that it takes."""
+    """One network of a study."""
 
-    prepared: Prepared
+    number: int
+    model: ModelConfig
+    cost: float
+    entry: Entry
+    runs: dict[Run, Prepared]
+    failures: dict[str, str] = field(default_factory=dict)
+    rate: float | None = None
+    """The learning rate that was best on validation data, once that is known."""
 
     @property
-    def work(self) -> float:
-        """Floating-point operations of the training, for estimates of time."""
-        train = self.prepared.config.train
-        rows = len(self.prepared.data.train) * self.prepared.task.views()
-        return float(self.prepared.cost.training_flops * rows * train.epochs)
+    def is_open(self) -> bool:
+        return self.entry.state == "open"
 
     @property
-    def is_finished(self) -> bool:
-        return (self.prepared.folder / records.RECORD).exists()
+    def key(self) -> str:
+        return self.entry.key
 
 
-@dataclass(frozen=True)
 class Study:
-    config: StudyConfig
-    trials: list[Trial]
+    """A study at work, or one to look at."""
+
+    def __init__(self, plan: Plan, storage: Storage) -> None:
+        self.plan, self.config, self.storage = plan, plan.config, storage
+        self.folder = home() / "studies" / self.config.name
+        self._is_asked_to_stop: Callable[[], bool] = lambda: False
+        self._agree()
+        self.trials: list[Trial] = []
+        self._refresh()
+
+    def _agree(self) -> None:
+        if different := differences(self.plan.identity, self.storage.agree(self.plan.identity)):
+            raise UserError(
+                f"a study named {self.config.name!r} exists and differs in {', '.join(different[:5])}; "
+                "give this one another name=…: runs that both have are trained once"
+            )
+
+    # What is known
 
     @property
-    def folder(self) -> Path:
-        return home() / "studies" / self.config.name
+    def expected_candidates(self) -> int:
+        return len(self.plan.listed) + sum(self.plan.quotas)
 
     @property
-    def remaining(self) -> list[Trial]:
-        return [trial for trial in self.trials if not trial.is_finished]
+    def expected_runs(self) -> int:
+        return self.expected_candidates * self.plan.runs_per_candidate
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.trials) >= self.expected_candidates and not any(trial.is_open for trial in self.trials)
+
+    def remaining(self) -> list[Proposal]:
+        """The candidates still to be trained, with stand-ins for those that are not known yet."""
+        ended = {trial.key for trial in self.trials if not trial.is_open}
+        return [item for item in self.plan.preview if item.key not in ended and not self._is_on_record(item)]
+
+    def _is_on_record(self, proposal: Proposal) -> bool:
+        """Whether other studies have trained all that this one needs: every rate that it tries, or chooses."""
+        ended = [
+            {seed for seed in self.config.seeds if _has_ended(self.plan.run(proposal.model, rate, seed))}
+            for rate in self.config.rates
+        ]
+        searched = set(self.plan.search_seeds)
+        return all(searched <= seeds for seeds in ended) and any(
+            len(seeds) == len(self.config.seeds) for seeds in ended
+        )
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Every trial in plain values."""
+        return [
+            {
+                "number": trial.number,
+                "state": trial.entry.state,
+                "reason": trial.entry.reason,
+                "model": trial.entry.model,
+                "cost": trial.cost,
+                "quality": trial.entry.quality,
+                "rungs": trial.entry.rungs,
+                "failures": trial.failures,
+                "runs": [run.id for run in trial.runs.values() if _has_ended(run)],
+            }
+            for trial in self.trials
+        ]
 
     @property
     def folders(self) -> list[Path]:
-        return [trial.prepared.folder for trial in self.trials]
+        """The folders of all runs that ended, with the rate tried or selected, of candidates that were not pruned."""
+        return [run.folder for run in self._ended_runs()]
 
     def records(self) -> list[RunRecord]:
-        return [read_record(trial.prepared.folder) for trial in self.trials if trial.is_finished]
+        return [read_record(run.folder) for run in self._ended_runs()]
+
+    def _ended_runs(self) -> Iterator[Prepared]:
+        for trial in self.trials:
+            if trial.entry.state != "pruned":
+                yield from (run for run in trial.runs.values() if _has_ended(run))
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        if self.config.cost != "latency":
+            return {}
+        return {run.id: trial.cost for trial in self.trials for run in trial.runs.values()}
+
+    def _refresh(self) -> None:
+        """What the storage knows, which other processes may have told it."""
+        for entry in self.storage.entries():
+            if entry.number < len(self.trials):
+                self.trials[entry.number].entry = entry
+                self.trials[entry.number].failures |= entry.failures
+            else:
+                self.trials.append(self._trial(entry))
+
+    def _trial(self, entry: Entry) -> Trial:
+        model = component("models", dict(entry.model))
+        assert isinstance(model, ModelConfig)
+        config = self.config
+        runs = {(rate, seed): self.plan.run(model, rate, seed) for rate in config.rates for seed in config.seeds}
+        return Trial(entry.number, model, entry.costs[config.cost], entry, runs, dict(entry.failures))
+
+    # Carrying it out
+
+    def carry_out(self, executor: Executor, tell: Callable[[Trial, Run, Event], None]) -> None:
+        """Train what is not on record yet."""
+        with executor, stopping_on_interrupt(executor) as self._is_asked_to_stop, self.storage.renewing():
+            for number in itertools.count():
+                generation = self._generation(number)
+                if not generation:
+                    return
+                self._train(generation, executor, tell)
+                self._write_down()
+
+    def _train(self, generation: Sequence[Trial], executor: Executor, tell: Callable[..., None]) -> None:
+        config = self.config
+        searched = [(rate, seed) for seed in self.plan.search_seeds for rate in config.rates]
+        for rung in config.pruning.rungs if config.pruning else ():
+            self._work(self._jobs(generation, searched, rung), executor, tell)
+            self._prune(generation, rung)
+        self._work(self._jobs(generation, searched, None), executor, tell)
+        for trial in generation:
+            self._choose_rate(trial)
+        rest = [seed for seed in config.seeds if seed not in self.plan.search_seeds]
+        chosen = {trial.number: [(trial.rate, seed) for seed in rest] for trial in generation if trial.rate is not None}
+        self._work([job for trial in generation for job in self._jobs([trial], chosen.get(trial.number, ()), None)],
+                   executor, tell)  # fmt: skip
+        for trial in generation:
+            self._end(trial)
+
+    def _jobs(self, trials: Sequence[Trial], runs: Sequence[Run], until: int | None) -> list[_Task]:
+        return [
+            _Task(trial, run, until)
+            for trial in trials
+            if trial.is_open
+            for run in runs
+            if trial.runs[run].id not in trial.failures and self._reached(trial.runs[run], until) is None
+        ]
+
+    def _work(self, tasks: list[_Task], executor: Executor, tell: Callable[..., None]) -> None:
+        """Have every run taken as far as it is meant to go, by us or by others at work on this study."""
+        # The longest first: the last ones to finish are then short, and no worker idles long.
+        waiting = sorted(tasks, key=lambda task: -work_of(task.prepared))
+        running: dict[str, _Task] = {}
+        resting: dict[str, float] = {}
+        crashes: Counter[str] = Counter()
+        stopped, looked = False, time.monotonic()
+        while running or (waiting and not stopped):
+            stopped = stopped or self._is_asked_to_stop()
+            while executor.has_room() and not stopped and (task := self._take(waiting, resting)):
+                running[task.prepared.id] = task
+                executor.start(task.job, self.plan.options)
+            if not running and waiting and time.monotonic() - looked > _POLL_OTHERS:
+                self._refresh()
+                looked = time.monotonic()
+                waiting = [task for task in waiting if self._is_wanted(task)]
+            for event in executor.events(_POLL):
+                task = running[event.id]
+                if isinstance(event, Ended):
+                    del running[event.id]
+                    stopped |= event.how == "stopped"
+                    crashes[event.id] += event.how == "crashed"
+                    again = event.how == "busy" or (event.how == "crashed" and crashes[event.id] < _CRASHES)
+                    if again:
+                        waiting.append(task)
+                        resting[event.id] = time.monotonic() + (_POLL_OTHERS if event.how == "busy" else 0.0)
+                    elif event.how in ("failed", "crashed"):
+                        self._note_failure(task, event.reason)
+                    self.storage.release(event.id)
+                    if again:
+                        continue
+                tell(task.trial, task.run, event)
+        if stopped:
+            raise KeyboardInterrupt
+
+    def _take(self, waiting: list[_Task], resting: Mapping[str, float]) -> _Task | None:
+        """The first that nobody else has in hand; removed from the list."""
+        for task in list(waiting):
+            if resting.get(task.prepared.id, 0.0) > time.monotonic() or not self.storage.claim(task.prepared.id):
+                continue
+            waiting.remove(task)
+            if self._is_wanted(task):  # it may have been finished since we made the list
+                return task
+            self.storage.release(task.prepared.id)
+        return None
+
+    def _is_wanted(self, task: _Task) -> bool:
+        return task.prepared.id not in task.trial.failures and self._reached(task.prepared, task.until) is None
+
+    def _note_failure(self, task: _Task, reason: str) -> None:
+        task.trial.failures[task.prepared.id] = reason
+        self.storage.note_failure(task.trial.number, task.prepared.id, reason)
+
+    # Deciding
+
+    def _reached(self, run: Prepared, until: int | None) -> float | str | None:
+        """The quality of a run (so far, at an epoch), or why it failed, or None while it has not got there."""
+        if _has_ended(run):
+            record = read_record(run.folder)
+            if record.status != "finished":
+                return record.reason or "failed"
+            if until is None:
+                value = record.metrics["validation"].get(self.plan.quality)
+                return f"{self.plan.quality} is not finite" if value is None else value
+        if until is None:
+            return None
+        lines = [line for line in read_metrics(run.folder) if line["split"] == "validation" and line["epoch"] <= until]
+        if not any(line["epoch"] == until for line in lines):
+            return None
+        values = [line[self.plan.quality] for line in lines if self.plan.quality in line]
+        if not values:
+            return f"{self.plan.quality} is not finite"
+        return max(values) if self.plan.maximise else min(values)
+
+    def _by_rate(self, trial: Trial, until: int | None) -> dict[float, float]:
+        """Mean quality of every learning rate of which no run failed, over the seeds on which rates are compared."""
+        found: dict[float, float] = {}
+        for rate in self.config.rates:
+            values = [self._reached(trial.runs[rate, seed], until) for seed in self.plan.search_seeds]
+            numbers = [value for value in values if isinstance(value, float | int)]
+            if len(numbers) == len(values):
+                found[rate] = statistics.fmean(numbers)
+        return found
+
+    def _best_rate(self, trial: Trial, until: int | None) -> tuple[float, float] | None:
+        rates = self._by_rate(trial, until)
+        if not rates:
+            return None
+        return max(rates.items(), key=lambda item: self._sign * item[1])
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.plan.maximise else -1
+
+    def _prune(self, generation: Sequence[Trial], rung: int) -> None:
+        assert self.config.pruning is not None
+        for trial in (trial for trial in generation if trial.is_open):
+            if found := self._best_rate(trial, rung):
+                self.storage.note_rung(trial.number, rung, found[1])
+            else:
+                self._fail(trial)
+        self._refresh()
+        standings = [
+            Standing(str(trial.number), trial.model.name, trial.cost, self._sign * trial.entry.rungs[rung],
+                     judged=trial in generation)
+            for trial in self.trials
+            if rung in trial.entry.rungs
+        ]  # fmt: skip
+        stopping = pruned(standings, self.config.pruning) if standings else set()
+        for trial in generation:
+            if str(trial.number) in stopping and trial.is_open:
+                self.storage.end(trial.number, "pruned", reason=f"dominated at epoch {rung}")
+                for run in trial.runs.values():
+                    if not _has_ended(run):
+                        State(run.folder).clear()
+        self._refresh()
+
+    def _choose_rate(self, trial: Trial) -> None:
+        if trial.is_open:
+            if found := self._best_rate(trial, None):
+                trial.rate = found[0]
+            else:
+                self._fail(trial)
+                self._refresh()
+
+    def _end(self, trial: Trial) -> None:
+        """Its quality is the mean over the seeds of its learning rate that did not fail."""
+        if not trial.is_open or trial.rate is None:
+            return
+        values = [self._reached(trial.runs[trial.rate, seed], None) for seed in self.config.seeds]
+        numbers = [value for value in values if isinstance(value, float | int)]
+        self.storage.end(trial.number, "finished", (statistics.fmean(numbers), trial.cost))
+        self._refresh()
+
+    def _fail(self, trial: Trial) -> None:
+        reasons = [self._reached(run, None) for run in trial.runs.values()]
+        words = [*trial.failures.values(), *(reason for reason in reasons if isinstance(reason, str))]
+        self.storage.end(trial.number, "failed", reason=words[0] if words else "no learning rate has a result")
+
+    # Asking
+
+    def _generation(self, number: int) -> list[Trial]:
+        """The trials of a generation, asked for by one process for all. Empty after the last one."""
+        with self.storage.alone("ask"):
+            self._refresh()
+            present = [trial for trial in self.trials if trial.entry.generation == number]
+            if not any(trial.entry.generation > number for trial in self.trials):
+                if number == 0 and self.plan.listed:
+                    for proposal in self.plan.listed[len(present) :]:  # all but those added before a crash
+                        self._add(proposal, number, {})
+                else:
+                    self._draw(number)
+            self._refresh()
+        return [trial for trial in self.trials if trial.entry.generation == number]
+
+    def _draw(self, number: int) -> None:
+        """Ask each space in turn for its part of a generation; what is there already was asked for before a crash."""
+        for place in range(self.config.sampling.generation):
+            for space, quota in enumerate(self.plan.quotas):
+                past = [trial for trial in self.trials if trial.entry.space == space]
+                here = sum(trial.entry.generation == number for trial in past)
+                if here > place or len(past) >= quota:
+                    continue
+                taken = {trial.key for trial in self.trials}
+                found = draw(self.config, space, len(past), list(map(self._tried, past)), self.plan.judge, taken)
+                if found:
+                    self._add(found[0], number, found[1])
+                    self._refresh()
+
+    def _tried(self, trial: Trial) -> Tried:
+        entry = trial.entry
+        reached = entry.quality if entry.state != "pruned" else entry.rungs[max(entry.rungs)]
+        failed = entry.state == "failed"
+        quality = None if reached is None or failed else self._sign * reached
+        return Tried(entry.varied, quality, trial.cost, entry.memory, failed)
+
+    def _add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any]) -> None:
+        costs: dict[str, float] = dict(proposal.cost)
+        if self.config.cost == "latency":
+            complete = proposal.model.completed(self.plan.task.signature, self.config.seeds[0])
+            costs["latency"] = latency(complete, self.config.base.threads)
+        self.storage.add(proposal, generation, memory, costs)
+
+    def _write_down(self) -> None:
+        content = {"config": self.config.model_dump(mode="json"), "trials": self.outcomes()}
+        write_json(self.folder / "study.json", content)
 
 
-def plan(config: StudyConfig, options: Options) -> Study:
-    """Name every run of a study; nothing is trained."""
-    data = load_data(config.base.source, options.data_dir)
-    return Study(config, [Trial(prepare(run, options, data)) for run in config.runs()])
+@dataclass(frozen=True)
+class _Task:
+    """A run of a trial that is to be taken until an epoch, or to its end."""
+
+    trial: Trial
+    run: Run
+    until: int | None
+
+    @property
+    def prepared(self) -> Prepared:
+        return self.trial.runs[self.run]
+
+    @property
+    def job(self) -> Job:
+        config = self.prepared.config
+        gpus = config.train.devices if config.train.device == "cuda" else 0
+        return Job(self.prepared.id, config.model_dump_json(), self.until, config.threads, gpus)
 
 
-def carry_out(study: Study, executor: Executor, options: Options, tell: Callable[[Trial, Event], None]) -> None:
-    """Train what is not on record yet."""
-    write_json(
-        study.folder / "study.json",
-        {"config": study.config.model_dump(mode="json"), "runs": [trial.prepared.id for trial in study.trials]},
-    )
-    remaining = study.remaining
-    # The longest first: the last ones to finish are then short, and no worker idles long.
-    remaining.sort(key=lambda trial: -trial.work)
-    executor.carry_out(
-        [trial.prepared.config for trial in remaining], options, lambda event: tell(remaining[event.number], event)
-    )
+def work_of(run: Prepared) -> float:
+    """Floating-point operations of a training, for estimates of time."""
+    rows = len(run.data.train) * run.task.views()
+    return float(run.cost.training_flops * rows * run.config.train.epochs)
+
+
+def _has_ended(run: Prepared) -> bool:
+    return (run.folder / records.RECORD).exists()

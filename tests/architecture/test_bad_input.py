@@ -116,8 +116,9 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     "change", [{"seeds": []}, {"seeds": [-1]}, {"learning_rates": [0]}, {"candidates": []}, {"x": 1}]
 )
 def test_a_study_that_cannot_be(change: dict[str, Any]) -> None:
+    base = run_config(TINY)
     with pytest.raises(UserError, match=next(iter(change))):
-        study_config({"name": "shapes", "base": TINY, "candidates": [TINY["model"]]} | change)
+        study_config({"name": "shapes", "base": base, "candidates": [TINY["model"]]} | change)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,20 @@ def _again(config: Any, settings: dict[str, Any]) -> Any:
     return (run_config if isinstance(config, RunConfig) else study_config)(settings)
 
 
+def _runs(config: Any) -> list[RunConfig]:
+    if isinstance(config, RunConfig):
+        return [config]
+    return [
+        config.run(model, rate, seed) for model in config.candidates for rate in config.rates for seed in config.seeds
+    ]
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_builds_a_complete_config(name: str) -> None:
     config = find("recipes", name)()
     assert isinstance(config, RunConfig | StudyConfig)
     assert config == find("recipes", name)(), "a recipe is a constant"
-    for run in config.runs() if isinstance(config, StudyConfig) else [config]:
+    for run in _runs(config):
         assert RunConfig.model_validate(run.model_dump()) == run
 
 
@@ -60,7 +68,7 @@ def test_only_what_differs_from_the_defaults_names_a_run(name: str) -> None:
 
 
 def test_all_runs_of_the_demo_are_different() -> None:
-    runs = find("recipes", "demo")().runs()
+    runs = _runs(find("recipes", "demo")())
     assert len({run.run_id("data") for run in runs}) == len(runs) > 1
 
 

@@ -17,7 +17,7 @@ import torch
 
 from isthmus.config import run_config
 from isthmus.record import METRICS, MODEL, read_metrics, read_record
-from isthmus.run import Options, _starting_model, prepare, run
+from isthmus.run import Options, prepare, run, starting_model
 from isthmus.training.loop import Stopped
 
 SETTINGS: dict[str, Any] = {
@@ -151,7 +151,7 @@ def test_threads_outside_the_config_change_nothing(change: dict[str, str], monke
     drawn = set()
     for ambient in (1, 2):
         torch.set_num_threads(ambient)
-        model, _ = _starting_model(prepare(run_config(settings)).config, Options())
+        model, _ = starting_model(prepare(run_config(settings)).config, Options())
         drawn.add(hashlib.sha256(b"".join(t.numpy().tobytes() for t in everything(model))).hexdigest())
     assert len(drawn) == 1
 

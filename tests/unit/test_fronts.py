@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from isthmus.errors import UserError
-from isthmus.fronts import Alone, Candidate, Stretch, best, compare, front, pooled_std, summarise, t_quantile
+from isthmus.fronts import (
+    Alone,
+    Candidate,
+    Stretch,
+    at_budget,
+    best,
+    compare,
+    front,
+    ladder,
+    pooled_std,
+    summarise,
+    t_quantile,
+)
 from isthmus.record import RunRecord
 
 
@@ -142,6 +154,50 @@ def test_a_metric_that_is_not_finite_is_left_out_and_an_objective_that_is_not_co
     assert (candidate.run_ids, candidate.failed) == (("a",), 1)
 
 
+def test_another_quality_selects_and_judges_and_has_its_own_direction():
+    def both(record: RunRecord, mse: float) -> RunRecord:
+        metrics = {split: {**values, "mse": mse, "r2": -mse} for split, values in record.metrics.items()}
+        return replace(record, metrics=metrics)
+
+    records = [
+        make_record("z", rate=2e-3, status="failed"),
+        both(make_record("a", rate=1e-3, validation=21.0), 0.3),
+        both(make_record("b", rate=5e-3, validation=20.0), 0.2),
+    ]
+    (usual,), (by_error,), (by_r2,) = (summarise(records, quality=name) for name in (None, "mse", "r2"))
+    assert (usual.learning_rate, usual.objective, usual.maximise) == (1e-3, "psnr", True)
+    assert (by_error.learning_rate, by_error.objective, by_error.maximise) == (5e-3, "mse", False)
+    assert (by_error.test, by_error.validation, by_error.failed) == ((0.2,), 0.2, 1)
+    assert (by_r2.learning_rate, by_r2.maximise) == (5e-3, True)
+    assert summarise(records, quality="psnr") == [usual]
+    # The record's own objective keeps the record's direction, whatever its name.
+    odd = [replace(record, objective="mse", maximise=True) for record in records]
+    assert summarise(odd, quality="mse")[0].learning_rate == 1e-3
+    with pytest.raises(UserError, match=r"run a has no 'ssim' on validation and test data; choose from: mse, psnr, r2"):
+        summarise(records, quality="ssim")
+
+
+def test_latency_is_the_mean_of_the_timed_runs_and_a_cost_where_every_candidate_has_it():
+    records = [make_record("a"), make_record("b", seed=1), make_record("c", seed=2), make_record("d", d_h=8)]
+    small, large = summarise(records, latencies={"a": 1.0, "b": 2.0, "other": 9.0})
+    assert (small.latency, large.latency) == (None, 1.5)
+    with pytest.raises(UserError, match="run d has no measured latency"):
+        front([small, large], cost="latency")
+    small, large = summarise(records, latencies={"a": 1.0, "d": 3.0})
+    assert front([small, large], cost="latency") == [large]
+    assert compare([small], [large], cost="latency").alone == (
+        Alone("hourglass_mlp", 3.0, 3.0),
+        Alone("hourglass_mlp", 1.0, 1.0),
+    )
+    with pytest.raises(UserError, match="there is no cost 'param'; did you mean 'params'"):
+        front([small], cost="param")
+
+
+def test_five_sigma_is_known_where_sigma_is():
+    assert make_candidate(1, 20.0, spread=0.1).five_sigma == pytest.approx(5 * 0.1 * 2**0.5)
+    assert summarise([make_record("a")])[0].five_sigma is None
+
+
 points = st.lists(
     st.builds(
         make_candidate,
@@ -186,6 +242,13 @@ def test_front_ignores_dominated_points_and_order(candidates, data):
         model = data.draw(st.sampled_from(members))
         worse = make_candidate(model.params + 1, 99.0, model.architecture, "worse", validation=model.validation - 1)
         assert identities(front([*candidates, worse])) == identities(members)
+
+
+@given(points, st.integers(1, 12))
+def test_a_ladder_holds_the_best_for_every_budget(candidates, budget):
+    affordable = [candidate for candidate in candidates if candidate.params <= budget]
+    if affordable:
+        assert at_budget(ladder(candidates), budget) == best(affordable)
 
 
 def test_front_over_another_cost():

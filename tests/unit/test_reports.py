@@ -19,8 +19,9 @@ from isthmus.files import sha256, write_json, write_text
 from isthmus.fronts import summarise
 from isthmus.record import CONFIG, METRICS, RECORD, SAMPLES, RunRecord, write_record
 from isthmus.reports import table, write_report
-from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front
-from isthmus.reports.figures import curve_figures, front_figure
+from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
+from isthmus.reports.figures import curve_figures, front_figure, gap_figure
+from isthmus.reports.measures import measure
 from isthmus.reports.sections import gather
 from isthmus.reports.wording import answer, magnitude
 
@@ -184,16 +185,17 @@ def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
-def test_report_writes_its_five_files_and_every_run_is_in_the_tables(report: Path, study: Path):
+def test_report_writes_its_six_files_and_every_run_is_in_the_tables(report: Path, study: Path):
     folder = report.parent
     assert {path.name for path in folder.iterdir()} == {
         "index.html",
         "front.png",
         "curves.png",
+        "gap.png",
         "candidates.csv",
         "runs.csv",
     }
-    for name in ("front.png", "curves.png"):
+    for name in ("front.png", "curves.png", "gap.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     runs = rows(folder / "runs.csv")
     assert len(runs) == len(list(study.iterdir())) == 144
@@ -206,6 +208,9 @@ def test_report_writes_its_five_files_and_every_run_is_in_the_tables(report: Pat
         "conventional_mlp",
     }
     assert [row["failed_runs"] for row in candidates].count("1") == 1
+    for row in candidates:
+        assert float(row["test_5sigma"]) == pytest.approx(5 * float(row["test_std"]))
+    assert ">5 σ</button>" in report.read_text(encoding="utf-8")
 
 
 def test_the_front_figure_shows_every_candidate_with_its_spread(study: Path):
@@ -266,10 +271,14 @@ def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_to
 def test_plotly_accepts_the_drawings(study: Path):
     from plotly.graph_objects import Figure
 
-    (section,), _ = gather([study])
-    for figure in (plotly_front(front_figure(section)), *map(plotly_curves, curve_figures(section))):
+    (section,), _ = gather([study], ["hourglass/T8"])
+    measures = measure(section)
+    gap = gap_figure(measures) if measures else None
+    assert gap
+    shapes = [f"shape-{place}" for place in range(len(COLOURS))]
+    for figure in (plotly_front(front_figure(section)), plotly_gap(gap), *map(plotly_curves, curve_figures(section))):
         text = json.dumps(figure)
-        for name in ("ink", "paper", "quiet", "rule", *(f"shape-{place}" for place in range(len(COLOURS)))):
+        for name in ("ink", "paper", "quiet", "rule", *shapes, *(f"{shape}-faint" for shape in shapes)):
             text = text.replace(f'"@{name}"', '"#123456"')
         assert '"@' not in text
         Figure(json.loads(text))

@@ -1,0 +1,106 @@
+"""Effective rank: in how many directions the singular values of a matrix are spread.
+
+    erank(A) = exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ / Σ σⱼ            (Roy and Vetterli 2007)
+
+It is 1 for one direction and n for n equal ones. The Hourglass paper prints it for one network of each shape (Table 1)
+and does not say of which matrix. The readings here are the ones that a person would try:
+
+    z_L              the last residual state of every test row, as it is
+    z_L_centred      the same, less its mean over the rows
+    W_out            the output projection
+    W2W1_mean        the product W_i2 W_i1 of a block, mean over the blocks
+    W2W1_last        of the last block
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from isthmus.errors import UserError
+from isthmus.files import read_sealed, write_sealed
+from isthmus.loading import load, load_task
+from isthmus.protocols import Data, Task
+from isthmus.record import find_run, read_record
+from isthmus.registry import component
+from isthmus.run import load_data
+from isthmus.training.loop import EVALUATION_BLOCK, Rows
+
+SCHEMA = "isthmus.analysis.effective_rank/1"
+READINGS = {
+    "z_L": "z_L over the test rows",
+    "z_L_centred": "z_L over the test rows, centred",
+    "W_out": "W_out",
+    "W2W1_mean": "W_2 W_1, mean of the blocks",
+    "W2W1_last": "W_2 W_1 of the last block",
+}
+
+
+def effective_rank(matrix: Float[Tensor, "rows columns"]) -> float:
+    """exp of the entropy of the normalised singular values, in float64. A matrix of zeros has none: 0."""
+    matrix = matrix.detach().to("cpu", torch.float64)
+    if matrix.shape[0] > matrix.shape[1]:
+        matrix = torch.linalg.qr(matrix, mode="r").R  # the same singular values, and far fewer rows
+    values = torch.linalg.svdvals(matrix)
+    if not values.sum() > 0:
+        return 0.0
+    return float(torch.special.entr(values / values.sum()).sum().exp())
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
+    """Every reading of a finished run, measured once: later calls answer from ``analysis/effective_rank.json``."""
+    folder = find_run(run)
+    record = read_record(folder)
+    path = folder / "analysis" / "effective_rank.json"
+    if path.is_file() and (known := read_sealed(path)).get("schema") == SCHEMA and known.get("run") == record.id:
+        return known
+    model: Any = load(folder)
+    task = load_task(folder)
+    if not all(hasattr(model, name) for name in ("trajectory", "blocks", "W_out")):
+        raise UserError(f"run {record.id} is a {record.config['model']['name']}, which has no W_out, W_1 and W_2")
+    data = load_data(component("sources", record.config["source"]), data_dir)
+    if data.fingerprint != record.fingerprint:
+        raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
+    found = {
+        "schema": SCHEMA,
+        "run": record.id,
+        "rows": len(data.test),
+        "width": model.W_out.weight.shape[1],
+        "ranks": ranks_of_weights(model) | ranks_of_features(last_states(model, task, data)),
+    }
+    write_sealed(path, found)
+    return found
+
+
+def ranks_of_weights(model: Any) -> dict[str, float]:
+    """Of a residual MLP: ``W_out``, and W2 W1 of its ``blocks``."""
+    products = [effective_rank(block.W2.weight.double() @ block.W1.weight.double()) for block in model.blocks]
+    return {
+        "W_out": effective_rank(model.W_out.weight),
+        "W2W1_mean": statistics.fmean(products),
+        "W2W1_last": products[-1],
+    }
+
+
+def ranks_of_features(z: Float[Tensor, "rows d_z"]) -> dict[str, float]:
+    z = z.double()
+    return {"z_L": effective_rank(z), "z_L_centred": effective_rank(z - z.mean(dim=0))}
+
+
+@torch.no_grad()
+def last_states(model: Any, task: Task, data: Data) -> Float[Tensor, "rows d_z"]:
+    """z_L of every test row, on the inputs that the run was tested with."""
+    device = torch.device("cpu")
+    rows = Rows.of(data.test, device)
+    states = []
+    for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
+        batch = task.evaluation_batch(*rows.block(start, device), "test", block)
+        steps: Mapping[str, Tensor] = dict(model.trajectory(batch.input))
+        states.append(steps[f"z_{len(model.blocks)}"])
+    return torch.cat(states)

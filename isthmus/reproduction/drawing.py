@@ -1,0 +1,97 @@
+"""Figures of a reproduction: what was measured and what is printed, side by side, because the data differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from isthmus.reports.drawing import COLOURS, SYMBOLS
+from isthmus.reports.wording import architecture_title
+from isthmus.reproduction.networks import Network
+from isthmus.reproduction.protocol import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def page(rows: int, columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Figure, list[list[Axes]]]:
+    # Without pyplot there is no global state, and no display is looked for.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(row) for row in axes]
+
+
+def finish(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(title, loc="left", fontsize=10)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(color="#dfe3e8", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, fontsize=8)
+
+
+def style(place: int) -> dict[str, str]:
+    """The colours and markers of the page."""
+    return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
+
+
+def members(networks: Iterable[Network]) -> list[Network]:
+    """Who would be selected as the budget grows."""
+    front: list[Network] = []
+    for network in sorted(networks, key=lambda item: (item.params, -item.chosen_by, item.id)):
+        if not front or network.chosen_by > front[-1].chosen_by:
+            front.append(network)
+    return front
+
+
+def fronts(findings: Findings) -> Figure:
+    """A row for each part: the measured front, and beside it the printed one, where there is any."""
+    anything = any(item.part.printed for item in findings.parts)
+    figure, axes = page(len(findings.parts), 2 if anything else 1)
+    for item, (left, *others) in zip(findings.parts, axes, strict=True):
+        draw_fronts(left, item.networks, item.part.subject)
+        finish(left, f"measured: {item.part.title}", "Parameters", "Test PSNR (dB), mean ± 1 σ")
+        for right in others:
+            printed = [row.network for row in item.part.printed.values()]
+            if printed:
+                draw_fronts(right, printed, item.part.subject)
+                finish(right, f"published: {item.part.printed_title}", "Parameters", "PSNR (dB), mean ± 1 σ")
+            else:
+                right.axis("off")
+                right.text(0.5, 0.5, "the paper prints no numbers for this", ha="center", transform=right.transAxes)
+    return figure
+
+
+def draw_fronts(axis: Axes, networks: Sequence[Network], subject: str) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+
+    # The proposed shape has the first colour, whoever was measured first.
+    shapes = sorted({network.shape for network in networks}, key=lambda shape: (shape != subject, shape))
+    for place, shape in enumerate(shapes):
+        group = [network for network in networks if network.shape == shape]
+        front = members(group)
+        look = style(place)
+        axis.step(
+            [network.params for network in front], [network.quality.mean for network in front], where="post",
+            color=look["color"], linewidth=1.4,
+        )  # fmt: skip
+        scatter(axis, [(network.params, network) for network in group], architecture_title(shape), place)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(MaxNLocator(6))
+    axis.xaxis.set_major_formatter(EngFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def scatter(axis: Axes, points: Sequence[tuple[float, Network]], label: str, place: int, line: bool = False) -> None:
+    """Networks over any quantity, with the spread of their seeds."""
+    look = style(place)
+    axis.errorbar(
+        [x for x, _ in points], [network.quality.mean for _, network in points],
+        yerr=[network.quality.std or 0.0 for _, network in points], fmt=look["marker"], color=look["color"],
+        linestyle="-" if line else "none", linewidth=1.4, markersize=5, elinewidth=1, capsize=2.5, label=label,
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""The tables and figures of the Hourglass paper that can be measured again, and ``S4``, a study of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from isthmus.papers import load_paper
+from isthmus.reproduction.drawing import fronts
+from isthmus.reproduction.hourglass import claims, figures, protocols
+from isthmus.reproduction.hourglass.ranks import effective_ranks
+from isthmus.reproduction.protocol import ClaimTest, Exhibit, Findings, Judgement, Part, Scale
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER = load_paper("hourglass")
+TESTS: dict[str, Callable[[Findings], Judgement]] = {
+    "C1": claims.c1, "C2": claims.c2, "C3": claims.c3, "C4": claims.c4, "C5": claims.c5, "C6": claims.c6,
+    "C11": claims.c11, "C12": claims.c12, "C13": claims.c13,
+    "C.2.1": claims.f6, "C.2": claims.conventional_gains, "S4": claims.s4,
+}  # fmt: skip
+STATEMENTS = {
+    "C.2.1": "In generative classification, too, the Hourglass front is the higher one (appendix C.2.1).",
+    "C.2": "A conventional network can gain from a random input projection that keeps the dimension (appendix C.2).",
+    "S4": "Which shape is ahead does not depend on norm, activation and initialisation (our question; section 4).",
+}
+
+
+def _tests(*names: str) -> dict[str, ClaimTest]:
+    return {
+        name: ClaimTest(PAPER.claims[name].statement, TESTS[name], PAPER.claims[name].supported)
+        if name in PAPER.claims
+        else ClaimTest(STATEMENTS[name], TESTS[name])
+        for name in names
+    }
+
+
+def _table(name: str, part: Callable[[Scale], Part], *tests: str) -> Exhibit:
+    table = PAPER.tables[name]
+    return Exhibit(table.printed_as, table.caption, lambda scale: [part(scale)], _tests(*tests), fronts)
+
+
+def _figure(
+    name: str, parts: Callable[[Scale], Sequence[Part]], *tests: str, draw: Callable[[Findings], Figure] = fronts
+) -> Exhibit:
+    figure = PAPER.figures[name]
+    return Exhibit(figure.printed_as, figure.shows, parts, _tests(*tests), draw)
+
+
+TABLES = {
+    "T1": Exhibit(
+        PAPER.tables["T1"].printed_as,
+        PAPER.tables["T1"].caption,
+        lambda scale: [protocols.ranks(scale)],
+        _tests("C5", "C6"),
+        figures.ranks,
+        effective_ranks,
+    ),
+    "T6": _table("T6", protocols.imagenet224_denoise, "C1", "C3", "C11"),
+    "T7": _table("T7", protocols.imagenet224_super_resolution, "C2", "C3", "C11"),
+    "T8": _table("T8", protocols.imagenet32_denoise, "C3", "C11", "C12", "C13"),
+    "T9": _table("T9", protocols.imagenet32_super_resolution, "C3", "C11", "C12", "C13"),
+    "F3": _figure(
+        "F3",
+        lambda scale: [protocols.imagenet224_denoise(scale), protocols.imagenet224_super_resolution(scale)],
+        "C1", "C2", "C3", "C11",
+    ),
+    "F4": _figure("F4", protocols.fixed_input, "C4", "C.2", draw=figures.fixed_input),
+    "F6": _figure("F6", lambda scale: [protocols.mnist_generative_classification(scale)], "C.2.1"),
+    "F7": _figure(
+        "F7", lambda scale: [protocols.mnist_denoise(scale), protocols.imagenet32_denoise(scale)], "C3", "C11", "C13"
+    ),
+    "F8": _figure(
+        "F8",
+        lambda scale: [protocols.mnist_super_resolution(scale), protocols.imagenet32_super_resolution(scale)],
+        "C3", "C11", "C13",
+    ),
+    "F9": _figure("F9", lambda scale: [protocols.ablation(scale)], "C12", draw=figures.sweeps),
+    "S4": Exhibit(
+        "Section 4",
+        "Both shapes with every norm, activation and initialisation.",
+        lambda scale: [protocols.norm_activation_init(scale)],
+        _tests("S4"),
+        figures.settings,
+    ),
+}  # fmt: skip

@@ -1,0 +1,106 @@
+"""What a reproduction is made of: studies beside printed rows, and the claims that they are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from isthmus.config import StudyConfig
+from isthmus.fronts import Candidate
+from isthmus.reproduction.networks import Network
+from isthmus.reproduction.verdicts import Answer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["smoke", "cpu", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A row of a paper: its columns, and its network with the settings that a candidate must have to be it."""
+
+    columns: Mapping[str, Any]
+    network: Network
+
+
+@dataclass(frozen=True)
+class Part:
+    """One study of a reproduction and the printed rows that it stands beside."""
+
+    title: str
+    study: StudyConfig
+    differences: Sequence[str]
+    """From the paper's set-up, in plain words."""
+    table: str = ""
+    printed_title: str = ""
+    """Of the table, with its data: ``Table 8, ImageNet-32``."""
+    printed: Mapping[str, Printed] = field(default_factory=dict)
+    same_setup: bool = False
+    """The data and the protocol are the paper's, so that measured and printed values may be compared."""
+    subject: str = ""
+    """The architecture that the paper proposes: its networks are compared with their rivals of any other."""
+    rival_agrees_in: Sequence[str] = ()
+    """The settings that a rival must share, where a study varies more than sizes."""
+    fields: Sequence[str] = ("d_z", "d_h", "depth")
+    """The settings that tell its networks apart, for tables."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A part after its training. ``networks`` are the candidates under the ids of their rows, in the same order."""
+
+    part: Part
+    candidates: Sequence[Candidate]
+    networks: Sequence[Network]
+    folders: Sequence[Path]
+
+    def of(self, shape: str) -> list[Network]:
+        return [network for network in self.networks if network.shape == shape]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the tests of claims and the figures read."""
+
+    parts: Sequence[Measured]
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    """What an exhibit measures beyond its records: ``rows`` (by id), and a ``summary`` in sentences."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a claim holds in the measurement and, by the same test, in the printed numbers, and why."""
+
+    measured: Answer
+    published: Answer | Literal["not printed"]
+    numbers: Mapping[str, Any]
+    because: str
+    """The measured numbers in words; of what was not addressed, the reason."""
+    printed_because: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """A claim and its test. The docstring of ``judge`` states the test, and is printed with the answer."""
+
+    statement: str
+    judge: Callable[[Findings], Judgement]
+    supported: str = ""
+    """Whether the paper's own tables bear it out, as noted with the published numbers."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or a figure that can be measured again."""
+
+    printed_as: str
+    shows: str
+    parts: Callable[[Scale], Sequence[Part]]
+    tests: Mapping[str, ClaimTest]
+    draw: Callable[[Findings], Figure]
+    analyse: Callable[[Sequence[Measured], Path | None], Mapping[str, Any]] | None = None
+    """Measures what the records do not hold; given the parts and where data lies."""

@@ -1,0 +1,118 @@
+"""Rows of a result: what was printed beside what was measured, and each proposed network beside its rival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from isthmus.fronts import Candidate, summarise
+from isthmus.record import RunRecord
+from isthmus.reproduction.networks import Network, measured, rival
+from isthmus.reproduction.protocol import Measured, Part, Printed
+from isthmus.reproduction.verdicts import agreement, compare
+
+Row = dict[str, Any]
+
+
+def identified(part: Part, records: Iterable[RunRecord], folders: Sequence[Path], extra: count[int]) -> Measured:
+    """The candidates of a part under the ids of the rows they are; the others are ``extra.1`` and so on."""
+    candidates = summarise(records)
+    networks = [measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}") for candidate in candidates]
+    return Measured(part, candidates, networks, folders)
+
+
+def _row_of(candidate: Candidate, part: Part) -> str | None:
+    for identity, row in part.printed.items():
+        model = candidate.settings["model"]
+        if row.network.shape == candidate.architecture and all(model.get(k) == v for k, v in row.network.model.items()):
+            return identity
+    return None
+
+
+def rows(parts: Iterable[Measured], analysed: Mapping[str, Any]) -> list[Row]:
+    """Every printed row, trained or not, and then what was trained beyond them; part by part."""
+    result = []
+    for item in parts:
+        found = dict(zip((network.id for network in item.networks), item.candidates, strict=True))
+        networks = {network.id: network for network in item.networks}
+        for identity in dict.fromkeys([*item.part.printed, *networks]):
+            printed, network = item.part.printed.get(identity), networks.get(identity)
+            row = _row(identity, item.part, printed, network)
+            if network is not None:
+                row |= _trained(found[identity]) | _judged(network, printed, item)
+                row["measured"] |= analysed.get(identity, {})
+            result.append(row | {"rival": _rival(network, printed, item)})
+    return result
+
+
+def _row(identity: str, part: Part, printed: Printed | None, network: Network | None) -> Row:
+    known = network or (printed.network if printed else None)
+    assert known is not None
+    return {
+        "id": identity,
+        "part": part.title,
+        "printed_in": part.printed_title if printed else None,
+        "architecture": known.shape,
+        "model": {name: known.model[name] for name in part.fields if name in known.model},
+        "params": known.params,
+        "published": asdict(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
+        "measured": None,
+        "config": None,
+        "seeds": [],
+        "runs": [],
+        "verdict": {"word": "not run at this scale", "interval": None},
+    }
+
+
+def _trained(candidate: Candidate) -> Row:
+    settings = candidate.settings
+    return {
+        "measured": {
+            "metric": candidate.objective,
+            "mean": candidate.mean,
+            "std": candidate.std,
+            "values": list(candidate.test),
+            "validation": candidate.validation,
+            "params": candidate.params,
+            "trainable_params": candidate.trainable_params,
+            "failed_runs": candidate.failed,
+        },
+        "config": settings | {"train": settings["train"] | {"learning_rate": candidate.learning_rate}},
+        "seeds": list(candidate.seeds),
+        "runs": list(candidate.run_ids),
+    }
+
+
+def _judged(network: Network, printed: Printed | None, item: Measured) -> Row:
+    if printed is None:
+        return {"verdict": {"word": "not in the paper", "interval": None}}
+    word, interval = agreement(network.quality, printed.network.quality, item.part.same_setup)
+    return {"verdict": {"word": word, "interval": interval and asdict(interval)}}
+
+
+def _rival(network: Network | None, printed: Printed | None, item: Measured) -> Row:
+    """A proposed network against the best of another shape that is not larger: measured, and as printed."""
+    return {
+        "measured": _against(network, item.networks, item.part),
+        "published": _against(
+            printed.network if printed else None, [row.network for row in item.part.printed.values()], item.part
+        ),
+    }
+
+
+def _against(network: Network | None, others: Sequence[Network], part: Part) -> Row | None:
+    if network is None or network.shape != part.subject or {other.shape for other in others} == {network.shape}:
+        return None
+    if (other := rival(network, others, part.rival_agrees_in)) is None:
+        return {"word": "no rival so small", "interval": None}
+    interval = compare(network.quality, other.quality)
+    return {
+        "id": other.id,
+        "params": other.params,
+        "mean": other.quality.mean,
+        "word": interval.decision,
+        "interval": asdict(interval),
+    }

@@ -1,0 +1,232 @@
+"""Runs on a Ray cluster: each one a task with the CPUs and GPUs it needs, moved to another node when its own dies.
+
+``pip install isthmus[ray]``, ``ray start --head`` on one machine, ``ray start --address=HOST:6379`` on the others, and
+``isthmus study … --cluster auto`` on any of them. The nodes share ``ISTHMUS_HOME`` (and ``ISTHMUS_DATA``, where data
+are files) through a common file system under the same path: runs are taken up where they were by whoever comes next,
+and records are read where they were written. Isthmus is installed on every node, because nothing but a config and
+plain options travels.
+
+To stop, tasks are cancelled: one that waits for a place never starts, and one at work is interrupted as by Ctrl-C,
+which it takes as a request to save its state and end. A driver that is killed takes its tasks with it, by Ray's doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from isthmus.errors import UserError
+from isthmus.files import home
+from isthmus.record import METRICS, RECORD, read_metrics, runs_folder
+from isthmus.run import Options
+from isthmus.studies.executors import Advanced, Ended, Event, Job, work
+
+_RETRIES = 1
+"""Ray's own, elsewhere, when a process or its node died. Beyond it the study decides, and tries a few times more."""
+_LOOK_EVERY = 2.0  # seconds between two looks at the nodes and at the logs of runs under way
+_REACHED_WITHIN = 10.0
+_SEEN_WITHIN = 60.0  # a network file system may hide a new file for as long
+_STOPPED_WITHIN = 30.0
+
+
+class RayCluster:
+    """An executor whose jobs are Ray tasks. ``threads`` and ``gpus`` are a job's, and say how many fit at a time."""
+
+    def __init__(self, address: str, threads: int = 1, gpus: int = 0, patience: float = 300.0) -> None:
+        self.address, self.threads, self.gpus, self.patience = address, threads, gpus, patience
+        self.ray = _imported()
+        self.is_guest = bool(self.ray.is_initialized())  # whoever connected this process also disconnects it
+        if not self.is_guest:
+            _connect(self.ray, address)
+        variables = {"ISTHMUS_HOME": str(home().absolute())}
+        if data := os.environ.get("ISTHMUS_DATA"):
+            variables["ISTHMUS_DATA"] = str(Path(data).expanduser().absolute())
+        self.task = self.ray.remote(_carry_out).options(
+            max_retries=_RETRIES, retry_exceptions=False, runtime_env={"env_vars": variables}
+        )
+        self.running: dict[Any, Job] = {}
+        self.cancelled: set[Any] = set()
+        self.asked = False
+        self.looked = self.fitted = time.monotonic()
+        self.slots = 1
+        self._look_at_nodes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cancel()
+        if self.running:
+            self.ray.wait(list(self.running), num_returns=len(self.running), timeout=_STOPPED_WITHIN)
+        if not self.is_guest:
+            self.ray.shutdown()
+
+    def has_room(self) -> bool:
+        return len(self.running) < self.slots
+
+    def start(self, job: Job, options: Options) -> None:
+        where = options.data_dir and options.data_dir.absolute()
+        plain = replace(options, stop=_never, heard=_ignored, data_dir=where)
+        task = self.task.options(name=f"isthmus {job.id}", num_cpus=job.threads, num_gpus=job.gpus)
+        self.running[task.remote(job, plain)] = job
+
+    def events(self, timeout: float) -> list[Event]:
+        if self.asked:
+            self._cancel()
+        if not self.running:
+            time.sleep(timeout)
+            return []
+        ready, _ = self.ray.wait(list(self.running), timeout=timeout)
+        events: list[Event] = [self._ended(reference) for reference in ready]
+        if time.monotonic() - self.looked > _LOOK_EVERY:
+            self.looked = time.monotonic()
+            self._look_at_nodes()
+            events += self._progress()
+        return events
+
+    def stop(self) -> None:
+        """Only remembered here, because a signal may have interrupted Ray itself; the next look at events cancels."""
+        self.asked = True
+
+    def _cancel(self) -> None:
+        for reference in self.running.keys() - self.cancelled:
+            self.cancelled.add(reference)
+            self.ray.cancel(reference, force=False)
+
+    def _ended(self, reference: Any) -> Ended:
+        job, errors = self.running.pop(reference), self.ray.exceptions
+        self.cancelled.discard(reference)
+        try:
+            ended: Ended = self.ray.get(reference)
+        except errors.TaskCancelledError:
+            return Ended(job.id, "stopped")
+        except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
+            # What goes wrong in a run is among its results. This is about the node, and would fail every run.
+            cause = getattr(error, "cause", None) or error
+            raise UserError(f"a node of the cluster cannot carry runs out: {_line(cause)}") from None
+        except errors.RayError as error:
+            return Ended(job.id, "crashed", f"its process or its node died: {_line(error)}")
+        written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
+        if ended.how == "done" and not _appears(written):
+            raise UserError(
+                f"a node of the cluster has carried run {job.id} out, and {written} is not here; "
+                "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
+            )
+        return ended
+
+    def _look_at_nodes(self) -> None:
+        """How many jobs fit now: nodes come and go. Where none fits, an autoscaler is given time to bring one."""
+        resources = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        fitting = sum(self._fitting(node) for node in resources)
+        self.slots, now = max(1, fitting), time.monotonic()
+        if fitting:
+            self.fitted = now
+        elif now - self.fitted > self.patience:
+            most = max((int(node.get("CPU", 0)) for node in resources), default=0)
+            needed = f"{self.threads} CPUs" + (f" and {self.gpus} GPUs" if self.gpus else "")
+            raise UserError(
+                f"no node of the Ray cluster has had {needed} for {self.patience:.0f} s (the largest has {most} CPUs); "
+                "base.threads and base.train.devices say what a run takes"
+            )
+
+    def _fitting(self, node: dict[str, float]) -> int:
+        places = int(node.get("CPU", 0) // self.threads)
+        return min(places, int(node.get("GPU", 0) // self.gpus)) if self.gpus else places
+
+    def _progress(self) -> Iterator[Advanced]:
+        """Read off the runs' own logs, which lie in the shared home."""
+        for job in self.running.values():
+            with contextlib.suppress(UserError):
+                if lines := read_metrics(runs_folder() / job.id):
+                    yield Advanced(job.id, lines[-1]["epoch"] / json.loads(job.settings)["train"]["epochs"])
+
+
+def _carry_out(job: Job, options: Options) -> Ended:
+    """One task, on some node."""
+    with _interrupted() as asked:
+        return work(job, replace(options, stop=lambda: bool(asked)), lambda event: None)
+
+
+@contextmanager
+def _interrupted() -> Iterator[list[int]]:
+    """The interrupts that arrive, instead of the exception that they would raise in the middle of a step."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignored(line: object) -> None:
+    pass
+
+
+def _imported() -> Any:
+    # What Ray has to say about lost nodes goes to the output, among the results, unless it is told not to.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(f"--cluster needs Ray: pip install 'isthmus[ray]' ({error})") from None
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Left to itself, Ray tries for a quarter of an hour to reach a cluster that is not there."""
+    if place := _place(address):
+        try:
+            socket.create_connection(place, _REACHED_WITHIN).close()
+        except OSError as error:
+            reason = f"nothing answers at {place[0]}:{place[1]} ({error.strerror or error})"
+            raise UserError(_unreachable(address, reason)) from None
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:  # a dozen kinds: no cluster, another version, another protocol
+        raise UserError(_unreachable(address, _line(error))) from None
+
+
+def _unreachable(address: str, reason: str) -> str:
+    return (
+        f"the Ray cluster {address!r} cannot be used: {reason}; `ray start --head` starts one, --cluster auto finds it"
+    )
+
+
+def _place(address: str) -> tuple[str, int] | None:
+    """Host and port, where they are known before Ray looks for them itself."""
+    if address == "auto":
+        latest = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+        address = os.environ.get("RAY_ADDRESS") or (latest.read_text().strip() if latest.is_file() else "")
+        if not address:
+            return None
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and colon and port.isdecimal() and int(port) < 2**16):
+        raise UserError(f"--cluster {address!r} is neither auto nor an address such as 10.0.0.1:6379")
+    return host.strip("[]"), int(port)
+
+
+def _appears(path: Path) -> bool:
+    until = time.monotonic() + _SEEN_WITHIN
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]

@@ -1,0 +1,175 @@
+"""What a study will take, from a few measured steps: said before it starts, and made to fit where a limit is given."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from isthmus.errors import UserError
+from isthmus.files import home
+from isthmus.machine import memory_bytes
+from isthmus.protocols import SPLITS, Data
+from isthmus.run import Options, Prepared, arithmetic, starting_model
+from isthmus.studies.judging import Proposal
+from isthmus.studies.planning import Plan
+from isthmus.training.devices import OneDevice
+from isthmus.training.loop import Diverged, Rows, Stopped, Training
+
+_STEPS, _WARM_UP = 7, 3
+_START_OF_WORKERS = 5.0  # seconds
+_PROCESS_BYTES = 400e6  # Python with torch
+_RUN_BYTES = 200e3  # config, log, record and samples
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a step: some for every step, and some for every floating-point operation in it."""
+
+    per_step: float
+    per_flop: float
+
+    def of_run(self, plan: Plan, cost: Mapping[str, int]) -> float:
+        train = plan.config.base.train
+        rows = len(plan.data.train) * plan.task.views()
+        steps = train.epochs * -(-rows // train.batch_size)
+        # A validation after every few epochs, and both held-out splits at the end: a forward is a third of a step.
+        held_out = len(plan.data.validation) * (1 + train.epochs / train.evaluate_every) + len(plan.data.test)
+        return steps * self.per_step + self.per_flop * cost["training_flops"] * (rows * train.epochs + held_out / 3)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    seconds: float
+    disk_bytes: float
+    memory_bytes: float
+    work: float
+    """Floating-point operations."""
+
+
+def measured_pace(plan: Plan) -> Pace:
+    """From steps of the cheapest and of the dearest candidate, on the study's own data."""
+    ordered = sorted(plan.preview, key=lambda proposal: proposal.cost["training_flops"])
+    batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
+    points = []
+    for proposal in (ordered[0], ordered[-1]):
+        run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0])
+        try:
+            points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options)))
+        except UserError:
+            raise
+        except Exception:  # a candidate that cannot be trained is for the study to record, not to be stopped by
+            continue
+    if not points:
+        return Pace(0.0, 0.0)
+    (low, fast), (high, slow) = points[0], points[-1]
+    slope = (slow - fast) / (high - low) if high > low and slow > fast else slow / high
+    return Pace(max(0.0, slow - slope * high), slope)
+
+
+class _Unwritten:
+    """A diary for steps that leave nothing behind."""
+
+    def __init__(self) -> None:
+        self.left = _STEPS
+
+    def resume(self) -> None:
+        return None
+
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        pass
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        pass
+
+    def save_is_due(self) -> bool:
+        return False
+
+    def stop_is_asked(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+
+def _step_seconds(run: Prepared, options: Options) -> float:
+    config, times = run.config, [time.perf_counter()]
+    with arithmetic(config.threads):
+        devices = OneDevice(config.train)
+        model = starting_model(config, options).model
+        rows = {split: Rows.of(run.data.split(split), devices.device) for split in SPLITS}
+        training = Training(model, run.task, rows["train"], rows["validation"], config.train, config.seed, devices)
+        with suppress(Stopped, Diverged):
+            training.run(_Unwritten(), lambda step, steps: times.append(time.perf_counter()))
+    steps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    return statistics.median(steps[_WARM_UP:] or steps)
+
+
+def estimate(plan: Plan, pace: Pace, workers: int, candidates: Sequence[Proposal] | None = None) -> Estimate:
+    """For all candidates of a study, or for some. What pruning saves is not known before, so this is the most."""
+    candidates = plan.preview if candidates is None else candidates
+    times = [pace.of_run(plan, proposal.cost) for proposal in candidates]
+    rows = len(plan.data.train) * plan.task.views() * plan.config.base.train.epochs
+    per_candidate = plan.runs_per_candidate
+    largest = max((_state_bytes(proposal.cost) for proposal in candidates), default=0.0)
+    weights = sum(proposal.cost["checkpoint_bytes"] + _RUN_BYTES for proposal in candidates) * per_candidate
+    # At a rung every run of the generation waits with its state on disk.
+    waiting = sum(map(_state_bytes, (item.cost for item in candidates))) if plan.config.pruning else 0.0
+    seconds = max(sum(times) * per_candidate / workers, max(times, default=0.0))
+    return Estimate(
+        seconds=seconds + (_START_OF_WORKERS if workers > 1 and times else 0.0),
+        disk_bytes=weights + max(waiting * per_candidate, largest * workers),
+        memory_bytes=workers * (_PROCESS_BYTES + _data_bytes(plan.data) + 1.5 * largest),
+        work=float(sum(proposal.cost["training_flops"] for proposal in candidates) * rows * per_candidate),
+    )
+
+
+def fitted(plan: Plan, pace: Pace, workers: int, seconds: float) -> Plan:
+    """The plan with as many candidates as the time allows, evenly spread over their cost."""
+    most = len(plan.preview)
+    for number in range(most, 0, -1):
+        smaller = plan if number == most else plan.thinned(number)
+        if estimate(smaller, pace, workers).seconds <= seconds:
+            return smaller
+    least = estimate(plan.thinned(1), pace, workers).seconds
+    raise UserError(
+        f"one candidate takes about {least:.0f} s with its learning rates and seeds, and the time budget is "
+        f"{seconds:.0f} s; fewer epochs, rates or seeds would fit"
+    )
+
+
+def check_room(needed: Estimate, workers: int) -> None:
+    """Refuse what this machine cannot hold, before anything is trained."""
+    place = home()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed.disk_bytes > free:
+        raise UserError(
+            f"the study takes about {gigabytes(needed.disk_bytes)} on disk, and {place} has {gigabytes(free)} left; "
+            "ISTHMUS_HOME names another place"
+        )
+    if needed.memory_bytes > memory_bytes():
+        raise UserError(
+            f"{workers} worker{'s' * (workers > 1)} take about {gigabytes(needed.memory_bytes)} of memory, here are "
+            f"{gigabytes(memory_bytes())}; fewer workers or smaller candidates would fit"
+        )
+
+
+def gigabytes(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def _state_bytes(cost: Mapping[str, int]) -> float:
+    """Weights, two moments and the best weights, in memory or on disk."""
+    return 16.0 * cost["trainable_params"] + 4.0 * cost["params"]
+
+
+def _data_bytes(data: Data) -> float:
+    splits = [data.split(name) for name in SPLITS]
+    return float(sum(part.nbytes for split in splits for part in (split.inputs, split.targets) if part is not None))

@@ -1,0 +1,85 @@
+"""What a candidate must fulfil, judged before any training: it costs nothing to say no here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus.config import StudyConfig
+from isthmus.counting import cost
+from isthmus.errors import UserError, nearest
+from isthmus.files import digest
+from isthmus.protocols import ModelConfig, Signature
+from isthmus.registry import component
+from isthmus.space import condition
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A network that may be trained. ``space`` is None for one that was given by hand."""
+
+    model: ModelConfig
+    key: str
+    """Equal for networks that are the same, however they were written down."""
+    cost: Mapping[str, int]
+    space: int | None = None
+    varied: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def architecture(self) -> str:
+        return self.model.name
+
+
+class Judge:
+    """Accepts proposals, or remembers why not."""
+
+    def __init__(self, config: StudyConfig, signature: Signature) -> None:
+        self.config, self.signature = config, signature
+        self.conditions = [[(text, condition(text)) for text in space.where] for space in config.spaces]
+        self.refused: Counter[str] = Counter()
+
+    def judge(self, settings: Mapping[str, Any], space: int | None, taken: Collection[str] = ()) -> Proposal | None:
+        """The proposal that these settings make, unless it is unfit, over the budget, or among those taken."""
+        proposal = self._proposal(settings, space)
+        if proposal is not None and proposal.key in taken:
+            self.refused["proposed twice"] += 1
+            return None
+        return proposal
+
+    def _proposal(self, settings: Mapping[str, Any], space: int | None) -> Proposal | None:
+        try:
+            config = component("models", dict(settings))
+            assert isinstance(config, ModelConfig)
+            complete = config.completed(self.signature, self.config.seeds[0])
+            counted = cost(complete).as_dict()
+        except UserError as error:
+            self.refused[str(error)] += 1
+            return None
+        names = complete.model_dump() | counted
+        conditions = [] if space is None else self.conditions[space]
+        reasons = [text for text, holds in conditions if not _check(text, holds, names)]
+        if over := self.config.budget.exceeded(counted):
+            reasons.append(over)
+        if reasons:
+            self.refused[reasons[0]] += 1
+            return None
+        varied = {} if space is None else {name: settings[name] for name in self.config.spaces[space].vary}
+        return Proposal(config, digest(complete.model_dump(mode="json"), 16), counted, space, varied)
+
+    def complaint(self) -> str:
+        """Why nothing was accepted, the commonest reason first."""
+        if not self.refused:
+            return "it is empty"
+        return "; ".join(f"{number} × {reason}" for reason, number in self.refused.most_common(3))
+
+
+def _check(text: str, holds: Any, names: Mapping[str, Any]) -> bool:
+    try:
+        return bool(holds(names))
+    except KeyError as error:
+        unknown = str(error.args[0])
+        raise UserError(f"where {text!r}: there is no field {unknown!r}; {nearest(unknown, names)}") from None
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise UserError(f"where {text!r}: {error}") from None

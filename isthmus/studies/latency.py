@@ -1,0 +1,35 @@
+"""How long a model takes for a batch on this machine: the median of repeated forwards, in milliseconds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from isthmus.protocols import ModelConfig
+from isthmus.registry import find
+
+BATCH = 32
+_REPEATS, _LEAST_SECONDS = 15, 0.2
+
+
+@torch.no_grad()
+def latency(config: ModelConfig, threads: int) -> float:
+    """Milliseconds for a forward of 32 rows. Weights do not matter to it, so they are drawn."""
+    model: torch.nn.Module = find("models", config.name)(config)
+    model.eval()
+    shape: Any = model.input_shape
+    rows = torch.randn(BATCH, *shape)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        times: list[float] = []
+        while len(times) < _REPEATS + 3 or sum(times) < _LEAST_SECONDS:
+            start = time.perf_counter()
+            model(rows)
+            times.append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(before)
+    return 1e3 * statistics.median(times[3:])  # the first ones allocate

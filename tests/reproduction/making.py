@@ -1,0 +1,84 @@
+"""Networks, parts and records for tests, without any training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.config import RunConfig, StudyConfig
+from isthmus.record import RunRecord
+from isthmus.reproduction.networks import Network
+from isthmus.reproduction.protocol import Findings, Measured, Part
+from isthmus.reproduction.verdicts import Sample
+from isthmus.run import Options
+
+
+def network(
+    shape: str, d_z: int, d_h: int, depth: int, values: Sequence[float], params: float = 1e6, **more: Any
+) -> Network:
+    """Selected by the mean of its values, unless ``chosen_by`` says otherwise."""
+    quality = Sample.of(values)
+    model = {"d_z": d_z, "d_h": d_h, "depth": depth, "w_in": "trainable"}
+    model |= {name: more.pop(name) for name in ("w_in", "norm", "activation", "init") if name in more}
+    made = Network(
+        id=f"{shape} {' '.join(map(str, model.values()))} {params:g}", shape=f"{shape}_mlp", model=model, params=params,
+        trainable=params, chosen_by=quality.mean, quality=quality,
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+def findings(part: Part, networks: Iterable[Network], **analysis: Any) -> Findings:
+    return Findings([Measured(part, [], list(networks), [])], analysis)
+
+
+def size(model: dict[str, Any], d_in: int, d_out: int) -> int:
+    """Parameters by the closed formula, which `tests/papers` compares with real models."""
+    return int(model["d_z"] * (d_in + d_out + 2 * model["depth"] * model["d_h"]))
+
+
+def around(mean: float, spread: float = 0.001) -> list[float]:
+    """Three runs."""
+    return [mean - spread, mean, mean + spread]
+
+
+Quality = Callable[[dict[str, Any], float, int], float]
+
+
+class Fabricated:
+    """What a study would leave: records of all its runs, with the qualities given and no folder behind them."""
+
+    def __init__(self, config: StudyConfig, quality: Quality, shapes: tuple[int, int] = (3072, 3072)) -> None:
+        self.config, self.quality, self.shapes = config, quality, shapes
+        self.folders: list[Path] = []
+
+    def records(self) -> list[RunRecord]:
+        config = self.config
+        found = []
+        for model in config.candidates:
+            tried = [self._record(config.run(model, rate, config.seeds[0])) for rate in config.rates]
+            best = max(tried, key=lambda record: record.metrics["validation"]["psnr"])
+            rate = best.config["train"]["learning_rate"]
+            found += [*tried, *(self._record(config.run(model, rate, seed)) for seed in config.seeds[1:])]
+        return found
+
+    def _record(self, config: RunConfig) -> RunRecord:
+        sizes = dict(zip(("d_in", "d_out"), self.shapes, strict=True))
+        complete = config.model_copy(update={"model": config.model.model_copy(update=sizes)})
+        value = self.quality(complete.model.model_dump(), config.train.learning_rate, config.seed)
+        return RunRecord(
+            id=complete.run_id("data"), status="finished", config=complete.model_dump(mode="json"), seed=config.seed,
+            fingerprint="data", objective="psnr", maximise=True, code={}, machine={}, versions={},
+            cost=dict.fromkeys(("params", "trainable_params", "macs"), size(complete.model.model_dump(), *self.shapes)),
+            metrics={"validation": {"psnr": value - 0.01}, "test": {"psnr": value}},
+        )  # fmt: skip
+
+
+def fabricating(quality: Quality, shapes: tuple[int, int] = (3072, 3072)) -> Callable[..., Fabricated]:
+    """A stand-in for carrying a study out."""
+
+    def carry_out(config: StudyConfig, options: Options, workers: int) -> Fabricated:
+        return Fabricated(config, quality, shapes)
+
+    return carry_out

@@ -1,0 +1,222 @@
+"""`isthmus reproduce` from end to end: on records that nobody trained, and at the smoke scale."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.errors import UserError
+from isthmus.papers import load_paper
+from isthmus.reproduction import find_exhibit, list_reproductions, reproduce
+from isthmus.reproduction.hourglass import TABLES
+from tests.reproduction.making import Fabricated, fabricating
+
+PAPER = load_paper("hourglass")
+
+
+def psnr(model: dict[str, Any], rate: float, seed: int) -> float:
+    """The Hourglass gains with d_h, conventional networks stay where they are; the larger rate is better."""
+    gain = model["d_h"] / 1000 if model["name"] == "hourglass_mlp" else 0.1
+    return 21.5 + gain + 100 * rate + 0.001 * seed
+
+
+@pytest.fixture
+def no_page(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The page needs run folders; here are none. What it was asked for is kept."""
+    asked: list[dict[str, Any]] = []
+
+    def write_report(folders: Any, out: Path, title: str, command: str, published: Any) -> None:
+        asked.append({"folders": folders, "title": title, "command": command, "published": list(published)})
+
+    monkeypatch.setattr("isthmus.reports.write_report", write_report)
+    return asked
+
+
+def fabricated(table: str, scale: str, out: Path, **more: Any) -> dict[str, Any]:
+    return reproduce("hourglass", table, scale, out, carry_out=fabricating(psnr), **more)
+
+
+def test_every_printed_row_is_there_and_only_what_was_trained_is_measured(tmp_path, no_page):
+    result = fabricated("T8", "cpu", tmp_path)
+    rows = {row["id"]: row for row in result["rows"]}
+    assert [name for name in rows if name.startswith("T8.")] == [f"T8.{number}" for number in range(1, 28)]
+    trained = {name for name, row in rows.items() if row["measured"]}
+    assert trained == {"T8.7", "T8.8", "T8.9", "T8.10", "T8.12", *(f"extra.{number}" for number in range(1, 6))}
+    assert rows["T8.1"]["measured"] is None
+    assert rows["T8.1"]["published"]["printed"]["psnr_dB"] == 21.408
+    assert rows["T8.7"]["published"] == {"mean": 21.506, "std": 0.0014, "runs": 5, "printed": dict(PAPER.row("T8.7"))}
+    assert rows["T8.7"]["seeds"] == [0, 1, 2]
+    assert len(set(rows["T8.7"]["runs"])) == 3
+    assert rows["T8.7"]["config"]["train"]["learning_rate"] == 3e-4, "the better rate on validation data"
+    assert rows["T8.7"]["measured"]["values"] == pytest.approx([21.538, 21.539, 21.540])
+    assert rows["T8.7"]["verdict"] == {"word": "other set-up", "interval": None}
+    assert rows["extra.1"]["verdict"]["word"] == "not in the paper"
+    assert no_page[0]["published"] == ["hourglass/T8"]
+    assert no_page[0]["command"] == "isthmus reproduce hourglass T8 --scale cpu"
+
+
+def test_each_hourglass_meets_the_best_conventional_network_that_is_not_larger(tmp_path, no_page):
+    rows = {row["id"]: row for row in fabricated("T8", "cpu", tmp_path)["rows"]}
+    rival = rows["T8.7"]["rival"]["measured"]
+    assert rival["params"] <= 1.02 * rows["T8.7"]["params"]
+    assert rival["word"] == "behind"
+    assert rival["interval"]["difference"] == pytest.approx(-0.092)
+    assert rows["T8.10"]["rival"]["measured"]["word"] == "ahead"
+    assert rows["T8.7"]["rival"]["published"] == {"word": "no rival so small", "interval": None}
+    printed = rows["T8.24"]["rival"]
+    assert printed["measured"] is None, "not trained"
+    assert (printed["published"]["id"], printed["published"]["word"]) == ("T8.3", "ahead")
+    assert rows["extra.1"]["rival"] == {"measured": None, "published": None}, "conventional networks are the rivals"
+
+
+def test_at_the_paper_s_scale_measured_values_are_judged_against_published_ones(tmp_path, no_page):
+    """Five seeds with σ = 0.0016; T8.7 is printed as 21.506 with σ = 0.0014."""
+
+    def quality(model: dict[str, Any], rate: float, seed: int) -> float:
+        return {8: 21.504, 16: 21.6, 64: 21.7}.get(model["d_h"], 22.0) + 0.001 * seed + rate - 7e-4
+
+    result = reproduce("hourglass", "T8", "paper", tmp_path, carry_out=fabricating(quality))
+    rows = {row["id"]: row for row in result["rows"]}
+    assert len(rows) == 27, "no row beyond the printed ones"
+    assert [rows[name]["verdict"]["word"] for name in ("T8.7", "T8.8", "T8.9")] == ["agrees", "higher", "lower"]
+    assert rows["T8.7"]["verdict"]["interval"]["rule"] == "Welch's t interval"
+    claims = {claim["id"]: claim for claim in result["claims"]}
+    assert claims["C13"]["measured"] == "yes"
+    assert claims["C3"]["measured"] == "undecided", "all larger networks were made equal"
+
+
+def test_a_table_without_rows_that_were_trained_says_so(tmp_path, no_page):
+    result = fabricated("T6", "cpu", tmp_path)
+    assert {row["verdict"]["word"] for row in result["rows"]} == {"not run at this scale", "not in the paper"}
+    assert sum(row["measured"] is None for row in result["rows"]) == 25
+    assert any("CIFAR-10 instead of ImageNet-224" in line for line in result["differences"])
+
+
+def test_parts_have_their_own_rows_and_differences(tmp_path, no_page):
+    result = fabricated("F3", "cpu", tmp_path)
+    names = [row["id"] for row in result["rows"]]
+    assert len(set(names)) == len(names) == 25 + 10 + 25 + 10
+    assert {"T6.1", "T7.25", "extra.1", "extra.20"} <= set(names)
+    assert "super-resolution, CIFAR-10: 704 optimiser steps instead of 22,521" not in result["differences"], "shared"
+    assert result["differences"].count("704 optimiser steps instead of 22,521") == 1
+    assert any(
+        line.startswith("denoising, CIFAR-10: the paper does not say whether noise") for line in result["differences"]
+    )
+    assert no_page[0]["published"] == ["hourglass/T6", "hourglass/T7"]
+
+
+def test_the_result_is_one_canonical_text(tmp_path, no_page, capsys):
+    fabricated("T8", "cpu", tmp_path / "one", as_json=True)
+    printed = capsys.readouterr().out
+    fabricated("T8", "cpu", tmp_path / "two")
+    assert printed == (tmp_path / "one" / "result.json").read_text() == (tmp_path / "two" / "result.json").read_text()
+    result = json.loads(printed)
+    assert list(result) == sorted(result)
+    assert {claim["id"] for claim in result["claims"]} == {"C3", "C11", "C12", "C13"}
+
+
+def test_the_table_stands_in_markdown_and_csv_and_in_the_terminal(tmp_path, no_page, capsys):
+    result = fabricated("T8", "cpu", tmp_path)
+    said = capsys.readouterr().out
+    text = (tmp_path / "table.md").read_text()
+    for row in result["rows"]:
+        assert f"| {row['id']} |" in text
+    for words in ("21.506 ± 0.0014", "other set-up", "## What differs from the paper", "no fourfold flips", "**C3**"):
+        assert words in text
+    assert "C3: no" in said
+    assert "22 printed rows are not run at this scale" in said
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
+    assert [line["id"] for line in lines] == [row["id"] for row in result["rows"]]
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_results_go_home_where_no_folder_is_given(no_page, monkeypatch, tmp_path):
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path))
+    reproduce("hourglass", "t8", "cpu", carry_out=fabricating(psnr))
+    assert (tmp_path / "reproductions" / "hourglass-T8-cpu" / "result.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "scale", "message"),
+    [
+        ("hourglas", "T8", "smoke", "there is no reproduction of 'hourglas'; did you mean 'hourglass'?"),
+        ("hourglass", "T88", "smoke", "hourglass has no 'T88' to reproduce; did you mean 'T8'?"),
+        ("hourglass", "T8", "smok", "there is no scale 'smok'; did you mean 'smoke'?"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(paper, table, scale, message):
+    with pytest.raises(UserError) as error:
+        reproduce(paper, table, scale)
+    assert str(error.value) == message
+
+
+def test_every_exhibit_is_found_by_name():
+    assert list(list_reproductions()["hourglass"]) == list(TABLES)
+    assert set(TABLES) == {"T1", "T6", "T7", "T8", "T9", "F3", "F4", "F6", "F7", "F8", "F9", "S4"}
+    assert find_exhibit("hourglass", "f9") is TABLES["F9"]
+
+
+def test_missing_data_is_one_line_before_anything_is_trained(tmp_path):
+    with pytest.raises(UserError, match="cifar10") as error:
+        reproduce("hourglass", "F7", "cpu", data_dir=tmp_path, carry_out=lambda *given: pytest.fail("trained"))
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="imagenet32"):
+        reproduce("hourglass", "T9", "paper", data_dir=tmp_path)
+    assert not (tmp_path / "isthmus-home" / "runs").exists()
+
+
+def test_a_study_of_which_nothing_finished_is_no_result(tmp_path):
+    class Nothing(Fabricated):
+        def records(self) -> list[Any]:
+            return []
+
+    with pytest.raises(UserError, match="no run of the study 'hourglass-cifar10-denoise-cpu' finished"):
+        reproduce("hourglass", "T8", "cpu", carry_out=lambda config, options, workers: Nothing(config, psnr))
+
+
+# At the smoke scale everything is real: data, training, page.
+
+
+def _smoke(table: str, out: Path) -> dict[str, Any]:
+    result = reproduce("hourglass", table, "smoke", out)
+    for name in ("result.json", "rows.csv", "table.md", "figure.png", "index.html", "candidates.csv", "runs.csv"):
+        assert (out / name).stat().st_size > 100
+    tables = PAPER.figures[table].tables if table in PAPER.figures else [table] if table in PAPER.tables else []
+    printed = [name for key in tables for name in PAPER.tables[key].rows]
+    assert set(printed) <= {row["id"] for row in result["rows"]}
+    assert any(row["measured"] for row in result["rows"])
+    assert {claim["id"] for claim in result["claims"]} == set(TABLES[table].tests)
+    assert {claim["measured"] for claim in result["claims"]} <= {"yes", "no", "undecided", "not addressed"}
+    assert result["differences"]
+    return result
+
+
+def test_a_smoke_reproduction_trains_once_and_then_answers_from_records(tmp_path, monkeypatch):
+    first = _smoke("F9", tmp_path / "one")
+    monkeypatch.setattr("isthmus.run._train", lambda *given: pytest.fail("trained again"))
+    assert _smoke("F9", tmp_path / "two") == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["T6", "T7", "T8", "T9", "F3", "F4", "F6", "F7", "F8", "S4"])
+def test_every_exhibit_at_the_smoke_scale(table, tmp_path):
+    _smoke(table, tmp_path)
+
+
+@pytest.mark.slow
+def test_table_1_reports_every_reading_of_the_rank(tmp_path):
+    result = _smoke("T1", tmp_path)
+    trained = [row for row in result["rows"] if row["measured"]]
+    assert len(trained) == 2
+    for row in trained:
+        ranks = row["measured"]["effective_rank"]
+        assert set(ranks) == {"z_L", "z_L_centred", "W_out", "W2W1_mean", "W2W1_last"}
+        assert all(1 <= rank <= row["model"]["d_z"] for values in ranks.values() for rank in values)
+    said = "\n".join(result["analysis"]["summary"])
+    assert "1501.3 of 3075 (0.488)" in said
+    assert "is the nearest reading" in said

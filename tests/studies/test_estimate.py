@@ -1,0 +1,86 @@
+"""Before a study starts it says what it will take; a limit makes it fit, and what cannot fit is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from isthmus.config import study_config
+from isthmus.errors import UserError
+from isthmus.run import Options
+from isthmus.studies import estimate as module
+from isthmus.studies.estimate import Pace, check_room, estimate, fitted, measured_pace
+from isthmus.studies.planning import Plan
+from tests.studies.test_space import BASE, HOURGLASS
+
+CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}
+
+
+def plan(**more: Any) -> Plan:
+    settings = {"name": "test", "base": BASE, "spaces": [HOURGLASS, CONVENTIONAL]} | more
+    return Plan.of(study_config(settings), Options())
+
+
+def test_the_estimate_is_the_arithmetic_of_all_runs() -> None:
+    whole = plan(seeds=[0, 1, 2], learning_rates=[1e-3, 3e-3], rates_on="first_seed")
+    assert whole.runs_per_candidate == 4
+    found = estimate(whole, Pace(per_step=0.5, per_flop=0.0), workers=2)
+    rows, epochs = len(whole.data.train), 4
+    assert found.seconds == pytest.approx(len(whole.listed) * 4 * epochs * -(-rows // 128) * 0.5 / 2 + 5)
+    flops = sum(item.cost["training_flops"] for item in whole.listed)
+    assert found.work == flops * rows * epochs * 4
+    weights = sum(item.cost["checkpoint_bytes"] for item in whole.listed) * 4
+    assert weights < found.disk_bytes < weights + 4 * len(whole.listed) * 1e6
+
+
+def test_rates_on_every_seed_cost_more() -> None:
+    assert plan(seeds=[0, 1, 2], learning_rates=[1e-3, 3e-3]).runs_per_candidate == 6
+    assert plan(seeds=[0, 1, 2]).runs_per_candidate == 3
+
+
+def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
+    study = plan()
+    pace = measured_pace(study)
+    assert pace.per_flop > 0
+    assert pace.per_step >= 0
+    seconds = pace.of_run(study, study.listed[0].cost)
+    assert 0 < seconds < 60
+    run = study.run(study.listed[0].model, 1e-3, 0)
+    assert not run.folder.exists()
+
+
+def test_a_time_budget_thins_the_candidates_and_keeps_both_architectures() -> None:
+    whole, pace = plan(), Pace(per_step=0.1, per_flop=0.0)
+    everything = estimate(whole, pace, 1).seconds
+    fit = fitted(whole, pace, 1, everything / 2)
+    assert estimate(fit, pace, 1).seconds <= everything / 2
+    assert len(fit.listed) == len(whole.listed) // 2
+    assert {item.architecture for item in fit.listed} == {"hourglass_mlp", "conventional_mlp"}
+    assert fitted(whole, pace, 1, everything) is whole
+    with pytest.raises(UserError, match=r"one candidate takes about \d+ s .* time budget is 1 s"):
+        fitted(whole, pace, 1, 1.0)
+
+
+def test_a_sampled_study_is_estimated_from_random_candidates() -> None:
+    drawn = plan(sampling={"name": "tpe", "candidates": 50})
+    assert len(drawn.preview) == 50
+    assert drawn.quotas == [25, 25]
+    fit = fitted(drawn, Pace(0.1, 0.0), 1, estimate(drawn, Pace(0.1, 0.0), 1).seconds / 5)
+    assert fit.config.sampling.candidates == 10
+
+
+def test_a_space_that_no_draw_fits_says_why() -> None:
+    with pytest.raises(UserError, match=r"no candidate .* above 10"):
+        _ = plan(sampling={"name": "random"}, budget={"params": 10}).preview
+
+
+def test_too_little_disk_or_memory_is_one_line_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = estimate(plan(), Pace(0.1, 0.0), 2)
+    check_room(needed, 2)
+    monkeypatch.setattr(module, "memory_bytes", lambda: 1000)
+    with pytest.raises(UserError, match=r"2 workers take about .* of memory"):
+        check_room(needed, 2)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UserError, match="on disk"):
+        check_room(needed, 2)

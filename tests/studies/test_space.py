@@ -1,0 +1,154 @@
+"""A space says which networks may be tried; what it refuses is never trained, and why is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isthmus.config import study_config
+from isthmus.errors import UserError
+from isthmus.protocols import Signature
+from isthmus.space import Budget, Range, Space, amount, condition
+from isthmus.studies.judging import Judge
+from isthmus.studies.sampling import grid, thinned
+
+BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 4}, "threads": 1}
+SIGNATURE = Signature((1, 8, 8), (1, 8, 8))
+HOURGLASS = {
+    "model": {"name": "hourglass_mlp"},
+    "vary": {"d_z": [65, 96], "d_h": [8, 64, 80], "depth": {"low": 1, "high": 2}},
+}
+
+
+def config(*spaces: dict[str, Any], **more: Any) -> Any:
+    return study_config({"name": "test", "base": BASE, "spaces": list(spaces)} | more)
+
+
+def proposals(study: Any) -> list[Any]:
+    return grid(study, Judge(study, SIGNATURE))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("200k", 200_000), ("1.5M", 1_500_000), ("2e6", 2_000_000), ("3g", 3 * 10**9), ("17", 17)]
+)
+def test_amounts_are_written_as_people_write_them(text: str, number: int) -> None:
+    assert amount(text) == number
+
+
+def test_a_range_on_a_grid() -> None:
+    assert Range(low=2, high=6).values() == (2, 3, 4, 5, 6)
+    assert Range(low=2, high=9, step=3).values() == (2, 5, 8)
+    assert Range(low=4, high=256, log=True, points=4).values() == (4, 16, 64, 256)
+    assert Range(low=0.0, high=1.0, points=3).values() == (0.0, 0.5, 1.0)
+    assert Range(low=5, high=5, points=1).values() == (5,)
+
+
+@given(st.integers(1, 500), st.integers(0, 500), st.booleans(), st.integers(2, 30))
+def test_a_range_stays_within_its_ends_and_rises(low: int, more: int, log: bool, points: int) -> None:
+    values = Range(low=low, high=low + more, log=log, points=points).values()
+    assert values[0] == low
+    assert values[-1] == low + more
+    assert list(values) == sorted(set(values))
+    assert len(values) <= points
+
+
+def test_conditions_are_read_and_never_executed() -> None:
+    names = {"d_z": 96, "d_h": 16, "depth": 2, "params": 15_000, "norm": "layer"}
+    for text in ("d_h < d_z", "d_h * 4 <= d_z", "8 < d_h < d_z", "params <= 15k", "norm == 'layer'", "d_z % 8 == 0"):
+        assert condition(text)(names), text
+    assert not condition("params < 15k")(names)
+    for text in ("__import__('os')", "d_h", "d_h < (lambda: 1)()", "d_h < d_z and 1", "d_h <", "a.b < 1", "[1] < 2"):
+        with pytest.raises(ValueError, match=r"comparison|may hold"):
+            condition(text)
+
+
+def test_the_grid_is_the_product_without_what_cannot_be_trained() -> None:
+    found = proposals(config(HOURGLASS))
+    shapes = [(item.model.d_z, item.model.d_h, item.model.depth) for item in found]
+    assert shapes == [(z, h, depth) for z in (65, 96) for h in (8, 64, 80) for depth in (1, 2) if h < z]
+    assert found[0].cost["params"] == 2 * 64 * 65 + 2 * 65 * 8
+    assert found[0].varied == {"d_z": 65, "d_h": 8, "depth": 1}
+
+
+def test_conditions_and_budgets_refuse_before_training() -> None:
+    small = config(HOURGLASS | {"where": ["d_h < d_z / 2", "d_z > d_in"]}, budget={"params": "15k"})
+    assert {(item.model.d_z, item.model.d_h) for item in proposals(small)} == {(65, 8), (96, 8)}
+    assert Budget(macs="10k").exceeded({"params": 1, "trainable_params": 1, "macs": 10_001}) == "macs above 10000"
+    assert Budget(macs="10k").exceeded({"params": 1, "trainable_params": 1, "macs": 10_000}) == ""
+
+
+def test_a_network_is_tried_once_however_it_is_written() -> None:
+    model = {"name": "hourglass_mlp", "d_in": 64, "norm": "layer", "depth": 1}
+    again = {"model": model, "vary": {"d_z": [65], "d_h": [8]}}
+    study = config(HOURGLASS, again, candidates=[{"name": "hourglass_mlp", "d_z": 65, "d_h": 8, "depth": 1}])
+    judge = Judge(study, SIGNATURE)
+    assert len(grid(study, judge)) == len(proposals(config(HOURGLASS)))
+    assert judge.refused["proposed twice"] == 2
+
+
+@pytest.mark.parametrize(
+    ("space", "more", "words"),
+    [
+        (HOURGLASS | {"where": ["d_h > d_z"]}, {}, "10 × d_h > d_z"),
+        (HOURGLASS, {"budget": {"params": 100}}, "above 100"),
+        (HOURGLASS | {"where": ["d_x < 3"]}, {}, "no field 'd_x'"),
+        (HOURGLASS | {"where": ["norm < 3"]}, {}, "where 'norm < 3'"),
+        (HOURGLASS | {"vary": {"d_zz": [1], "d_h": [2]}}, {}, "d_z"),
+        (HOURGLASS | {"vary": HOURGLASS["vary"] | {"d_h": {"low": 1.0, "high": 2.0}}}, {}, "needs points"),
+    ],
+)
+def test_a_space_without_a_candidate_says_why(space: dict[str, Any], more: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        proposals(config(space, **more))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"spaces": []}, "needs candidates or spaces"),
+        ({"spaces": [{"model": {"name": "hourglass_mlp"}, "vary": {"d_z": []}}]}, "d_z"),
+        ({"spaces": [{"model": {"name": "hourglass_mlp"}, "vary": {"d_z": {"low": 9, "high": 3}}}]}, "empty"),
+        ({"spaces": [{"model": {"name": "hourglass_mlp", "d_z": 3}, "vary": {"d_z": [4]}}]}, "fixed and varied"),
+        ({"spaces": [{"model": {}, "vary": {"d_z": [4]}}]}, "with a name"),
+        ({"spaces": [HOURGLASS | {"where": ["import os"]}]}, "comparison"),
+        ({"budget": {"params": "many"}}, "many"),
+        ({"budget": {"params": 0}}, "params"),
+        ({"seeds": [1, 1]}, "one twice"),
+        ({"pruning": {"rungs": [2, 1]}}, "rise"),
+        ({"pruning": {"rungs": [4]}}, "rung 4"),
+        ({"sampling": {"name": "tpee"}}, "sampling"),
+        ({"cost": "price"}, "cost"),
+        ({"learning_rates": [1e-3, 0]}, "learning_rates"),
+    ],
+)
+def test_a_study_that_cannot_be_is_one_line(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        study_config({"name": "test", "base": BASE, "spaces": [HOURGLASS]} | changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_grid_is_thinned_evenly_and_keeps_both_architectures() -> None:
+    everything = _ALL
+    few = thinned(everything, 5)
+    assert len(few) == 5
+    assert {item.architecture for item in few} == {"hourglass_mlp", "conventional_mlp"}
+    costs = sorted(item.cost["params"] for item in everything if item.architecture == "hourglass_mlp")
+    kept = sorted(item.cost["params"] for item in few if item.architecture == "hourglass_mlp")
+    assert (kept[0], kept[-1]) == (costs[0], costs[-1])
+    assert thinned(everything, None) == thinned(everything, 1_000) == everything
+
+
+@given(st.integers(1, 40))
+def test_thinning_never_gives_more_than_asked_for(number: int) -> None:
+    assert 1 <= len(thinned(_ALL, number)) <= max(number, 1)
+
+
+CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}
+_ALL = proposals(config(HOURGLASS, CONVENTIONAL))
+
+
+def test_a_space_reads_its_own_grid_size() -> None:
+    assert Space.model_validate(HOURGLASS).grid_size() == 12
