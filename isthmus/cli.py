@@ -244,7 +244,7 @@ def models(as_json: Json = False) -> None:
 
 @app.command()
 def recipes(as_json: Json = False) -> None:
-    """The complete configs that `train` knows by name."""
+    """The complete configs that `train` and `study` know by name."""
     from isthmus import terminal
     from isthmus.registry import catalogue, find
 

@@ -71,7 +71,7 @@ class Pruning(Settings):
     """Epochs after which candidates are compared, each with those that reached the same epoch."""
     keep: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The part that goes on at a rung, by non-dominated rank; whoever is not dominated goes on in any case."""
-    margin: Annotated[float, Field(ge=0)] = 0.1
+    margin: Annotated[float, Field(ge=0)] = 0.25
     """How much better a cheaper candidate must be to dominate, as a part of best minus median at the rung."""
     across_architectures: bool = False
     """Whether another architecture may dominate; then its rival's front is cut short."""

@@ -22,7 +22,7 @@ from isthmus.record import RunRecord
 
 COSTS = ("params", "trainable_params", "macs")
 LATENCY = "latency"  # a cost too, where it was measured for every candidate
-_MINIMISED = {"loss", "mse", "rmse", "mae"}
+MINIMISED = {"loss", "mse", "rmse", "mae"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def summarise(
     for record in {record.id: record for record in records}.values():
         # Equal settings over other data are another experiment.
         key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
-        groups[key].append(_judged_by(record, quality) if quality else record)
+        groups[key].append(judged_by(record, quality) if quality else record)
     candidates = [_candidate(group, latencies or {}) for group in groups.values() if any(map(is_measured, group))]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
 
@@ -244,7 +244,7 @@ def margin(first: Candidate, second: Candidate, seed_std: float, freedom: int) -
     return t_quantile(freedom) * seed_std * math.sqrt(1 / len(first.test) + 1 / len(second.test))
 
 
-def _judged_by(record: RunRecord, quality: str) -> RunRecord:
+def judged_by(record: RunRecord, quality: str) -> RunRecord:
     """The record as if ``quality`` were its objective."""
     if quality == record.objective:
         return record
@@ -253,7 +253,7 @@ def _judged_by(record: RunRecord, quality: str) -> RunRecord:
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"
             raise UserError(f"{where}; {nearest(quality, names)}")
-    return replace(record, objective=quality, maximise=quality not in _MINIMISED)
+    return replace(record, objective=quality, maximise=quality not in MINIMISED)
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:

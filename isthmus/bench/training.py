@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,23 +37,6 @@ CASES = (
     Case("mnist", (1, 28, 28), {"name": "conventional_mlp", "d_z": 784, "d_h": 785, "depth": 1}, 128, 60),
     Case("imagenet-32", (3, 32, 32), {"name": "hourglass_mlp", "d_z": 3075, "d_h": 765, "depth": 4}, 512, 4),
 )
-
-
-class _NoDiary:
-    def resume(self) -> None:
-        return None
-
-    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        pass
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        pass
-
-    def save_is_due(self) -> bool:
-        return False
-
-    def stop_is_asked(self) -> bool:
-        return False
 
 
 def _images(case: Case) -> Tensor:
@@ -90,7 +72,7 @@ def our_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
     from isthmus.protocols import Data, Split
     from isthmus.registry import component, find
     from isthmus.training.devices import OneDevice
-    from isthmus.training.loop import Rows, Training
+    from isthmus.training.loop import Rows, Training, Unwritten
     from isthmus.training.settings import TrainConfig
 
     task = find("tasks", "denoise")(component("tasks", {"name": "denoise"}))
@@ -99,7 +81,7 @@ def our_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
     rows, few = Rows.of(split, torch.device("cpu")), Rows(images[:2], None)
     config = TrainConfig(epochs=1, batch_size=batch_size)
     training = Training(model, task, rows, few, config, 0, OneDevice(config))
-    training.run(_NoDiary(), lambda step, steps: None)
+    training.run(Unwritten(), lambda step, steps: None)
     return training.position.seconds
 
 

@@ -61,18 +61,21 @@ def demo() -> StudyConfig:
 
 
 def digits_shapes() -> StudyConfig:
-    """`isthmus study digits-shapes`: 80 Hourglasses on the smallest data, a grid; about a minute on one core."""
+    """`isthmus study digits-shapes`: a grid of 240 Hourglasses on the smallest data; a few minutes on one core."""
     base = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "batch_size": 64}}
-    return _shapes("digits-shapes", base, d_z=[65, 96, 128, 192], d_h=[4, 8, 16, 32, 64], depth=[1, 2, 4, 6])
+    starts = ["zero_w2", "pytorch", "xavier"]
+    shapes = {"d_z": [65, 96, 128, 192], "d_h": [4, 8, 16, 32, 64], "depth": [1, 2, 4, 6]}
+    return _shapes("digits-shapes", base, shapes | {"init": starts})
 
 
 def mnist5k_shapes() -> StudyConfig:
-    """`isthmus study mnist5k-shapes`: 48 Hourglasses on 5,000 digits, a grid; about seven minutes on one core."""
+    """`isthmus study mnist5k-shapes`: a grid of 48 Hourglasses on 5,000 digits; about seven minutes on one core."""
     base = {"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "betas": [0.9, 0.99]}}
-    return _shapes("mnist5k-shapes", base, d_z=[785, 1000, 1400], d_h=[16, 64, 128, 256], depth=[1, 2, 4, 6])
+    shapes = {"d_z": [785, 1400], "d_h": [16, 64, 256], "depth": [1, 2, 4, 6]}
+    return _shapes("mnist5k-shapes", base, shapes | {"init": ["zero_w2", "pytorch"]})
 
 
-def _shapes(name: str, base: dict[str, Any], **vary: list[int]) -> StudyConfig:
+def _shapes(name: str, base: dict[str, Any], vary: dict[str, list[Any]]) -> StudyConfig:
     space = {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]}
     return study_config({"name": name, "base": base | {"threads": 1}, "spaces": [space]})
 

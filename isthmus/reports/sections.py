@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
-from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, summarise
+from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, judged_by, summarise
 from isthmus.record import (
     METRICS,
     RECORD,
@@ -147,12 +147,16 @@ def setting(candidate: Candidate, name: str) -> Any:
 
 
 def gather(
-    paths: Sequence[Path], published: Sequence[str] = (), latencies: Mapping[str, float] | None = None
+    paths: Sequence[Path],
+    published: Sequence[str] = (),
+    latencies: Mapping[str, float] | None = None,
+    quality: str | None = None,
 ) -> tuple[list[Section], int]:
     """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet.
 
     ``published`` names tables such as ``hourglass/T8``, for the sections with their task. Without any, a section gets
-    the tables of its own data and task. ``latencies`` maps run ids to milliseconds per batch.
+    the tables of its own data and task. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is compared
+    instead of the task's objective.
     """
     fronts = load_fronts(published)
     folders = dict.fromkeys(folder.resolve() for path in paths for folder in _folders(path))
@@ -163,7 +167,8 @@ def gather(
     if not ended:
         these = "the run has not ended" if len(folders) == 1 else f"none of the {len(folders)} runs has ended"
         raise UserError(f"{these}; the command that started it goes on where it stopped")
-    runs = {run.record.id: run for run in (Run(folder, read_record(folder)) for folder in ended)}
+    read = [(folder, read_record(folder)) for folder in ended]
+    runs = {record.id: Run(folder, judged_by(record, quality or record.objective)) for folder, record in read}
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs.values():
         record = run.record

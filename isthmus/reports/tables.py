@@ -62,8 +62,8 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     ]
 
 
-def table(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
-    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front over parameters.
+def table(candidates: Sequence[Candidate], cost: str = "params") -> list[dict[str, str]]:
+    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front over a cost.
 
     Members are chosen on validation data; the values shown are on test data.
     """
@@ -72,7 +72,7 @@ def table(candidates: Sequence[Candidate]) -> list[dict[str, str]]:
     members = {
         member.run_ids
         for problem in {(candidate.source, candidate.task) for candidate in candidates}
-        for member in front(candidate for candidate in candidates if (candidate.source, candidate.task) == problem)
+        for member in front((item for item in candidates if (item.source, item.task) == problem), cost)
     }
     return [
         {"": "●" if candidate.run_ids in members else ""} | {column.title: column.text(candidate) for column in shown}

@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from isthmus.errors import UserError
 from isthmus.files import home
+from isthmus.machine import code_version
 from isthmus.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.run import Options
 from isthmus.studies.executors import Advanced, Ended, Event, Job, work
@@ -50,9 +51,8 @@ class RayCluster:
         variables = {"ISTHMUS_HOME": str(home().absolute())}
         if data := os.environ.get("ISTHMUS_DATA"):
             variables["ISTHMUS_DATA"] = str(Path(data).expanduser().absolute())
-        self.task = self.ray.remote(_carry_out).options(
-            max_retries=_RETRIES, retry_exceptions=False, runtime_env={"env_vars": variables}
-        )
+        settings = {"max_retries": _RETRIES, "retry_exceptions": False, "runtime_env": {"env_vars": variables}}
+        self.task = self.ray.remote(**settings)(_carry_out)
         self.running: dict[Any, Job] = {}
         self.cancelled: set[Any] = set()
         self.asked = False
@@ -77,7 +77,7 @@ class RayCluster:
         where = options.data_dir and options.data_dir.absolute()
         plain = replace(options, stop=_never, heard=_ignored, data_dir=where)
         task = self.task.options(name=f"isthmus {job.id}", num_cpus=job.threads, num_gpus=job.gpus)
-        self.running[task.remote(job, plain)] = job
+        self.running[task.remote(job, plain, code_version()["digest"])] = job
 
     def events(self, timeout: float) -> list[Event]:
         if self.asked:
@@ -112,14 +112,14 @@ class RayCluster:
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             # What goes wrong in a run is among its results. This is about the node, and would fail every run.
             cause = getattr(error, "cause", None) or error
-            raise UserError(f"a node of the cluster cannot carry runs out: {_line(cause)}") from None
+            return Ended(job.id, "refused", f"a node of the cluster cannot carry runs out: {_line(cause)}")
         except errors.RayError as error:
             return Ended(job.id, "crashed", f"its process or its node died: {_line(error)}")
         written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
         if ended.how == "done" and not _appears(written):
-            raise UserError(
-                f"a node of the cluster has carried run {job.id} out, and {written} is not here; "
-                "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
+            needed = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
+            return Ended(
+                job.id, "refused", f"a node of the cluster has carried it out, and {written} is not here; {needed}"
             )
         return ended
 
@@ -150,10 +150,14 @@ class RayCluster:
                     yield Advanced(job.id, lines[-1]["epoch"] / json.loads(job.settings)["train"]["epochs"])
 
 
-def _carry_out(job: Job, options: Options) -> Ended:
+def _carry_out(job: Job, options: Options, code: str) -> Ended:
     """One task, on some node."""
+    node = socket.gethostname()
+    if code_version()["digest"] != code:
+        return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
     with _interrupted() as asked:
-        return work(job, replace(options, stop=lambda: bool(asked)), lambda event: None)
+        ended = work(job, replace(options, stop=lambda: bool(asked)), lambda event: None)
+    return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
 
 
 @contextmanager

@@ -146,9 +146,8 @@ def answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, 
     latencies, title = study.latencies, f"Isthmus {study.config.name}"
 
     def write_page() -> Path:
-        return write_report(
-            study.folders, out, title, study.plan.options.command, published=published, latencies=latencies
-        )
+        command, quality = study.plan.options.command, study.config.quality
+        return write_report(study.folders, out, title, command, published, latencies, quality)
 
     candidates = summarise(records, latencies, study.config.quality)
     if as_json:
@@ -156,16 +155,17 @@ def answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, 
         lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
         terminal.print_json({"page": str(write_page()), "candidates": lines, "trials": study.outcomes()})
         return
-    rows = table(candidates)
+    cost = study.config.cost
+    rows = table(candidates, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
     note = "● on the Pareto front of its shape, chosen on validation data; ± is one standard deviation over seeds"
     terminal.out.print(note, style="dim")
     for trial in study.trials:
         if trial.entry.state == "failed":
             terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.entry.reason}", highlight=False)
-    for section in gather(study.folders)[0]:
-        terminal.out.print(" ".join(in_words(section)), highlight=False)
-        for sentence in summary(section):
+    for section in gather(study.folders, latencies=latencies, quality=study.config.quality)[0]:
+        terminal.out.print(" ".join(in_words(section, cost)), highlight=False)
+        for sentence in summary(section, cost):
             terminal.out.print(sentence, highlight=False)
     pruned = sum(trial.entry.state == "pruned" for trial in study.trials)
     if pruned:

@@ -9,9 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-from torch import Tensor
 
 from isthmus.errors import UserError
 from isthmus.files import home
@@ -21,7 +18,7 @@ from isthmus.run import Options, Prepared, arithmetic, starting_model
 from isthmus.studies.judging import Proposal
 from isthmus.studies.planning import Plan
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Diverged, Rows, Stopped, Training
+from isthmus.training.loop import Diverged, Rows, Stopped, Training, Unwritten
 
 _STEPS, _WARM_UP = 7, 3
 _START_OF_WORKERS = 5.0  # seconds
@@ -74,29 +71,6 @@ def measured_pace(plan: Plan) -> Pace:
     return Pace(max(0.0, slow - slope * high), slope)
 
 
-class _Unwritten:
-    """A diary for steps that leave nothing behind."""
-
-    def __init__(self) -> None:
-        self.left = _STEPS
-
-    def resume(self) -> None:
-        return None
-
-    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        pass
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        pass
-
-    def save_is_due(self) -> bool:
-        return False
-
-    def stop_is_asked(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
-
-
 def _step_seconds(run: Prepared, options: Options) -> float:
     config, times = run.config, [time.perf_counter()]
     with arithmetic(config.threads):
@@ -105,7 +79,7 @@ def _step_seconds(run: Prepared, options: Options) -> float:
         rows = {split: Rows.of(run.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, run.task, rows["train"], rows["validation"], config.train, config.seed, devices)
         with suppress(Stopped, Diverged):
-            training.run(_Unwritten(), lambda step, steps: times.append(time.perf_counter()))
+            training.run(Unwritten(_STEPS), lambda step, steps: times.append(time.perf_counter()))
     steps = [later - earlier for earlier, later in itertools.pairwise(times)]
     return statistics.median(steps[_WARM_UP:] or steps)
 

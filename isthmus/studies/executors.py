@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Literal, Protocol, Self
 
-from isthmus.config import run_config
+from isthmus.config import RunConfig, run_config
 from isthmus.errors import UserError
 from isthmus.protocols import Data
 from isthmus.run import InUse, Options, load_data, prepare, run
@@ -44,10 +44,14 @@ class Advanced:
 
 @dataclass(frozen=True)
 class Ended:
-    """``done``; ``failed`` for a reason of its own; ``crashed``: its process is gone; ``busy``: another has it."""
+    """How a job ended.
+
+    ``done``; ``stopped`` when asked to; ``failed`` for a reason of its own; ``refused`` for one that is not, such as a
+    full disk; ``crashed``: its process is gone; ``busy``: another process has it.
+    """
 
     id: str
-    how: Literal["done", "failed", "crashed", "busy", "stopped"]
+    how: Literal["done", "stopped", "failed", "refused", "crashed", "busy"]
     reason: str = ""
 
 
@@ -99,8 +103,8 @@ def work(job: Job, options: Options, tell: Callable[[Event], None]) -> Ended:
         return Ended(job.id, "done" if reached else "stopped")
     except InUse:
         return Ended(job.id, "busy")
-    except UserError as error:
-        return Ended(job.id, "failed", str(error))
+    except (UserError, OSError) as error:  # something is for a person to mend: no run is to be written off for it
+        return Ended(job.id, "refused", " ".join(str(error).split()))
     except MemoryError:
         return Ended(job.id, "failed", "out of memory")
     except Exception as error:  # one run's trouble is not the study's
@@ -117,7 +121,7 @@ def _is_shortage(error: Exception) -> bool:
 _last_data: tuple[str, Data] | None = None
 
 
-def _data(config: Any, options: Options) -> Data:
+def _data(config: RunConfig, options: Options) -> Data:
     """The runs of a study share their data, so a worker reads them once."""
     global _last_data
     name = f"{config.source.model_dump_json()} {options.data_dir}"

@@ -8,14 +8,12 @@ from typing import Any
 
 from isthmus.config import Sampling, StudyConfig
 from isthmus.errors import UserError, nearest
+from isthmus.fronts import MINIMISED
 from isthmus.protocols import Data, ModelConfig, Task
 from isthmus.registry import find
 from isthmus.run import Options, Prepared, load_data, prepare
 from isthmus.studies.judging import Judge, Proposal
 from isthmus.studies.sampling import draw, grid
-
-MINIMISED = {"loss", "mse", "rmse", "mae"}
-"""Of the metrics that are not a task's objective, the ones to be made small."""
 
 
 @dataclass(frozen=True)

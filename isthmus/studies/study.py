@@ -219,6 +219,8 @@ class Study:
             for event in executor.events(_POLL):
                 task = running[event.id]
                 if isinstance(event, Ended):
+                    if event.how == "refused":
+                        raise UserError(f"run {event.id}: {event.reason}")
                     del running[event.id]
                     stopped |= event.how == "stopped"
                     crashes[event.id] += event.how == "crashed"
@@ -278,10 +280,20 @@ class Study:
         """Mean quality of every learning rate of which no run failed, over the seeds on which rates are compared."""
         found: dict[float, float] = {}
         for rate in self.config.rates:
-            values = [self._reached(trial.runs[rate, seed], until) for seed in self.plan.search_seeds]
-            numbers = [value for value in values if isinstance(value, float | int)]
-            if len(numbers) == len(values):
-                found[rate] = statistics.fmean(numbers)
+            values = self._values(trial, rate, self.plan.search_seeds, until)
+            if len(values) == len(self.plan.search_seeds):
+                found[rate] = statistics.fmean(values)
+        return found
+
+    def _values(self, trial: Trial, rate: float, seeds: Sequence[int], until: int | None) -> list[float]:
+        """The qualities of the runs that did not fail. One that has neither failed nor a result was tampered with."""
+        found = []
+        for run in (trial.runs[rate, seed] for seed in seeds):
+            value = self._reached(run, until)
+            if isinstance(value, float | int):
+                found.append(value)
+            elif value is None and run.id not in trial.failures:
+                raise UserError(f"run {run.id} has lost its results; the same command trains it again")
         return found
 
     def _best_rate(self, trial: Trial, until: int | None) -> tuple[float, float] | None:
@@ -329,9 +341,8 @@ class Study:
         """Its quality is the mean over the seeds of its learning rate that did not fail."""
         if not trial.is_open or trial.rate is None:
             return
-        values = [self._reached(trial.runs[trial.rate, seed], None) for seed in self.config.seeds]
-        numbers = [value for value in values if isinstance(value, float | int)]
-        self.storage.end(trial.number, "finished", (statistics.fmean(numbers), trial.cost))
+        quality = statistics.fmean(self._values(trial, trial.rate, self.config.seeds, None))
+        self.storage.end(trial.number, "finished", (quality, trial.cost))
         self._refresh()
 
     def _fail(self, trial: Trial) -> None:

@@ -49,6 +49,31 @@ class Diary(Protocol):
     def stop_is_asked(self) -> bool: ...
 
 
+class Unwritten:
+    """A diary for steps that leave nothing behind, and end after so many if a number is given."""
+
+    def __init__(self, steps: int | None = None) -> None:
+        self.left = steps
+
+    def resume(self) -> None:
+        return None
+
+    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        pass
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        pass
+
+    def save_is_due(self) -> bool:
+        return False
+
+    def stop_is_asked(self) -> bool:
+        if self.left is None:
+            return False
+        self.left -= 1
+        return self.left <= 0
+
+
 @dataclass
 class Rows:
     """A split as tensors where the arithmetic is. A memory-mapped split stays on disk and only its batches move."""

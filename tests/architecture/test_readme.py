@@ -9,9 +9,13 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from isthmus.cli import app
+from isthmus.config import study_config
+from isthmus.run import Options
+from isthmus.studies.planning import Plan
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,13 +26,28 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in fences if name == language]
 
 
+SMALLER = ["base.train.epochs=2", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null"]
+"""The same studies in seconds."""
+
+
 def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.csv").write_text(
+        "a,b,price\n" + "".join(f"{i % 7}.5,{i % 5},{i % 7 + i % 5}.25\n" for i in range(60))
+    )
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("isthmus ")]
     assert len(commands) >= 6
     for command in commands:
-        result = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+        words = shlex.split(command, comments=True)[1:]
+        result = CliRunner().invoke(app, [*words, *(SMALLER if words[0] == "study" else [])])
         assert result.exit_code == 0, f"{command}: {result.output}"
+
+
+def test_the_search_space_is_one() -> None:
+    (text,) = blocks("yaml")
+    config = study_config(yaml.safe_load(text))
+    assert [space.model["name"] for space in config.spaces] == ["hourglass_mlp", "conventional_mlp"]
+    assert Plan.of(config, Options()).preview
 
 
 def test_the_code_prints_what_it_promises() -> None:

@@ -1,0 +1,179 @@
+"""Small studies, and programs of their own that carry them out, to be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from isthmus.config import study_config
+from isthmus.files import home
+from isthmus.record import MODEL, read_record, run_folders
+from isthmus.run import Options
+from isthmus.studies.planning import Plan
+from isthmus.studies.storage import Storage, default_url
+from isthmus.studies.study import Study
+
+BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 2}, "threads": 1}
+SPACES = [
+    {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": [65, 80], "d_h": [4, 8]}},
+    {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16], "d_h": [32, 64]}},
+]
+SAMPLED: dict[str, dict[str, Any]] = {
+    "grid": {"seeds": [0, 1]},
+    "random": {"sampling": {"name": "random", "candidates": 5, "generation": 4}},
+    "tpe": {
+        "sampling": {"name": "tpe", "candidates": 6, "generation": 3},
+        "pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0, "across_architectures": True},
+    },
+}
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    return {"name": "small", "base": BASE, "spaces": SPACES} | changes
+
+
+def opened(given: dict[str, Any], url: str | None = None, **options: Any) -> Study:
+    """The study of these settings, in the home that the environment names."""
+    plan = Plan.of(study_config(given), Options(**options))
+    return Study(
+        plan, Storage(url or default_url(home() / "studies" / plan.config.name), plan.config.name, plan.maximise)
+    )
+
+
+def result(study: Study) -> dict[str, Any]:
+    """What must be the same, whoever carried the study out: its trials, and the bits of every model."""
+    return {"trials": study.outcomes(), "models": models()}
+
+
+def models() -> dict[str, str]:
+    records = [read_record(folder) for folder in run_folders() if (folder / "record.json").exists()]
+    return {record.id: record.files.get(MODEL, record.reason) for record in records}
+
+
+DRIVER = """
+import json, sys
+from pathlib import Path
+from isthmus.config import study_config
+from isthmus.run import Options
+from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
+from isthmus.studies.planning import Plan
+from isthmus.studies.storage import Storage
+from isthmus.studies.study import Study
+
+given = json.loads(sys.argv[1])
+plan = Plan.of(study_config(given["settings"]), Options(command=given["name"]))
+study = Study(plan, Storage(given["url"], plan.config.name, plan.maximise))
+if given["cluster"]:
+    from isthmus.studies.cluster import RayCluster
+    executor = RayCluster(given["cluster"])
+else:
+    executor = LocalWorkers(given["workers"]) if given["workers"] > 1 else ThisProcess()
+
+
+def tell(trial, run, event):
+    if isinstance(event, Ended):
+        print(json.dumps([event.id, event.how, event.reason]), flush=True)
+
+
+assert plan.preview  # what is slow the first time comes before the start
+print(json.dumps(["ready", executor.slots, ""]), flush=True)
+if given["waits"]:
+    sys.stdin.readline()
+study.carry_out(executor, tell)
+"""
+
+
+class Driver:
+    """A process that carries a study out, alone or with others. It writes a line for every run that ended."""
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        url: str,
+        workers: int = 1,
+        *,
+        name: str = "",
+        cluster: str = "",
+        waits: bool = False,
+    ) -> None:
+        told = {"settings": given, "url": url, "workers": workers, "name": name, "cluster": cluster, "waits": waits}
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", DRIVER, json.dumps(told)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ.copy(),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def line(self) -> list[Any]:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        assert text, f"the driver ended with {self.process.wait()}"
+        return list(json.loads(text))
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def lines(self) -> list[list[Any]]:
+        """Everything until its end, which must be a good one."""
+        out, _ = self.process.communicate()
+        assert self.process.returncode == 0
+        return [json.loads(line) for line in out.splitlines()]
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def workers_of(process: int) -> list[int]:
+    """The processes on which a driver's runs are trained."""
+    found = []
+    for child in children_of(process):
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:  # it has just ended
+            continue
+        if b"spawn_main" in command:
+            found.append(child)
+    return found
+
+
+def children_of(process: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_running(process: int) -> bool:
+    """Not gone, and not a corpse that nobody has fetched yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What becomes true, waited for."""
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, f"not within {seconds:.0f} s"
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,195 @@
+"""What several processes share of a study, on SQLite and on a real PostgreSQL server: trials, and who is at work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.config import study_config
+from isthmus.errors import UserError
+from isthmus.run import Options
+from isthmus.studies import storage as module
+from isthmus.studies.executors import ThisProcess
+from isthmus.studies.planning import Plan
+from isthmus.studies.storage import Storage
+from tests.studies.conftest import Server
+from tests.studies.drivers import SPACES, opened, result, settings
+
+
+def claims(url: str) -> list[Storage]:
+    return [Storage(url, "small", True), Storage(url, "small", True)]
+
+
+def test_one_of_two_gets_a_claim(url: str) -> None:
+    one, other = claims(url)
+    assert one.claim("run")
+    assert one.claim("run"), "it keeps it"
+    assert not other.claim("run")
+    assert other.claim("another run")
+    other.release("run")
+    assert not other.claim("run"), "nobody gives away what is another's"
+    one.release("run")
+    assert other.claim("run")
+    assert Storage(url, "another-study", True).claim("run")
+
+
+def test_of_many_who_claim_at_once_one_wins(url: str) -> None:
+    rivals = [Storage(url, "small", True) for _ in range(6)]
+    for round_ in range(4):
+        won: list[int] = []
+        ready = threading.Barrier(len(rivals))
+
+        def claim(place: int, name: str = f"run {round_}", won: list[int] = won, ready: Any = ready) -> None:
+            ready.wait()
+            if rivals[place].claim(name):
+                won.append(place)
+
+        threads = [threading.Thread(target=claim, args=(place,)) for place in range(len(rivals))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+
+
+def test_a_claim_that_is_not_renewed_is_anybodys(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEASE", 0.4)
+    one, other = claims(url)
+    with one.renewing():
+        assert one.claim("run")
+        time.sleep(1.0)
+        assert not other.claim("run"), "it was renewed"
+    assert other.claim("run"), "whoever leaves gives everything back"
+    time.sleep(0.6)
+    assert one.claim("run"), "it was not renewed"
+
+
+def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path: Path) -> None:
+    url = str(tmp_path / "study.db")
+    storage = "from isthmus.studies.storage import Storage"
+    claim = f"import sys; {storage}; assert Storage(sys.argv[1], 'small', True).claim('run')"
+    subprocess.run([sys.executable, "-c", claim, url], check=True, capture_output=True)
+    assert Storage(url, "small", True).claim("run")
+
+
+def test_what_happens_alone_happens_once_at_a_time(url: str) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def enter(storage: Storage) -> None:
+        for _ in range(3):
+            with storage.alone("ask"):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.01)
+                inside.pop()
+
+    threads = [threading.Thread(target=enter, args=(storage,)) for storage in claims(url)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 6
+
+
+def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
+    plan = Plan.of(study_config(settings()), Options())
+    found: list[Any] = []
+    ready = threading.Barrier(5)
+
+    def begin(place: int) -> None:
+        ready.wait()
+        try:
+            found.append(Storage(url, "small", True).agree(plan.identity | {"place": place}))
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=begin, args=(place,)) for place in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 5
+    assert all(one == found[0] for one in found)
+
+
+def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
+    plan = Plan.of(study_config(settings()), Options())
+    one, other = claims(url)
+    for proposal in plan.listed[:2]:
+        one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
+    one.note_rung(0, 2, 0.1 + 0.2)
+    one.note_failure(0, "run a", "its process ended with SIGSEGV")
+    other.note_failure(0, "run b", "out of memory")
+    other.end(0, "finished", (1 / 3, 7.0))
+    one.end(0, "failed", reason="too late: the first one to say so is right")
+    one.end(1, "pruned", reason="dominated at epoch 2")
+    for storage in (one, other, Storage(url, "small", True)):
+        first, second = storage.entries()
+        assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)
+        assert first.model == plan.listed[0].model.model_dump(exclude_defaults=True) | {"name": "hourglass_mlp"}
+        assert first.varied == {"d_z": 65, "d_h": 4}
+        assert first.memory == {"sampler's own": [1, 2]}
+        assert (first.rungs, first.quality) == ({2: 0.1 + 0.2}, 1 / 3)
+        assert first.failures == {"run a": "its process ended with SIGSEGV", "run b": "out of memory"}
+        assert (first.key, second.key) == tuple(proposal.key for proposal in plan.listed[:2])
+        assert (second.state, second.reason) == ("pruned", "dominated at epoch 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("mysqlx://me:secret@here/there", r"the database mysqlx://me:\*\*\*@here/there cannot be used: .*are accepted"),
+        ("postgresql://me:secret@127.0.0.1:1/x", r"me:\*\*\*@127.0.0.1:1/x cannot be used: .*refused"),
+        ("postgresql://me:secret@127.0.0.1:port/x", r"me:\*\*\*@127.0.0.1:port/x' cannot be used: .*are accepted"),
+        ("postgresql+nothing://me:secret@127.0.0.1/x", r"me:\*\*\*@127.0.0.1/x cannot be used"),
+        ("://", "cannot be used: .*are accepted"),
+        ("/proc/nowhere/study.db", "cannot be used: unable to open database file"),
+        ("/etc/hostname", "cannot be used: file is not a database"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_line(given: str, said: str) -> None:
+    with pytest.raises(UserError, match=said) as found:
+        Storage(given, "small", True)
+    assert "\n" not in str(found.value)
+    assert "secret" not in str(found.value)
+
+
+def test_a_path_is_a_sqlite_file(tmp_path: Path) -> None:
+    Storage(str(tmp_path / "study.db"), "small", True).claim("run")
+    assert (tmp_path / "study.db").read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_server_that_goes_down_costs_nothing(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, and after its return the study goes on where it was."""
+    given = settings(spaces=SPACES[:1])
+    url = server.database()
+    study, ended = opened(given, url), []
+
+    def tell(trial: Any, run: Any, event: Any) -> None:
+        ended.append(event.id)
+        if len(ended) == 2:
+            server.stop()
+
+    try:
+        with pytest.raises(UserError, match=r"was lost: .*the same command goes on") as found:
+            study.carry_out(ThisProcess(), tell)
+    finally:
+        server.start()
+    assert "\n" not in str(found.value)
+    assert len(ended) == 2
+    again = opened(given, url)
+    again.carry_out(ThisProcess(), lambda trial, run, event: ended.append(event.id))
+    assert len(ended) == len(set(ended)) == 4
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "undisturbed"))
+    undisturbed = opened(given)
+    undisturbed.carry_out(ThisProcess(), lambda trial, run, event: None)
+    expected = result(undisturbed)
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "isthmus-home"))
+    assert result(again) == expected

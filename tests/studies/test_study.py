@@ -1,0 +1,232 @@
+"""A study is its runs: however often it is interrupted or begun again, what is on record is not trained again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.config import study_config
+from isthmus.errors import UserError
+from isthmus.files import write_json
+from isthmus.record import read_record
+from isthmus.run import Options
+from isthmus.studies.command import answer, complete
+from isthmus.studies.executors import Ended, Event, ThisProcess
+from isthmus.studies.study import Study
+from tests.architecture.test_commands import call
+from tests.studies.drivers import BASE, SAMPLED, SPACES, models, opened, result, settings
+
+
+def carry_out(study: Study) -> list[str]:
+    """The runs that were trained, in this process."""
+    ended: list[str] = []
+
+    def tell(trial: Any, run: Any, event: Event) -> None:
+        if isinstance(event, Ended):
+            ended.append(event.id)
+
+    study.carry_out(ThisProcess(), tell)
+    return ended
+
+
+def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+
+
+def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = opened(settings())
+    assert len(carry_out(first)) == 8
+    assert first.is_complete
+    assert {trial["state"] for trial in first.outcomes()} == {"finished"}
+    wider = opened(settings(name="wider", seeds=[0, 1]))
+    assert len(carry_out(wider)) == 8, "another study with the same runs finds them"
+    forbid_training(monkeypatch)
+    again = opened(settings())
+    assert carry_out(again) == []
+    assert result(again)["trials"] == result(first)["trials"]
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_lost_database_is_made_again_from_the_records(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = settings(**SAMPLED[sampler])
+    whole = opened(given, f"sqlite:///{tmp_path / 'first.db'}")
+    carry_out(whole)
+    forbid_training(monkeypatch)
+    again = opened(given, f"sqlite:///{tmp_path / 'second.db'}")
+    carry_out(again)
+    assert result(again) == result(whole)
+
+
+def test_an_interrupted_study_goes_on_to_the_same_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after every third run, also between two of them, where no job is there to hear it."""
+    given = settings(**SAMPLED["tpe"])
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "whole"))
+    whole = opened(given)
+    trained = carry_out(whole)
+    expected = result(whole)
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    ended: list[str] = []
+
+    def tell(trial: Any, run: Any, event: Event) -> None:
+        ended.append(event.id)
+        if len(ended) % 3 == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    interruptions = 0
+    while not (study := opened(given)).is_complete:
+        try:
+            study.carry_out(ThisProcess(), tell)
+        except KeyboardInterrupt:
+            interruptions += 1
+    assert interruptions >= 2
+    assert sorted(ended) == sorted(trained)
+    assert result(study) == expected
+
+
+def test_one_trial_of_a_name_is_one_space(url: str) -> None:
+    study = opened(settings(), url)
+    carry_out(study)
+    other = settings(spaces=[SPACES[0], SPACES[1] | {"vary": {"d_z": [8], "d_h": [32]}}], seeds=[0, 1])
+    with pytest.raises(UserError, match="'small' exists and differs in seeds, spaces; give this one another name"):
+        opened(other, url)
+    again = opened(settings(), url)
+    assert again.is_complete
+    assert result(again) == result(study)
+
+
+def test_a_run_that_diverges_fails_alone() -> None:
+    """A learning rate at which the loss is no number any more, and candidates to which nothing else is offered."""
+    train = BASE["train"] | {"optimizer": "sgd", "learning_rate": 0.01}
+    both = opened(settings(base=BASE | {"train": train}, learning_rates=[0.01, 1000.0], spaces=SPACES[:1]))
+    carry_out(both)
+    assert Counter(record.status for record in both.records()) == {"finished": 4, "failed": 4}
+    assert {trial["state"] for trial in result(both)["trials"]} == {"finished"}
+    alone = opened(settings(name="alone", base=BASE | {"train": train}, learning_rates=[1000.0], spaces=SPACES[:1]))
+    assert carry_out(alone) == [], "its runs are on record"
+    trials = result(alone)["trials"]
+    assert [trial["state"] for trial in trials] == ["failed"] * 4
+    assert all("the training loss is not finite at step" in trial["reason"] for trial in trials)
+
+
+def test_what_a_person_must_mend_costs_no_trial() -> None:
+    """Here something lies where a run's folder should be; it could be a full disk. One line, and then it goes on."""
+    study = opened(settings(spaces=SPACES[:1]))
+    ended = carry_out(opened(settings(name="half", spaces=[SPACES[0] | {"vary": {"d_z": [80], "d_h": [4, 8]}}])))
+    run = study.plan.run(study.plan.listed[0].model, study.config.rates[0], 0)
+    run.folder.write_text("in the way")
+    with pytest.raises(UserError, match=rf"run {run.id}: cannot create the folder {run.folder}"):
+        carry_out(study)
+    run.folder.unlink()
+    again = opened(settings(spaces=SPACES[:1]))
+    assert {trial["state"] for trial in again.outcomes()} == {"open"}
+    ended += carry_out(again)
+    assert {trial["state"] for trial in again.outcomes()} == {"finished"}
+    assert run.id in ended
+
+
+def test_a_result_that_is_taken_away_is_no_failure() -> None:
+    study = opened(settings(spaces=SPACES[:1]))
+    with pytest.raises(UserError, match="has lost its results"):
+        study.carry_out(ThisProcess(), lambda trial, run, event: shutil.rmtree(trial.runs[run].folder))
+    again = opened(settings(spaces=SPACES[:1]))
+    assert len(carry_out(again)) == 4
+    assert {trial["state"] for trial in again.outcomes()} == {"finished"}
+
+
+def test_the_other_seeds_get_the_rate_that_was_selected() -> None:
+    given = settings(spaces=SPACES[:1], learning_rates=[1e-3, 1e-2], rates_on="first_seed", seeds=[0, 1, 2])
+    study = opened(given)
+    assert len(carry_out(study)) == study.expected_runs == 4 * (2 + 2)
+    for trial in study.trials:
+        assert trial.rate is not None
+        records = {run: read_record(prepared.folder) for run, prepared in trial.runs.items() if run[1] == 0}
+        best = max(records, key=lambda run: records[run].quality("validation") or 0.0)
+        assert trial.rate == best[0]
+        assert set(study.outcomes()[trial.number]["runs"]) == {
+            *(record.id for record in records.values()), *(trial.runs[trial.rate, seed].id for seed in (1, 2))
+        }  # fmt: skip
+
+
+def test_two_drivers_share_a_study(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two threads here; `test_workers.py` has them in processes of their own."""
+    given = settings(**SAMPLED["tpe"])
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "alone"))
+    alone = opened(given)
+    trained = carry_out(alone)
+    expected = result(alone)
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "together"))
+    ended: dict[str, list[str]] = {"first": [], "second": []}
+    studies: list[Study] = []
+
+    def drive(name: str) -> None:
+        study = opened(given, url, command=name)
+        studies.append(study)
+        ended[name] = carry_out(study)
+
+    threads = [threading.Thread(target=drive, args=(name,)) for name in ended]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended["first"] + ended["second"]) == sorted(trained)
+    assert [result(study) for study in studies] == [expected, expected]
+
+
+def test_the_answer_is_a_table_and_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = study_config(settings(seeds=[0, 1], spaces=[], candidates=[
+        {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1},
+        {"name": "conventional_mlp", "d_z": 32, "d_h": 64, "depth": 1},
+    ]))  # fmt: skip
+    answer(complete(given, Options()), tmp_path / "page", as_json=False)
+    said = capsys.readouterr()
+    assert "2 candidates, 4 runs (0 on record)" in said.err
+    assert "Hourglass" in said.out
+    assert "Conventional" in said.out
+    assert (tmp_path / "page" / "index.html").stat().st_size > 1_000_000
+    before = models()
+    answer(complete(given, Options()), tmp_path / "page", as_json=True)
+    lines = json.loads(capsys.readouterr().out)["candidates"]
+    assert {len(line["seeds"]) for line in lines} == {2}
+    assert models() == before
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--storage", "postgresql://me:secret@127.0.0.1:1/x"],
+            "me:***@127.0.0.1:1/x cannot be used: connection failed",
+        ),
+        (["--storage", "oracle9://here/there"], "oracle9://here/there cannot be used: Can't load plugin"),
+        (["--storage", "/proc/nowhere/study.db"], "cannot be used: unable to open database file"),
+        (["--cluster", "127.0.0.1:1"], "the Ray cluster '127.0.0.1:1' cannot be used: nothing answers"),
+        (["--cluster", "nowhere"], "--cluster 'nowhere' is neither auto nor an address"),
+        (["seeds=[5]"], "a study named 'small' exists and differs in seeds"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_costs_nothing(given: list[str], said: str, tmp_path: Path) -> None:
+    if "--cluster" in given:
+        pytest.importorskip("ray")
+    small = settings(spaces=[SPACES[0] | {"vary": {"d_z": [65], "d_h": [4]}}])
+    write_json(tmp_path / "small.json", small)
+    carry_out(opened(small))
+    before = models()
+    answered = call("study", tmp_path / "small.json", *given)
+    assert answered.code == 2
+    assert answered.err.startswith("isthmus: ")
+    assert said in answered.err
+    assert answered.err.count("\n") == 1
+    assert "secret" not in answered.err
+    assert models() == before
+    assert opened(small).is_complete

@@ -1,0 +1,148 @@
+"""Who carries a study out, and how often they are killed, changes when it is done, never what it finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.files import home, write_json
+from isthmus.record import read_record, run_folders
+from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
+from isthmus.studies.storage import default_url
+from tests.studies.drivers import (
+    BASE,
+    SAMPLED,
+    SPACES,
+    Driver,
+    eventually,
+    is_running,
+    opened,
+    result,
+    settings,
+    workers_of,
+)
+
+ENDLESS = settings(base=BASE | {"train": {"epochs": 2000}})
+
+
+def undisturbed(given: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What one process finds, in a home of its own."""
+    with monkeypatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder))
+        study = opened(given)
+        study.carry_out(ThisProcess(), lambda trial, run, event: None)
+        return result(study)
+
+
+def test_troubled_runs_fail_with_their_reason_and_the_others_finish(troubled: None) -> None:
+    """Without a process to lose, here; a crash is in the next test."""
+    models = [{"name": "troubled", "trouble": trouble} for trouble in ("memory", "none", "error")]
+    study = opened(settings(spaces=SPACES[:1], candidates=models))
+    study.carry_out(ThisProcess(), lambda trial, run, event: None)
+    outcomes = result(opened(settings(spaces=SPACES[:1], candidates=models)))["trials"]
+    assert [trial["state"] for trial in outcomes] == ["failed", "finished", "failed"] + ["finished"] * 4
+    assert outcomes[0]["reason"].startswith("out of memory: ")
+    assert "1125899906842624" in outcomes[0]["reason"] or "4503599627370496" in outcomes[0]["reason"]
+    assert outcomes[2]["reason"] == "ZeroDivisionError: in the fifth step"
+    assert list(outcomes[2]["failures"].values()) == [outcomes[2]["reason"]]
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_dies_each_time_fails_alone(troubled: None) -> None:
+    models = [{"name": "troubled", "trouble": trouble} for trouble in ("crash", "none")]
+    given = settings(spaces=SPACES[:1], candidates=models)
+    told: Counter[str] = Counter()
+    study = opened(given)
+    study.carry_out(
+        LocalWorkers(2), lambda trial, run, event: told.update([event.how] if isinstance(event, Ended) else [])
+    )
+    assert told == {"done": 5, "crashed": 1}
+    outcomes = result(opened(given))["trials"]
+    assert [trial["state"] for trial in outcomes] == ["failed", "finished"] + ["finished"] * 4
+    assert outcomes[0]["reason"] == "its process ended with SIGSEGV"
+    again = opened(given)
+    again.carry_out(ThisProcess(), lambda trial, run, event: pytest.fail("a failed trial was taken up again"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
+def test_any_number_of_workers_finds_the_same(sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(**SAMPLED[sampler])
+    expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
+    study = opened(given)
+    study.carry_out(LocalWorkers(4), lambda trial, run, event: None)
+    assert result(study) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_two_drivers_at_once_train_no_run_twice(
+    sampler: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = settings(base=BASE | {"train": {"epochs": 8}}, **SAMPLED[sampler])
+    expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
+    with Driver(given, url, name="first", waits=True) as first, Driver(given, url, name="second", waits=True) as second:
+        for driver in (first, second):
+            driver.line()
+        for driver in (first, second):
+            driver.go()
+        ended = {name: driver.lines() for name, driver in (("first", first), ("second", second))}
+    trained = Counter(identity for lines in ended.values() for identity, how, _ in lines)
+    assert all(how == "done" for lines in ended.values() for _, how, _ in lines)
+    stages = 2 if sampler == "tpe" else 1  # until the rung, and after it
+    assert set(trained) == {folder.name for folder in run_folders()}
+    assert max(trained.values()) == stages
+    finished = Counter(read_record(folder).command for folder in run_folders() if (folder / "record.json").exists())
+    assert finished.keys() == {"first", "second"}, "one of them had nothing to do"
+    study = opened(given, url)
+    assert study.is_complete
+    assert result(study) == expected
+
+
+@pytest.mark.slow
+def test_a_killed_driver_leaves_no_worker_behind(tmp_path: Path) -> None:
+    """Neither a busy one nor one that is about to start."""
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    with Driver(ENDLESS, url, workers=2) as driver:
+        workers = eventually(lambda: len(found := workers_of(driver.process.pid)) == 2 and found)
+        eventually(lambda: list((home() / "runs").glob("*/metrics.jsonl")))
+        driver.kill()
+    began = time.monotonic()
+    eventually(lambda: not any(map(is_running, workers)), seconds=20)
+    assert time.monotonic() - began < 10, "a few seconds, on a busy machine"
+    with Driver(ENDLESS, url, workers=2) as driver:
+        workers = eventually(lambda: workers_of(driver.process.pid))
+        driver.kill()
+    eventually(lambda: not any(map(is_running, workers)), seconds=20)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(base=BASE | {"train": {"epochs": 60}}, spaces=SPACES[:1])
+    expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
+    write_json(tmp_path / "small.json", given)
+    command = [sys.executable, "-m", "isthmus.cli", "study", str(tmp_path / "small.json"), "--workers", "2"]
+    process = subprocess.Popen(command, env=os.environ.copy(), stderr=subprocess.PIPE, text=True)
+    eventually(lambda: len(list((home() / "runs").glob("*/metrics.jsonl"))) == 2 or process.poll())
+    workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.endswith("isthmus: stopped; the same command goes on where it stopped\n")
+    assert not any(map(is_running, workers))
+    begun = [folder for folder in run_folders() if not (folder / "record.json").exists()]
+    assert len(begun) == 2
+    assert all((folder / "state.json").exists() for folder in begun)
+    done = subprocess.run([*command, "--json"], env=os.environ.copy(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    study = opened(given, default_url(home() / "studies" / "small"))
+    assert study.is_complete
+    assert result(study) == expected
