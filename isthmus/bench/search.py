@@ -2,29 +2,29 @@
 
 Every network of a grid is trained once. After that each sampler, with and without pruning, searches the same grid: its
 candidates are on record already, so what it would have trained is counted and not trained again. A pruned candidate
-counts the steps up to its rung, and nothing towards the front. Quality is the validation PSNR that a search sees.
+counts the steps up to its rung, and nothing towards the front. A sampler draws at most a third of the grid. Quality is
+the validation PSNR that a search sees.
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from isthmus.config import Pruning, Sampling, StudyConfig
 from isthmus.files import make_folder, write_json, write_with
-from isthmus.record import read_metrics
+from isthmus.record import read_metrics, read_record
 from isthmus.registry import find
 from isthmus.run import Options
 from isthmus.studies.command import complete
-from isthmus.studies.executors import ThisProcess
+from isthmus.studies.judging import Proposal
 from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Storage
-from isthmus.studies.study import Study, Trial
+from isthmus.studies.pruning import Standing, pruned
+from isthmus.studies.sampling import Tried, draw
 from isthmus.volumes import Reference, area
 
 RECIPES = ("digits-shapes", "mnist5k-shapes")
@@ -56,67 +56,140 @@ def measure(seeds: int, workers: int, tell: Callable[[str], None]) -> list[Curve
     curves = []
     for recipe in RECIPES:
         config: StudyConfig = find("recipes", recipe)()
-        full = complete(config, Options(command=f"isthmus study {recipe}"), workers)
+        complete(config, Options(command=f"isthmus study {recipe}"), workers)
+        plan = Plan.of(config, Options())
+        known = Grid.of(plan)
         for sampler, prune in itertools.product(SAMPLERS, (False, True)):
             tell(f"{recipe}: {sampler}{' with pruning' * prune}")
             for seed in range(seeds if sampler != "grid" else 1):
-                curves.append(_search(config, full, sampler, prune, seed))
+                search = searched(_changed(plan, sampler, prune, seed), known)
+                curves.append(Curve(recipe, sampler, prune, seed, *known.progress(search)))
     return curves
 
 
-def _search(config: StudyConfig, full: Study, sampler: str, prune: bool, seed: int) -> Curve:
-    sampling = Sampling(name=sampler, candidates=len(full.trials), generation=GENERATION, seed=seed)  # type: ignore[arg-type]
+def _changed(plan: Plan, sampler: str, prune: bool, seed: int) -> Plan:
+    number = None if sampler == "grid" else len(plan.listed) // 3
+    sampling = Sampling.model_validate({"name": sampler, "candidates": number, "generation": GENERATION, "seed": seed})
     changes = {"sampling": sampling, "pruning": Pruning(rungs=RUNGS) if prune else None}
-    plan = Plan.of(config.model_copy(update=changes), Options())
-    with tempfile.TemporaryDirectory() as folder:
-        study = Study(plan, Storage(f"sqlite:///{Path(folder) / 'search.db'}", config.name, plan.maximise))
-        study.carry_out(ThisProcess(), lambda trial, run, event: None)
-        epochs, whole = config.base.train.epochs, len(full.trials)
-        reference = _reference(full)
-        grid_volume = area(_points(full.trials), reference)
-        steps, volumes, known = [], [], list[Trial]()
-        for used, trial in _in_order(study.trials, epochs):
-            known.append(trial)
-            steps.append(used / (epochs * whole))
-            volumes.append(area(_points(known), reference) / grid_volume)
-    return Curve(config.name, sampler, prune, seed, tuple(steps), tuple(volumes))
+    return replace(plan, config=plan.config.model_copy(update=changes))
 
 
-def _reference(full: Study) -> Reference:
-    """The worst of the grid in both respects: from 0 dB, any point would look good."""
-    points = _points(full.trials)
-    return Reference(max(cost for cost, _ in points), min(quality for _, quality in points))
+@dataclass
+class Outcome:
+    """A candidate of a search: its quality at the rungs that it reached, and whether it went on after the last."""
+
+    proposal: Proposal
+    generation: int
+    memory: Mapping[str, Any]
+    rungs: dict[int, float] = field(default_factory=dict)
+    is_pruned: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.proposal.key
 
 
-def _points(trials: list[Trial]) -> list[tuple[float, float]]:
-    return [(trial.cost, trial.entry.quality) for trial in trials if trial.entry.quality is not None]
+@dataclass(frozen=True)
+class Grid:
+    """Every network of a grid as recorded: quality after each epoch, and that of the weights that were kept."""
+
+    curves: dict[str, list[float]]
+    quality: dict[str, float]
+    cost: dict[str, int]
+    epochs: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Grid:
+        curves, quality = {}, {}
+        for proposal in plan.listed:
+            folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0]).folder
+            lines = [line for line in read_metrics(folder) if line["split"] == "validation"]
+            curves[proposal.key] = [line[plan.quality] for line in lines]
+            quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]
+        cost = {proposal.key: proposal.cost["params"] for proposal in plan.listed}
+        return cls(curves, quality, cost, plan.config.base.train.epochs)
+
+    def points(self, keys: Iterable[str]) -> list[tuple[float, float]]:
+        return [(self.cost[key], self.quality[key]) for key in keys]
+
+    @property
+    def reference(self) -> Reference:
+        """The worst of the grid in both respects: from 0 dB, any point would look good."""
+        return Reference(max(self.cost.values()), min(self.quality.values()))
+
+    def progress(self, search: Sequence[Outcome]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Parts of the grid's steps, and of its hypervolume, whenever a candidate has been trained to its end.
+
+        Within a generation the rungs come first: all that reach one are trained to it before any goes on.
+        """
+        whole, target = self.epochs * len(self.quality), area(self.points(self.quality), self.reference)
+        used, ended, steps, volumes = 0, list[str](), list[float](), list[float]()
+        for _, members in itertools.groupby(search, key=lambda outcome: outcome.generation):
+            generation = list(members)
+            used += sum(max(outcome.rungs, default=0) for outcome in generation)
+            for outcome in (outcome for outcome in generation if not outcome.is_pruned):
+                used += self.epochs - max(outcome.rungs, default=0)
+                ended.append(outcome.key)
+                steps.append(used / whole)
+                volumes.append(area(self.points(ended), self.reference) / target)
+        return tuple(steps), tuple(volumes)
 
 
-def _in_order(trials: list[Trial], epochs: int) -> Iterator[tuple[int, Trial]]:
-    """Trials with the epochs trained by the time that each is known.
+def searched(plan: Plan, known: Grid) -> list[Outcome]:
+    """What a study of this plan would do, decided by the study's own functions (a test compares the two)."""
+    rule, search = plan.config.pruning, list[Outcome]()
+    for generation in itertools.count():
+        if plan.config.sampling.name == "grid":
+            new = [] if search else [Outcome(proposal, generation, {}) for proposal in plan.listed]
+        else:
+            new = _drawn(plan, known, search, generation)
+        if not new:
+            break
+        for rung in rule.rungs if rule else ():
+            _compare(new, search, known, rung, rule)
+        search += new
+    return search
 
-    Within a generation the rungs come first: a candidate is known when its generation has gone that far.
-    """
-    used = 0
-    for _, generation in itertools.groupby(trials, key=lambda trial: trial.entry.generation):
-        members = list(generation)
-        ended = {trial.number: max(trial.entry.rungs) if trial.entry.state == "pruned" else epochs for trial in members}
-        before = sum(min(stop, RUNGS[-1]) for stop in ended.values()) if trials_are_pruned(trials) else 0
-        used += before
-        for trial in sorted(members, key=lambda trial: (ended[trial.number], trial.number)):
-            if ended[trial.number] == epochs:
-                used += epochs - (RUNGS[-1] if before else 0)
-                yield used, trial
+
+def _drawn(plan: Plan, known: Grid, search: list[Outcome], generation: int) -> list[Outcome]:
+    new: list[Outcome] = []
+    sampling = plan.config.sampling
+    while len(new) < sampling.generation and len(search) + len(new) < sampling.draws:
+        past = [_tried(outcome, known) for outcome in search] + [_tried(outcome, None) for outcome in new]
+        taken = {outcome.key for outcome in (*search, *new)}
+        found = draw(plan.config, 0, len(past), past, plan.judge, taken)
+        if found is None:
+            break
+        new.append(Outcome(found[0], generation, found[1]))
+    return new
 
 
-def trials_are_pruned(trials: list[Trial]) -> bool:
-    return any(trial.entry.rungs for trial in trials)
+def _tried(outcome: Outcome, known: Grid | None) -> Tried:
+    quality = None
+    if known is not None:
+        quality = outcome.rungs[max(outcome.rungs)] if outcome.is_pruned else known.quality[outcome.key]
+    return Tried(outcome.proposal.varied, quality, outcome.proposal.cost["params"], outcome.memory)
+
+
+def _compare(new: list[Outcome], search: list[Outcome], known: Grid, rung: int, rule: Pruning | None) -> None:
+    assert rule is not None
+    alive = [outcome for outcome in new if not outcome.is_pruned]
+    for outcome in alive:
+        outcome.rungs[rung] = max(known.curves[outcome.key][:rung])
+    before = [outcome for outcome in search if rung in outcome.rungs]
+    standings = [
+        Standing(item.key, item.proposal.architecture, known.cost[item.key], item.rungs[rung], judged=item in alive)
+        for item in (*before, *alive)
+    ]
+    stopping = pruned(standings, rule)
+    for outcome in alive:
+        outcome.is_pruned = outcome.key in stopping
 
 
 def summary(curves: list[Curve]) -> list[dict[str, Any]]:
     """One line per data set and method: the part of the grid's steps to 99 % of its hypervolume, over study seeds."""
     lines = []
-    for (recipe, sampler, pruned), group in itertools.groupby(curves, key=lambda c: (c.recipe, c.sampler, c.pruned)):
+    for (recipe, sampler, prune), group in itertools.groupby(curves, key=lambda c: (c.recipe, c.sampler, c.pruned)):
         members = list(group)
         goals = [curve.to_goal for curve in members]
         reached = [goal for goal in goals if goal is not None]
@@ -124,7 +197,7 @@ def summary(curves: list[Curve]) -> list[dict[str, Any]]:
             {
                 "study": recipe,
                 "sampler": sampler,
-                "pruning": "yes" if pruned else "no",
+                "pruning": "yes" if prune else "no",
                 "reached": f"{len(reached)} of {len(goals)}",
                 "steps to 99 %": _percent(statistics.median(reached)) if reached else "–",
                 "worst seed": _percent(max(reached)) if len(reached) == len(goals) else "–",
@@ -149,14 +222,15 @@ def _at(curve: Curve, part: float) -> float:
 def recorded_curves(recipe: str) -> list[dict[str, Any]]:
     """Cost and validation quality per epoch of every network of a grid that is on record."""
     plan = Plan.of(find("recipes", recipe)(), Options())
-    lines = []
-    for proposal in plan.listed:
-        run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0])
-        values = [line[plan.quality] for line in read_metrics(run.folder) if line["split"] == "validation"]
-        lines.append(
-            {"model": dict(proposal.varied), "cost": proposal.cost["params"], "quality": [round(v, 4) for v in values]}
-        )
-    return lines
+    known = Grid.of(plan)
+    return [
+        {
+            "model": dict(proposal.varied),
+            "cost": known.cost[proposal.key],
+            "quality": [round(value, 4) for value in known.curves[proposal.key]],
+        }
+        for proposal in plan.listed
+    ]
 
 
 def save(curves: list[Curve], folder: Path) -> None:
@@ -203,6 +277,7 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
         panel.set(title=recipe, xlabel="Training steps, % of the full grid", xlim=(0, 100), ylim=(60, 101))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Hypervolume, % of the full grid")
-    panels[1].legend(frameon=False, fontsize=8)
+    handles, labels = max((panel.get_legend_handles_labels() for panel in panels), key=lambda found: len(found[1]))
+    panels[1].legend(handles, labels, frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -6,9 +6,11 @@ import itertools
 import shutil
 import statistics
 import time
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from isthmus.errors import UserError
 from isthmus.files import home
@@ -106,15 +108,21 @@ def estimate(plan: Plan, pace: Pace, workers: int, candidates: Sequence[Proposal
 def fitted(plan: Plan, pace: Pace, workers: int, seconds: float) -> Plan:
     """The plan with as many candidates as the time allows, evenly spread over their cost."""
     most = len(plan.preview)
-    for number in range(most, 0, -1):
-        smaller = plan if number == most else plan.thinned(number)
-        if estimate(smaller, pace, workers).seconds <= seconds:
-            return smaller
-    least = estimate(plan.thinned(1), pace, workers).seconds
+    if estimate(plan, pace, workers).seconds <= seconds:
+        return plan
+    takes = partial(_seconds_of, plan, pace, workers)
+    number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
+    if number:
+        return plan.thinned(number)
+    least = takes(1)
     raise UserError(
         f"one candidate takes about {least:.0f} s with its learning rates and seeds, and the time budget is "
         f"{seconds:.0f} s; fewer epochs, rates or seeds would fit"
     )
+
+
+def _seconds_of(plan: Plan, pace: Pace, workers: int, candidates: int) -> float:
+    return estimate(plan.thinned(candidates), pace, workers).seconds
 
 
 def check_room(needed: Estimate, workers: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol, Self
 
 from isthmus.config import RunConfig, run_config
@@ -213,7 +214,9 @@ class LocalWorkers:
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        # Not a daemon: a run on several devices has processes of its own. We end it with the pipe, at the latest at exit.
+        self.process = context.Process(target=_serve, args=(theirs,))
+        Finalize(self, self.pipe.close, exitpriority=1)
         self.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         self.job: Job | None = None

@@ -88,35 +88,35 @@ def draw(
 ) -> tuple[Proposal, dict[str, Any]] | None:
     """A new candidate of a space with what its sampler wrote on it, or None where nothing new is found any more."""
     place = config.spaces[space]
+    distributions = {name: _distribution(item) for name, item in place.vary.items()}
+    study = _told(place, distributions, past)
     for attempt in range(2 * _ATTEMPTS):
         seed = key(config.sampling.seed, f"sampler {space} {attempt}", number) % 2**32
-        name = config.sampling.name if attempt < _ATTEMPTS else "random"
-        varied, memory = _propose(place, _sampler(name, config.sampling, seed), past)
+        study.sampler = _sampler(config.sampling.name if attempt < _ATTEMPTS else "random", config.sampling, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of samplers that call themselves experimental
+            trial = study.ask(distributions)
+        varied = {name: _value(place.vary[name], value) for name, value in trial.params.items()}
         if proposal := judge.judge(place.model | varied, space, taken):
-            return proposal, memory
+            written = study.trials[-1].system_attrs
+            return proposal, {name: value for name, value in written.items() if "generation" in name}
+        study.tell(trial, state=TrialState.FAIL)  # what was refused teaches a sampler nothing
     return None
 
 
-def _propose(space: Space, sampler: BaseSampler, past: Sequence[Tried]) -> tuple[dict[str, Any], dict[str, Any]]:
-    distributions = {name: _distribution(item) for name, item in space.vary.items()}
-    study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
+def _told(space: Space, distributions: dict[str, BaseDistribution], past: Sequence[Tried]) -> optuna.Study:
+    """A study in memory that knows the past."""
+    study = optuna.create_study(directions=["maximize", "minimize"])
     for tried in past:
         place = {name: _coordinate(space.vary[name], value) for name, value in tried.varied.items()}
         values = None if tried.quality is None else [tried.quality, math.log(tried.cost)]
-        past_trial = create_trial(
-            state=_state(tried),
-            values=values,
-            params=place,
-            distributions=distributions,
-            system_attrs=dict(tried.memory),
+        memory = dict(tried.memory)
+        study.add_trial(
+            create_trial(
+                state=_state(tried), values=values, params=place, distributions=distributions, system_attrs=memory
+            )
         )
-        study.add_trial(past_trial)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of samplers that call themselves experimental
-        trial = study.ask(distributions)
-    varied = {name: _value(space.vary[name], value) for name, value in trial.params.items()}
-    written = study.trials[-1].system_attrs
-    return varied, {name: value for name, value in written.items() if "generation" in name}
+    return study
 
 
 def _state(tried: Tried) -> TrialState:

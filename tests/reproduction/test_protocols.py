@@ -47,8 +47,11 @@ TRAINED: list[tuple[Any, str, dict[str, Any], int, tuple[float, float], list[tup
     ),
     (
         protocols.imagenet32_super_resolution, "cifar10", {"name": "super_resolution"}, 2, (1e-4, 3e-4),
-        [("h", 3546, 16, 5), ("h", 3546, 48, 5), ("h", 3546, 86, 5), ("h", 3546, 115, 5), ("h", 3075, 765, 3), *CIFAR],
-        "2cac7e62393b47da",
+        [
+            ("h", 1024, 32, 5), ("h", 1024, 128, 5), ("h", 1536, 128, 5), ("h", 2048, 115, 5), ("h", 3546, 16, 5),
+            ("c", 512, 768, 1), ("c", 768, 1152, 1), ("c", 768, 1152, 2), ("c", 1024, 1536, 2), ("c", 1536, 2304, 1),
+        ],
+        "bf22418c51fff2e9",
     ),
 ]  # fmt: skip
 

@@ -121,7 +121,7 @@ def test_a_killed_driver_leaves_no_worker_behind(tmp_path: Path) -> None:
     with Driver(ENDLESS, url, workers=2) as driver:
         workers = eventually(lambda: workers_of(driver.process.pid))
         driver.kill()
-    eventually(lambda: not any(map(is_running, workers)), seconds=20)
+    eventually(lambda: not any(map(is_running, workers)), seconds=60)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ that this library's users have at hand; its rates are tried on the first of thre
     study                               runs   minutes      used by
     mnist-denoise                         40        27      F7
     mnist-super-resolution                40        18      F8
-    cifar10-denoise                       24        53      T6, T8, F3, F7
+    cifar10-denoise                       40        87      T6, T8, F3, F7
     cifar10-super-resolution              40        29      T7, T9, F3, F8
     mnist-fixed-input                    128        39      F4 (frozen projections counted as trained: less in truth)
     mnist-generative-classification       40        27      F6
@@ -65,8 +65,9 @@ MNIST_CONVENTIONAL = [
     _conventional(784, 1176, 2),
 ]  # fmt: skip
 CIFAR_DENOISE = [
-    _hourglass(3546, 8, 5), _hourglass(3546, 64, 5), _hourglass(3075, 765, 2),
-    _conventional(1536, 2304, 1), _conventional(1536, 2304, 2), _conventional(1536, 3072, 2),
+    *(_hourglass(3546, d_h, 5) for d_h in (8, 16, 64, 128)), _hourglass(3075, 765, 2),
+    _conventional(1536, 2304, 1), _conventional(2048, 2304, 1), _conventional(1536, 2304, 2),
+    _conventional(1024, 2048, 4), _conventional(1536, 3072, 2),
 ]  # fmt: skip
 CIFAR_SUPER_RESOLUTION = [
     _hourglass(1024, 32, 5), _hourglass(1024, 128, 5), _hourglass(1536, 128, 5), _hourglass(2048, 115, 5),

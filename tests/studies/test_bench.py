@@ -1,0 +1,78 @@
+"""The bench of searches counts what a study would train: it decides as the study does, candidate by candidate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.bench.search import Curve, Grid, Outcome, draw_curves, searched, summary
+from isthmus.config import Pruning, Sampling, study_config
+from isthmus.run import Options
+from isthmus.studies.executors import ThisProcess
+from isthmus.studies.planning import Plan
+from isthmus.studies.storage import Storage
+from isthmus.studies.study import Study
+from tests.studies.test_space import BASE
+
+SPACE = {
+    "model": {"name": "hourglass_mlp"},
+    "vary": {"d_z": [65, 96], "d_h": [4, 16], "depth": [1, 2], "init": ["zero_w2", "pytorch"]},
+}
+
+
+def plan(**changes: Any) -> Plan:
+    return Plan.of(study_config({"name": "grid", "base": BASE, "spaces": [SPACE]} | changes), Options())
+
+
+def studied(given: Plan, tmp_path: Path) -> Study:
+    study = Study(given, Storage(f"sqlite:///{tmp_path / given.config.name}.db", given.config.name, True))
+    study.carry_out(ThisProcess(), lambda trial, run, event: None)
+    return study
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "nsga2"])
+def test_a_counted_search_is_the_study(sampler: str, tmp_path: Path) -> None:
+    whole = plan()
+    studied(whole, tmp_path)
+    sampling = Sampling.model_validate(
+        {"name": sampler, "candidates": None if sampler == "grid" else 9, "generation": 3}
+    )
+    changes = {"name": "search", "sampling": sampling, "pruning": Pruning(rungs=(1, 2), margin=0.05, keep=0.0)}
+    smaller = replace(whole, config=whole.config.model_copy(update=changes))
+    counted = searched(smaller, Grid.of(whole))
+    real = studied(smaller, tmp_path)
+    assert [item.key for item in counted] == [trial.key for trial in real.trials]
+    assert [item.is_pruned for item in counted] == [trial.entry.state == "pruned" for trial in real.trials]
+    assert [item.rungs for item in counted] == [pytest.approx(trial.entry.rungs) for trial in real.trials]
+    assert any(item.is_pruned for item in counted)
+
+
+def test_progress_counts_rungs_first_and_pruned_candidates_up_to_theirs() -> None:
+    known = Grid({}, {"a": 10.0, "b": 14.0, "c": 5.0}, {"a": 1, "b": 2, "c": 2}, epochs=10)
+    search = [
+        Outcome(_named("a"), 0, {}, {1: 1.0, 4: 2.0}),
+        Outcome(_named("c"), 0, {}, {1: 0.0}, is_pruned=True),
+        Outcome(_named("b"), 1, {}, {1: 1.0, 4: 3.0}),
+    ]
+    steps, volume = known.progress(search)
+    # a and c to their rungs (4 + 1), a to its end (6); then b to its rung and its end (10).
+    assert steps == pytest.approx((11 / 30, 21 / 30))
+    assert volume[-1] == pytest.approx(1.0)
+
+
+def _named(name: str) -> Any:
+    return type("Named", (), {"key": name})()
+
+
+def test_the_goal_is_the_first_time_above_it(tmp_path: Path) -> None:
+    curves = [
+        Curve("digits-shapes", "tpe", True, seed, (0.1, 0.2, 0.3), (0.5, 0.992 - 0.01 * seed, 1.0)) for seed in (0, 1)
+    ]
+    assert [curve.to_goal for curve in curves] == [0.2, 0.3]
+    (line,) = summary(curves)
+    assert (line["reached"], line["steps to 99 %"], line["worst seed"]) == ("2 of 2", "25.0 %", "30.0 %")
+    draw_curves(curves, tmp_path / "search.png")
+    assert (tmp_path / "search.png").stat().st_size > 10_000
