@@ -214,7 +214,8 @@ class LocalWorkers:
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
-        # Not a daemon: a run on several devices has processes of its own. We end it with the pipe, at the latest at exit.
+        # Not a daemon: a run on several devices has processes of its own. The end of the pipe ends it, at exit if not
+        # before.
         self.process = context.Process(target=_serve, args=(theirs,))
         Finalize(self, self.pipe.close, exitpriority=1)
         self.process.start()

@@ -73,6 +73,16 @@ def test_a_run_whose_process_dies_each_time_fails_alone(troubled: None) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_may_have_processes_of_its_own() -> None:
+    """As a run on several devices needs them."""
+    pytest.importorskip("lightning_fabric")
+    space = SPACES[0] | {"vary": {"d_z": [65], "d_h": [4]}}
+    study = opened(settings(base=BASE | {"train": {"epochs": 1, "devices": 2}}, spaces=[space]))
+    study.carry_out(LocalWorkers(1), lambda trial, run, event: None)
+    assert [trial["state"] for trial in study.outcomes()] == ["finished"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
 def test_any_number_of_workers_finds_the_same(sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = settings(**SAMPLED[sampler])
