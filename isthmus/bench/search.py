@@ -263,10 +263,11 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
             mine = [c for c in curves if (c.recipe, c.sampler, c.pruned) == (recipe, sampler, prune)]
             if not mine:
                 continue
-            heights = [[100 * _at(curve, part) for curve in mine] for part in grid_points]
+            parts = [part for part in grid_points if part <= max(curve.steps[-1] for curve in mine)]  # where it ended
+            heights = [[100 * _at(curve, part) for curve in mine] for part in parts]
             style = "-" if prune else "--"
             label = f"{sampler}{', pruned' * prune}"
-            x = [100 * part for part in grid_points]
+            x = [100 * part for part in parts]
             panel.plot(x, [statistics.fmean(h) for h in heights], style, color=colours[sampler], label=label, lw=1.6)
             if prune:
                 panel.fill_between(
