@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ from isthmus.training.journal import Journal
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 
 Progress = Callable[[int, int], None]
+
+_TURN = threading.RLock()
 
 
 class InUse(UserError):
@@ -175,13 +178,17 @@ def _owned(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def arithmetic(threads: int) -> Iterator[None]:
-    """The number of threads that the config names, for as long as the run lasts."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    """The number of threads that the config names, for as long as the run lasts.
+
+    It belongs to the whole process, as torch's random generator does, so the runs of one process take turns.
+    """
+    with _TURN:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 def _initial_run(identity: str, options: Options) -> Path:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import importlib.util
 import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -122,7 +124,7 @@ def server() -> Iterator[Server]:
         finally:
             server.stop()
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -165,6 +167,21 @@ class Nodes:
 
     def stop(self) -> None:
         self.process.communicate()  # the end of its input is the end of the cluster
+        until = time.monotonic() + 30
+        while left := self._left():  # a worker takes a moment to see that its node is gone
+            if time.monotonic() > until:
+                for process in left:
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.1)
+
+    def _left(self) -> list[int]:
+        """The processes that were started in the cluster's folder."""
+        mark, found = f"RAY_TMPDIR={self.environment['RAY_TMPDIR']}".encode(), []
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it ends at this moment
+                if mark in environment.read_bytes():
+                    found.append(int(environment.parent.name))
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +196,7 @@ def cluster(site: Path) -> Iterator[Nodes]:
         finally:
             nodes.stop()
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,16 @@ def test_a_record_written_under_other_defaults_is_no_answer() -> None:
     write_record(prepare(config).folder, replace(record, config=record.config | {"train": train}))
     with pytest.raises(UserError, match=r"another run.*train\.betas"):
         run(config)
+
+
+def test_two_runs_in_threads_of_one_process_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share torch's generator and its number of threads, so they take turns."""
+    several = [SETTINGS | {"seed": seed} for seed in range(4)]
+    alone = [weights(undisturbed(settings, monkeypatch, tmp_path / "alone")) for settings in several]
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "together"))
+    together = [threading.Thread(target=run, args=(run_config(settings),)) for settings in several]
+    for thread in together:
+        thread.start()
+    for thread in together:
+        thread.join()
+    assert [weights(prepare(run_config(settings)).folder) for settings in several] == alone
