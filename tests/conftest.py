@@ -10,6 +10,7 @@ from typing import Any, Self
 import pytest
 import torch
 from beartype import beartype
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 
@@ -19,6 +20,10 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     function.__annotations__ = hints
     return beartype(function)
 
+
+# How long an example takes says something about a busy machine, and nothing about the claim.
+settings.register_profile("isthmus", deadline=None)
+settings.load_profile("isthmus")
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.augment", "isthmus.tasks"]

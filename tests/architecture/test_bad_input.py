@@ -552,9 +552,7 @@ ANY = st.lists(st.one_of(PARTS), max_size=2).map(dict)
 ODD_OVERRIDES = st.text(max_size=12) | st.sampled_from(
     ["a=" + "[" * 9_000, "seed=" + "9" * 5_000, "train.epochs=1e999"]
 )
-MANY = settings(
-    max_examples=350, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+MANY = settings(max_examples=350, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture

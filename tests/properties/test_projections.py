@@ -25,7 +25,7 @@ def matrix(name, d_in, d_out, seed):
     return projection(name, d_in, d_out, seed)(torch.eye(d_in)).T
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(d_in=WIDTHS, d_out=WIDTHS, seed=st.integers(0, 2**63 - 1))
 def test_orthogonal_has_orthonormal_columns_or_where_it_narrows_rows(d_in, d_out, seed):
     w = matrix("orthogonal", d_in, d_out, seed)
@@ -52,7 +52,7 @@ def test_uniform_has_pytorchs_distribution():
     assert scipy.stats.ks_2samp(ours.numpy(), pytorchs.numpy()).pvalue > 1e-3
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(FROZEN), seed=st.integers(0, 2**63 - 2), d_in=st.integers(16, 40), d_out=st.integers(16, 40)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.config import RunConfig, run_config
@@ -131,7 +131,6 @@ def reordered(draw, value):
     return {name: draw(reordered(value[name])) for name in draw(st.permutations(list(value)))}
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_the_order_of_the_keys_does_not_matter(data):
     chosen = data.draw(st.lists(st.sampled_from(sorted(OTHER)), unique=True, max_size=6))
@@ -141,7 +140,6 @@ def test_the_order_of_the_keys_does_not_matter(data):
     assert run_id(data.draw(reordered(written))) == run_id(written)
 
 
-@settings(deadline=None)
 @given(rate=st.floats(1e-6, 10), seed=st.integers(0, 2**63 - 1))
 def test_a_config_that_went_through_json_is_the_same_run(rate, seed):
     config = run_config(BASE | {"train": {"learning_rate": rate}, "seed": seed})

@@ -253,7 +253,7 @@ def archive(compressed):
 ARCHIVES = {compressed: archive(compressed) for compressed in (False, True)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(compressed=st.booleans(), at=st.integers(0, 2000), value=st.integers(0, 255), cut=st.booleans())
 def test_damaged_archives_give_data_or_one_line(compressed, at, value, cut):
     content = ARCHIVES[compressed]

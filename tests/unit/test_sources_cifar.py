@@ -202,7 +202,7 @@ def test_a_batch_with_one_foreign_name_is_refused(tmp_path):
     assert not trace.exists()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(at=st.integers(0, 400), value=st.integers(0, 255), cut=st.booleans(), from_end=st.booleans())
 def test_a_damaged_batch_gives_arrays_or_one_line(at, value, cut, from_end):
     content = bytearray(python_batch(tiny(0)[0], {"labels": tiny(0)[1]}))

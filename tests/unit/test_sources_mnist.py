@@ -121,7 +121,7 @@ def test_a_damaged_file_is_named(tmp_path, name, content, message):
     assert "tiny" in str(error.value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     name=st.sampled_from(NAMES),
     at=st.integers(0, 300),

@@ -1,0 +1,134 @@
+"""Images to tokens and back: what every model that works on patches begins and ends with.
+
+An image of (channels, height, width) is cut into S0 square patches of C0 = channels · patch² numbers each. A class is
+read off the mean of the tokens; an image is put together again from what each token says of its own patch, which is
+larger than the one it saw where the task enlarges (super-resolution).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from jaxtyping import Float
+from pydantic import Field, ValidationError, model_validator
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.protocols import ModelConfig, Signature
+
+Size = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class ImageModelConfig(ModelConfig):
+    """Settings that all models on patches share."""
+
+    input_shape: tuple[Size, Size, Size] | None = None
+    """Channels, height and width of one image; a run takes them from its task."""
+    output_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=3)] | None = None
+    """(classes,), or the channels, height and width of an image."""
+    patch: Size = 4
+    """Pixels along one side of a patch."""
+
+    @model_validator(mode="after")
+    def _patches_fit(self) -> Self:
+        if self.input_shape is None:
+            return self
+        _, height, width = self.input_shape
+        if height % self.patch or width % self.patch:
+            raise ValueError(f"patch={self.patch} does not divide an image of {height}×{width} pixels")
+        if self.output_shape is None or len(self.output_shape) == 1:
+            return self
+        if len(self.output_shape) == 2 or self.output_shape[1] * width != self.output_shape[2] * height:
+            raise ValueError(f"output_shape={self.output_shape} is neither classes nor an image like {height}×{width}")
+        if self.output_shape[1] % height:
+            raise ValueError(f"an output of {self.output_shape[1]} rows is no whole multiple of {height} rows")
+        return self
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        if self.input_shape is None:
+            raise UserError(f"{self.name} needs input_shape and output_shape where no task gives them")
+        return self.input_shape
+
+    @property
+    def tokens(self) -> int:
+        """S0: patches of the image."""
+        _, height, width = self.image
+        return (height // self.patch) * (width // self.patch)
+
+    @property
+    def patch_values(self) -> int:
+        """C0: numbers in a patch."""
+        return self.image[0] * self.patch**2
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        if len(signature.input_shape) != 3:
+            raise UserError(f"{self.name} works on images; this task gives rows of {signature.input_shape}")
+        found = signature._asdict()
+        for name, value in found.items():
+            if getattr(self, name) not in (None, value):
+                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
+        return self.changed(**found)
+
+    def changed(self, **fields: object) -> Self:
+        """A copy with other values, checked like the original."""
+        try:
+            return type(self)(**self.model_dump() | fields)
+        except ValidationError as error:
+            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
+            raise UserError(f"{self.name}: {said}") from None
+
+
+class PatchEmbedding(nn.Module):
+    """The same linear map for every patch: the convolution whose step is its kernel, as one matrix product."""
+
+    def __init__(self, config: ImageModelConfig, width: int, bias: bool = True) -> None:
+        super().__init__()
+        self.patch = config.patch
+        self.linear = nn.Linear(config.patch_values, width, bias=bias)
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens C"]:
+        tokens: Tensor = self.linear(cut(x, self.patch))
+        return tokens
+
+
+def cut(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
+    """Patches in reading order; within one, channel by channel, as in a convolution's kernel."""
+    grid = x.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # batch, channels, rows, patch, columns, patch
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def joined(
+    patches: Float[Tensor, "batch tokens values"], shape: tuple[int, int, int]
+) -> Float[Tensor, "batch channels height width"]:
+    """The image of which ``cut`` gives these patches."""
+    channels, height, width = shape
+    patch = round((height * width / patches.shape[1]) ** 0.5)
+    grid = patches.unflatten(1, (height // patch, width // patch)).unflatten(3, (channels, patch, patch))
+    return grid.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+
+
+class Head(nn.Module):
+    """Tokens to the class scores of their mean, or to one image of patches."""
+
+    def __init__(self, config: ImageModelConfig, tokens: int, width: int, bias: bool = True) -> None:
+        super().__init__()
+        if config.output_shape is None:
+            raise UserError(f"{config.name} needs input_shape and output_shape where no task gives them")
+        self.image = config.output_shape if len(config.output_shape) == 3 else None
+        if self.image is None:
+            self.to_patches = None
+            self.linear = nn.Linear(width, config.output_shape[0], bias=bias)
+        else:
+            channels, height, breadth = self.image
+            # Models may mix another number of tokens than the image has patches.
+            self.to_patches = nn.Linear(tokens, config.tokens, bias=bias) if tokens != config.tokens else None
+            self.linear = nn.Linear(width, channels * height * breadth // config.tokens, bias=bias)
+
+    def forward(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
+        if self.image is None:
+            scores: Tensor = self.linear(tokens.mean(1))
+            return scores
+        if self.to_patches is not None:
+            tokens = self.to_patches(tokens.mT).mT
+        return joined(self.linear(tokens), self.image)
