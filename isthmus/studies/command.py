@@ -40,7 +40,7 @@ def complete(
     with terminal.err.status("measuring a few steps …"):
         remaining = study.remaining()
         needed = estimate(plan, measured_pace(plan) if remaining else Pace(0, 0), executor.slots, remaining)
-    on_record = (study.expected_candidates - len(remaining)) * plan.runs_per_candidate
+    on_record = study.recorded_runs()
     if remaining:
         _announce(study, needed, executor, on_record)
     if cluster is None:

@@ -99,6 +99,18 @@ class Study:
         ended = {trial.key for trial in self.trials if not trial.is_open}
         return [item for item in self.plan.preview if item.key not in ended and not self._is_on_record(item)]
 
+    def recorded_runs(self) -> int:
+        """Runs that need no training any more, those of candidates that are not complete among them."""
+        remaining, each = self.remaining(), self.plan.runs_per_candidate
+        begun = [
+            sum(
+                _has_ended(self.plan.run(item.model, *run))
+                for run in itertools.product(self.config.rates, self.config.seeds)
+            )
+            for item in remaining
+        ]
+        return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in begun)
+
     def _is_on_record(self, proposal: Proposal) -> bool:
         """Whether other studies have trained all that this one needs: every rate that it tries, or chooses."""
         ended = [

@@ -50,7 +50,10 @@ def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch)
     assert first.is_complete
     assert {trial["state"] for trial in first.outcomes()} == {"finished"}
     wider = opened(settings(name="wider", spaces=TWO, seeds=[0, 1]))
+    assert wider.recorded_runs() == 2
+    assert len(wider.remaining()) == 2
     assert len(carry_out(wider)) == 2, "another study with the same runs finds them"
+    assert wider.recorded_runs() == 4
     forbid_training(monkeypatch)
     again = opened(settings(spaces=TWO))
     assert carry_out(again) == []
