@@ -39,7 +39,7 @@ class Predictor:
         self.classes = class_names(record.data.get("classes", []))
         self.columns: list[str] = record.data.get("columns", [])
         self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
-        self.input_shape = self.task.signature.input_shape
+        self.input_shape = self.task.row_shape
         self.takes_images = len(self.input_shape) == 3
         self.makes_images = len(self.task.signature.output_shape) == 3
 

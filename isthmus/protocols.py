@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from isthmus.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +61,14 @@ class ModelConfig(Component):
 
     def completed(self, signature: Signature, seed: int) -> Self:
         return self
+
+    def changed(self, **fields: object) -> Self:
+        """A copy with other values, checked like the original."""
+        try:
+            return type(self)(**self.model_dump() | fields)
+        except ValidationError as error:
+            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
+            raise UserError(f"{self.name}: {said}") from None
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,11 @@ class Task(ABC):
     @property
     @abstractmethod
     def signature(self) -> Signature: ...
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a user's row, of which ``encode`` makes a model's input."""
+        return self.signature.input_shape
 
     def views(self) -> int:
         """How often an epoch shows each training row, each time in another orientation."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 from jaxtyping import Float
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
@@ -69,14 +69,6 @@ class ImageModelConfig(ModelConfig):
             if getattr(self, name) not in (None, value):
                 raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
         return self.changed(**found)
-
-    def changed(self, **fields: object) -> Self:
-        """A copy with other values, checked like the original."""
-        try:
-            return type(self)(**self.model_dump() | fields)
-        except ValidationError as error:
-            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
-            raise UserError(f"{self.name}: {said}") from None
 
 
 class PatchEmbedding(nn.Module):

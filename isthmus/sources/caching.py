@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +26,17 @@ BLOCK = 64 * CHUNK  # items between two signs of progress
 class MemoryMapped(NamedTuple):
     array: np.ndarray
     digest: str
-    """Its :func:`array_digest`."""
+    """The :func:`array_digest` of what was written."""
+    unreadable: tuple[int, ...] = ()
+    """The items that were skipped; the array holds the others, in order."""
 
 
 def memory_mapped(
-    origin: str, key: Mapping[str, Any], shape: tuple[int, ...], fill: Callable[[np.ndarray], None]
+    origin: str, key: Mapping[str, Any], shape: tuple[int, ...], fill: Callable[[np.ndarray], Sequence[int] | None]
 ) -> MemoryMapped:
     """The uint8 array that ``fill`` writes for this key: written whole or not at all, by one process, once.
+
+    ``fill`` may return the places of rows that it could not write and has left out, which shortens the array.
 
     A damaged cache is written anew. Up to :data:`SMALL` it is checked by content and mapped copy-on-write (torch wants
     writable memory); beyond, by size only and mapped read-only.
@@ -54,8 +59,11 @@ def memory_mapped(
                 f"the cache of {origin} needs {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; "
                 "set ISTHMUS_HOME to a folder on a larger disk"
             )
-        files.write_with(path, lambda temporary: _write(temporary, shape, fill))
-        note = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
+        left_out: list[int] = []
+        files.write_with(path, lambda temporary: left_out.extend(_write(temporary, shape, fill)))
+        note: dict[str, Any] = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
+        if left_out:
+            note["unreadable"] = left_out
         files.write_json(path.with_suffix(".json"), note)
         kept = _open(path, shape)
     if kept is None:
@@ -63,10 +71,11 @@ def memory_mapped(
     return kept
 
 
-def _write(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], None]) -> None:
+def _write(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], Sequence[int] | None]) -> Sequence[int]:
     array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    fill(array)
+    left_out = fill(array)
     array.flush()
+    return left_out or ()
 
 
 def _open(path: Path, shape: tuple[int, ...]) -> MemoryMapped | None:
@@ -76,24 +85,41 @@ def _open(path: Path, shape: tuple[int, ...]) -> MemoryMapped | None:
         array = np.load(path, mmap_mode="c" if size <= SMALL else "r", allow_pickle=False)
         if size != note["bytes"] or array.shape != shape or array.dtype != np.uint8:
             return None
-        return MemoryMapped(array, note["digest"]) if size > SMALL or array_digest(array) == note["digest"] else None
+        if size <= SMALL and array_digest(array) != note["digest"]:
+            return None
+        left_out = tuple(note.get("unreadable", ()))
+        return MemoryMapped(array[: len(array) - len(left_out)], note["digest"], left_out)
     except (UserError, OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
 
-def decode_all(array: np.ndarray, items: Sequence[Item], decode: Callable[[Item], np.ndarray], title: str) -> None:
+def decode_all(
+    array: np.ndarray,
+    items: Sequence[Item],
+    decode: Callable[[Item], np.ndarray],
+    title: str,
+    skip_unreadable: bool = False,
+) -> list[int]:
     """Fill ``array`` with the decoded items, in order, each giving one image or the same number of patches.
 
-    Threads suffice: Pillow lets go of the interpreter while it decodes and resizes.
+    An image whose decoding is a :class:`UserError` ends it or, if it is to be skipped, is named and left out: the
+    others close up, and the places of those left out are returned. Threads suffice: Pillow lets go of the interpreter
+    while it decodes and resizes.
     """
     from rich.console import Console
     from rich.progress import track
 
     rows = len(array) // len(items)
+    left_out: dict[int, str] = {}
 
     def decode_chunk(start: int) -> None:
         for index in range(start, min(start + CHUNK, len(items))):
-            array[index * rows : (index + 1) * rows] = decode(items[index])
+            try:
+                array[index * rows : (index + 1) * rows] = decode(items[index])
+            except UserError as error:
+                if not skip_unreadable:
+                    raise
+                left_out[index] = str(error)
 
     console = Console(stderr=True)
     blocks = range(0, len(items), BLOCK)
@@ -101,3 +127,16 @@ def decode_all(array: np.ndarray, items: Sequence[Item], decode: Callable[[Item]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in progress:
             list(pool.map(decode_chunk, range(start, min(start + BLOCK, len(items)), CHUNK)))
+    for index in sorted(left_out):
+        console.print(f"skipped: {left_out[index]}", markup=False, highlight=False, soft_wrap=True)
+    _close_up(array, sorted(left_out))
+    return sorted(left_out)
+
+
+def _close_up(array: np.ndarray, left_out: Sequence[int]) -> None:
+    """Move the images after each gap to the front; the end is left blank."""
+    for number, (gap, following) in enumerate(itertools.pairwise([*left_out, len(array)]), start=1):
+        for index in range(gap + 1, following):  # one by one: what is read and what is written may overlap
+            array[index - number] = array[index]
+    if left_out:
+        array[-len(left_out) :] = 0

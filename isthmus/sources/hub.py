@@ -6,8 +6,9 @@ names a column of images, or ``features`` names columns of numbers. Images are d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -19,6 +20,9 @@ from isthmus.sources.huggingface import image_opener, need_column, open_hub
 from isthmus.sources.imaging import center_crop, channels_first, resize_short_side
 from isthmus.sources.splitting import DrawnSplits, array_digest, checked, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 NAMES = {"hub": "Hub"}
 
@@ -51,6 +55,8 @@ class Hub(Source):
         """Height and width to which images are resized and centre-cropped; without it they must all be of one size."""
         channels: Literal[1, 3] = 3
         """Of images: 1 is grey, 3 is colour."""
+        unreadable: Literal["fatal", "skip"] = "fatal"
+        """What an image that cannot be decoded does: it ends the run, or is named and left out."""
 
         @model_validator(mode="after")
         def _one_kind_of_input(self) -> Self:
@@ -81,7 +87,8 @@ class Hub(Source):
             home: SplitName = name if name in given else "train"
             chosen = np.arange(len(given[home])) if home == name != "train" else rows[name]
             inputs.append(self._inputs(given[home], chosen))
-            splits.append(Split(inputs[-1].array, targets[home][chosen] if targets else None))
+            kept = np.delete(chosen, list(inputs[-1].unreadable))
+            splits.append(Split(inputs[-1].array, targets[home][kept] if targets else None))
         return checked(config.repo, splits, classes, [each.digest for each in inputs], config.features)
 
     def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
@@ -107,9 +114,8 @@ class Hub(Source):
             features = columns(table, self.config.features, self.config.repo)[rows]
             return MemoryMapped(features, array_digest(features))
         open_row = image_opener(dataset, self.config.repo, self.config.image, self.config.channels)
-        size = self.config.size
-        first = open_row(int(rows[0]))
-        height, width = (size, size) if size else (first.height, first.width)
+        size, skip = self.config.size, self.config.unreadable == "skip"
+        height, width = (size, size) if size else shape_of_first(open_row, rows, skip)
 
         def decode(row: int) -> np.ndarray:
             image = open_row(row)
@@ -122,11 +128,25 @@ class Hub(Source):
                 )
             return channels_first(image)
 
-        def fill(array: np.ndarray) -> None:
-            decode_all(array, rows.tolist(), decode, f"decoding {self.config.repo}")
+        def fill(array: np.ndarray) -> list[int]:
+            return decode_all(array, rows.tolist(), decode, f"decoding {self.config.repo}", skip)
 
         key = {"content": dataset._fingerprint, "rows": array_digest(rows), "column": self.config.image}
+        key |= {"unreadable": "skip"} if skip else {}
         return memory_mapped("hub", key, (len(rows), self.config.channels, height, width), fill)
+
+
+def shape_of_first(open_row: Callable[[int], Image], rows: np.ndarray, skip: bool) -> tuple[int, int]:
+    """Height and width of the first image that can be read."""
+    for row in rows.tolist():
+        try:
+            image = open_row(row)
+        except UserError:
+            if not skip:
+                raise
+        else:
+            return image.height, image.width
+    raise UserError(f"none of the {len(rows)} images of a split can be read")
 
 
 def arrow_table(dataset: Any, names: list[str]) -> Any:

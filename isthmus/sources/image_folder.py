@@ -48,6 +48,8 @@ class ImageFolder(Source):
         """Height and width in pixels."""
         channels: Literal[1, 3] = 3
         """1 is grey, 3 is colour."""
+        unreadable: Literal["fatal", "skip"] = "fatal"
+        """What an image that cannot be decoded does: it ends the run, or is named and left out."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -69,21 +71,28 @@ class ImageFolder(Source):
         chosen = {name: pool.chosen(part) for name, part in zip(SPLITS, parts, strict=True)}
         chosen |= {name: files for name, files in given.items() if name != "train"}
         decoded = [self._decode(root, chosen[name].paths) for name in SPLITS]
-        splits = [Split(images.array, chosen[name].labels) for name, images in zip(SPLITS, decoded, strict=True)]
+        splits = [
+            Split(images.array, without(chosen[name].labels, images.unreadable))
+            for name, images in zip(SPLITS, decoded, strict=True)
+        ]
         return checked(str(root), splits, classes, [images.digest for images in decoded])
 
     def _decode(self, root: Path, paths: list[Path]) -> MemoryMapped:
-        size, channels = self.config.size, self.config.channels
+        size, channels, skip = self.config.size, self.config.channels, self.config.unreadable == "skip"
 
         def decode(path: Path) -> np.ndarray:
             image = open_image(path, str(path), channels)
             return channels_first(center_crop(resize_short_side(image, size), size))
 
-        def fill(array: np.ndarray) -> None:
-            decode_all(array, paths, decode, f"decoding {root.name}")
+        def fill(array: np.ndarray) -> list[int]:
+            return decode_all(array, paths, decode, f"decoding {root.name}", skip)
 
-        key = {"files": stamp(root, paths)}
+        key = {"files": stamp(root, paths)} | ({"unreadable": "skip"} if skip else {})
         return memory_mapped("image_folder", key, (len(paths), channels, size, size), fill)
+
+
+def without(labels: np.ndarray | None, places: tuple[int, ...]) -> np.ndarray | None:
+    return None if labels is None else np.delete(labels, list(places))
 
 
 def class_names(folder: Path) -> list[str]:

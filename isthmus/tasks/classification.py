@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from isthmus.augment import ORIENTATIONS, oriented
+from isthmus.augment import ORIENTATIONS, Augmentation, hidden_and_mixed, oriented, varied
+from isthmus.augment.crops import fitted
 from isthmus.errors import UserError
 from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.tasks.labels import training_labels
 from isthmus.tasks.scaling import Scaling
 
 NAMES = {"classification": "Classification"}
+
+TOP_5_FROM = 20
+"""Classes from which on the five likeliest ones are reported too."""
 
 
 class ClassificationConfig(Component):
@@ -27,6 +31,20 @@ class ClassificationConfig(Component):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     flips: bool = False
     """An epoch shows every training image in all four orientations."""
+    resize: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Height and width to which images are brought, batch by batch; without it they keep their own."""
+    crop_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Side of the central square that is evaluated, as a part of the resized image: 0.875 is 224 of 256 pixels."""
+    augment: Augmentation = Augmentation()
+    """What is done to training images; ``isthmus.augment.Augmentation`` lists it."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.crop_ratio < 1 and self.resize is None:
+            raise ValueError(f"task.crop_ratio={self.crop_ratio:g} needs task.resize, the side of what is left")
+        if self.augment.erasing and not self.standardise:
+            raise ValueError("task.augment.erasing needs task.standardise=true: its noise is as strong as such pixels")
+        return self
 
 
 class Classification(Task):
@@ -42,11 +60,18 @@ class Classification(Task):
 
     def learn(self, data: Data) -> None:
         _, self.classes = training_labels(data, self.config.name)
-        if self.config.flips and data.train.inputs.ndim != 4:
-            raise UserError("task.flips=true needs images")
+        if data.train.inputs.ndim != 4:
+            self._refuse_features()
+        elif any(self.config.augment.color_jitter) and data.train.inputs.shape[1] not in (1, 3):
+            raise UserError(f"task.augment.color_jitter: images have 1 or 3 colours, not {data.train.inputs.shape[1]}")
         self.input_shape = tuple(data.train.inputs.shape[1:])
         if self.config.standardise:
             self.scaling.learn(data.train.inputs)
+
+    def _refuse_features(self) -> None:
+        for name in ("flips", "resize", "augment"):
+            if getattr(self.config, name) != ClassificationConfig.model_fields[name].default:
+                raise UserError(f"task.{name} needs images, and this source gives rows of features")
 
     def memory(self) -> dict[str, Tensor]:
         shapes = {"classes": torch.tensor(self.classes), "input_shape": torch.tensor(self.input_shape)}
@@ -59,7 +84,12 @@ class Classification(Task):
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.input_shape, (self.classes,))
+        size = self.config.resize
+        return Signature((self.input_shape[0], size, size) if size else self.input_shape, (self.classes,))
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.input_shape
 
     def views(self) -> int:
         return ORIENTATIONS if self.config.flips else 1
@@ -67,24 +97,41 @@ class Classification(Task):
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
     ) -> Batch:
-        batch = self.evaluation_batch(rows, targets, "train", step)
-        return Batch(oriented(batch.input, view), batch.target) if self.config.flips else batch
+        assert targets is not None  # learn() refused sources without labels
+        if rows.ndim == 2:
+            return Batch(self.scaling.apply(rows), targets)
+        augment = self.config.augment
+        rows = varied(rows, augment, self.config.resize, self._mean_colour(rows.shape[1]), seed, step)
+        inputs = self.scaling.apply(rows)
+        if self.config.flips:
+            inputs = oriented(inputs, view)
+        return Batch(*hidden_and_mixed(inputs, targets, self.classes, augment, seed, step))
+
+    def _mean_colour(self, channels: int) -> Tensor:
+        """What a policy moves in from outside of an image."""
+        return self.scaling.mean.flatten().round() if self.config.standardise else torch.full((channels,), 128.0)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
-        assert targets is not None  # learn() refused sources without labels
-        return Batch(self.scaling.apply(rows), targets)
+        assert targets is not None
+        return Batch(self.scaling.apply(self._central(rows)), targets)
+
+    def _central(self, rows: Tensor) -> Tensor:
+        return fitted(rows, self.config.resize, self.config.crop_ratio) if self.config.resize else rows
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(output, target, label_smoothing=self.config.label_smoothing)
 
     def metrics(self, split: SplitName) -> MetricCollection:
-        return MetricCollection({"accuracy": MulticlassAccuracy(self.classes, average="micro")})
+        metrics: dict[str, Metric | MetricCollection] = {"accuracy": MulticlassAccuracy(self.classes, average="micro")}
+        if self.classes >= TOP_5_FROM:
+            metrics["top_5"] = MulticlassAccuracy(self.classes, average="micro", top_k=5)
+        return MetricCollection(metrics)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         metrics.update(output, target)
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return self.scaling.apply(torch.from_numpy(np.array(rows)))
+        return self.scaling.apply(self._central(torch.from_numpy(np.array(rows))))
 
     def decode(self, output: Tensor) -> np.ndarray:
         return output.argmax(dim=1).cpu().numpy()

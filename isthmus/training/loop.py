@@ -24,6 +24,8 @@ from isthmus.training.settings import TrainConfig
 
 EVALUATION_BLOCK = 1000
 """Rows per evaluated block. Fixed, because the noise of test images is drawn by block."""
+EVALUATION_VALUES = 2**25
+"""Input values that a model receives at once; a block of 1000 images of 224 pixels goes in parts."""
 LOG_EVERY = 50
 
 
@@ -142,9 +144,11 @@ def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device:
     loss = 0.0
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), split, block)
-        output = model(batch.input)
-        loss += float(task.loss(output, batch.target)) * len(batch.input)
-        task.measure(metrics, output, batch.target)
+        part = max(1, EVALUATION_VALUES // batch.input[0].numel())
+        for inputs, target in zip(batch.input.split(part), batch.target.split(part), strict=True):
+            output = model(inputs)
+            loss += float(task.loss(output, target)) * len(inputs)
+            task.measure(metrics, output, target)
     values = {"loss": loss / len(rows)} | {name: float(value) for name, value in metrics.compute().items()}
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
@@ -166,7 +170,7 @@ class Training:
         self.config, self.seed, self.devices = config, seed, devices
         self.model = model.to(devices.device)
         self.averaged = copy.deepcopy(self.model) if config.average else None
-        self.optimizer = optimizer(self.model.parameters(), config)
+        self.optimizer = optimizer(self.model.named_parameters(), config)
         self.position = Position()
         self.best: dict[str, Tensor] = {}
         self.examples = len(train) * task.views()
@@ -249,6 +253,11 @@ class Training:
     @torch.no_grad()
     def _average(self, averaged: nn.Module, decay: float) -> None:
         torch._foreach_lerp_(list(averaged.parameters()), list(self.model.parameters()), 1 - decay)
+        kept = averaged.state_dict().keys()  # a projection that is rebuilt and not stored does not change
+        theirs = dict(self.model.named_buffers())
+        for name, buffer in averaged.named_buffers():
+            if name in kept:
+                buffer.copy_(theirs[name])  # statistics of the latest weights: counts and signs have no mean
 
     def _write_down(self, journal: Diary) -> None:
         """After a step: the log, the validation at the end of an epoch, and the state where it is due."""

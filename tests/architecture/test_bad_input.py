@@ -505,7 +505,8 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
-SLOW = {"hub", "imagenet224", "imagenet32", "photos", "mnist5k"}  # they ask the network, or take a second to load
+ON_HUB = {"hub", "imagenet224", "stl10", "food101", "cars", "flowers102", "imagenet1k", "imagenet100"}
+SLOW = ON_HUB | {"imagenet32", "photos", "mnist5k"}  # they ask the network, or take a second to load
 NEEDED: dict[str, dict[str, Any]] = {  # without these a component is refused before it is looked at
     "arrays": {"path": "table.npz", "targets": "y"},
     "image_folder": {"path": "pictures", "size": 8, "channels": 1},

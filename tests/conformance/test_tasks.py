@@ -49,6 +49,23 @@ CASES: dict[str, list[tuple[Data, dict]]] = {
         (LABELLED, {}),
         (IMAGES, {"flips": True, "label_smoothing": 0.1}),
         (LABELLED, {"standardise": False}),
+        (IMAGES, {"resize": 14, "crop_ratio": 0.875}),
+        (IMAGES, {"augment": {"crop_padding": 2, "flip": True, "color_jitter": [0.4, 0.4, 0.4, 0.1], "cutout": 4}}),
+        (
+            IMAGES,
+            {
+                "resize": 10,
+                "label_smoothing": 0.1,
+                "augment": {
+                    "resized_crop": [0.08, 1.0],
+                    "policy": "rand_augment",
+                    "erasing": 0.25,
+                    "mixup": 0.8,
+                    "cutmix": 1.0,
+                },
+            },
+        ),
+        (IMAGES, {"flips": True, "augment": {"policy": "auto_augment_imagenet"}}),
     ],
     "denoise": [(IMAGES, {}), (IMAGES, {"flips": True}), (IMAGES, {"noise": "once", "flips": True})],
     "generative_classification": [(IMAGES, {}), (IMAGES, {"flips": True, "prototype_seed": 3})],

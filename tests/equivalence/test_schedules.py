@@ -53,7 +53,7 @@ def sgd(w, gradients, rate, decay, momentum, nesterov):
 def stepped(config, w, gradients):
     parameter = torch.nn.Parameter(torch.from_numpy(w.copy()))
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
-    built = optimizer([parameter, frozen], config)
+    built = optimizer([("weight", parameter), ("frozen", frozen)], config)
     for gradient in gradients:
         parameter.grad = torch.from_numpy(gradient.copy())
         built.step()
@@ -76,3 +76,29 @@ def test_sgd(decay, momentum, nesterov):
     config = TrainConfig(optimizer="sgd", learning_rate=0.02, weight_decay=decay, momentum=momentum, nesterov=nesterov)
     expected = sgd(w, gradients, 0.02, decay, momentum, nesterov)
     np.testing.assert_allclose(stepped(config, w, gradients), expected, rtol=1e-12)
+
+
+def test_a_warm_up_begins_where_it_is_told_and_a_cool_down_ends_at_the_final_rate():
+    """Twelve steps, three to an epoch: three up from 0.1, then cosine over three, and six at the final rate."""
+    settings = {"epochs": 4, "learning_rate": 1.0, "final_learning_rate": 0.2, "schedule": "cosine"}
+    edges = {"warmup_epochs": 1, "warmup_learning_rate": 0.1, "cooldown_epochs": 2}
+    config = TrainConfig.model_validate(settings | edges)
+    falling = [0.2 + 0.4 * (1 + math.cos(math.pi * k / 3)) for k in range(3)]
+    expected = [0.4, 0.7, 1.0, *falling, *[0.2] * 6]
+    assert [learning_rate(step, 12, 3, config) for step in range(12)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epochs": 10, "warmup_epochs": 5, "cooldown_epochs": 5}, "leave nothing of epochs=10"),
+        ({"warmup_learning_rate": 0.1, "learning_rate": 0.01}, "warmup_learning_rate=0.1 is above learning_rate=0.01"),
+        ({"optimizer": "beta_lasso"}, "needs a lasso_lambda above 0"),
+        ({"lasso_lambda": 0.1}, "lasso_lambda=0.1 belongs to optimizer=beta_lasso"),
+        ({"optimizer": "beta_lasso", "lasso_lambda": 0.1, "weight_decay": 0.1}, "no weight_decay=0.1"),
+        ({"epsilon": 0}, "greater than 0"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig.model_validate(fields)

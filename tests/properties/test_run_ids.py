@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,11 +47,17 @@ FIELDS = {
     "train.optimizer": ("adamw", "sgd"),
     "train.learning_rate": (1e-3, 2e-3),
     "train.weight_decay": (0.0, 0.1),
+    "train.decayed": ("all", "matrices"),
     "train.betas": ([0.9, 0.999], [0.9, 0.95]),
     "train.momentum": (0.9, 0.8),
     "train.nesterov": (False, True),
+    "train.epsilon": (1e-8, 1e-6),
+    "train.lasso_lambda": (0.0, 1e-5),
+    "train.lasso_beta": (50.0, 20.0),
     "train.schedule": ("linear", "cosine"),
     "train.warmup_epochs": (0, 1),
+    "train.warmup_learning_rate": (0.0, 1e-6),
+    "train.cooldown_epochs": (0.0, 2.0),
     "train.final_learning_rate": (0.0, 1e-5),
     "train.clip_norm": (None, 1.0),
     "train.average": (None, 0.9),
@@ -65,6 +72,32 @@ FIELDS = {
     "init": (None, "0123456789abcdef"),
 }
 OTHER = {path: other for path, (_, other) in FIELDS.items()}
+# Likewise for the other tasks, each with the fields that denoising does not have.
+TASKS: dict[str, dict[str, tuple[Any, Any]]] = {
+    "classification": {
+        "standardise": (True, False),
+        "label_smoothing": (0.0, 0.1),
+        "resize": (None, 224),
+        "crop_ratio": (1.0, 0.875),
+        "augment.crop_padding": (0, 4),
+        "augment.resized_crop": (None, [0.08, 1.0]),
+        "augment.flip": (False, True),
+        "augment.color_jitter": ([0.0, 0.0, 0.0, 0.0], [0.4, 0.4, 0.4, 0.0]),
+        "augment.policy": ("none", "rand_augment"),
+        "augment.magnitude": (9.0, 7.0),
+        "augment.magnitude_std": (0.5, 0.0),
+        "augment.layers": (2, 3),
+        "augment.erasing": (0.0, 0.25),
+        "augment.cutout": (0, 16),
+        "augment.mixup": (0.0, 0.8),
+        "augment.cutmix": (0.0, 1.0),
+        "augment.cutmix_share": (0.5, 0.25),
+    }
+}
+NEEDED: dict[str, dict[str, Any]] = {  # what a choice cannot be without
+    "train.lasso_lambda": {"train": {"optimizer": "beta_lasso"}},
+    "crop_ratio": {"resize": 224},
+}
 
 
 def parts():
@@ -88,8 +121,21 @@ def fields():
 
 def put(settings, path, value):
     result = json.loads(json.dumps(settings))
-    *place, name = path.split(".")
-    (result.setdefault(place[0], {}) if place else result)[name] = value
+    *places, name = path.split(".")
+    inner = result
+    for place in places:
+        inner = inner.setdefault(place, {})
+    inner[name] = value
+    return result
+
+
+def chosen(settings, path, value):
+    """Likewise, with what this choice needs; a default needs nothing."""
+    result = put(settings, path, value)
+    if value != FIELDS[path][0]:
+        for place, needed in NEEDED.get(path, {}).items():
+            for name, other in needed.items():
+                result = put(result, f"{place}.{name}", other)
     return result
 
 
@@ -103,16 +149,38 @@ def test_every_field_is_tried():
 
 @pytest.mark.parametrize("path", OTHER)
 def test_another_value_is_another_run(path):
-    assert run_id(put(BASE, path, OTHER[path])) != run_id(BASE)
+    assert run_id(chosen(BASE, path, OTHER[path])) != run_id(BASE)
 
 
 def test_no_two_choices_share_a_name():
-    assert len({run_id(put(BASE, path, value)) for path, value in OTHER.items()}) == len(OTHER)
+    assert len({run_id(chosen(BASE, path, value)) for path, value in OTHER.items()}) == len(OTHER)
 
 
 @pytest.mark.parametrize("path", [path for path, (default, _) in FIELDS.items() if default is not REQUIRED])
 def test_a_default_that_is_written_down_is_no_other_run(path):
     assert run_id(put(BASE, path, FIELDS[path][0])) == run_id(BASE)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_fields_of_other_tasks(name):
+    config = find("tasks", name).Config
+    nested = {f"augment.{field}" for field in config.model_fields["augment"].annotation.model_fields}
+    assert {*config.model_fields, *nested} - {"name", "flips", "augment"} == TASKS[name].keys()
+    base = {**BASE, "task": {"name": name}}
+    plain = run_id(base)
+    others = set()
+    for path, (default, other) in TASKS[name].items():
+        assert run_id(put(base, f"task.{path}", default)) == plain, f"{path} at its default names no other run"
+        changed = put(base, f"task.{path}", other)
+        for needed, value in NEEDED.get(path, {}).items():
+            changed = put(changed, f"task.{needed}", value)
+        others.add(run_id(changed))
+    assert plain not in others
+    assert len(others) == len(TASKS[name])
+
+
+def test_the_name_of_a_classification_is_what_it_was():
+    assert run_id({**BASE, "task": {"name": "classification", "label_smoothing": 0.1}}) == "480d53e91ca75931"
 
 
 def test_other_data_are_another_run():
@@ -133,9 +201,10 @@ def reordered(draw, value):
 
 @given(data=st.data())
 def test_the_order_of_the_keys_does_not_matter(data):
-    chosen = data.draw(st.lists(st.sampled_from(sorted(OTHER)), unique=True, max_size=6))
+    free = sorted(OTHER.keys() - NEEDED.keys() - {"train.optimizer"})
+    paths = data.draw(st.lists(st.sampled_from(free), unique=True, max_size=6))
     written = BASE
-    for path in chosen:
+    for path in paths:
         written = put(written, path, OTHER[path])
     assert run_id(data.draw(reordered(written))) == run_id(written)
 

@@ -22,7 +22,7 @@ class Echo:
     """A task whose model gives back what it receives; with ``labels`` the place of the largest number."""
 
     def __init__(self, shape, labels):
-        self.signature = Signature(shape, shape)
+        self.signature, self.row_shape = Signature(shape, shape), shape
         self.labels = labels
 
     def encode(self, rows):
