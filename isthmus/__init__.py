@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "cost", "create_model", "list_models", "load"]
+__all__ = ["UserError", "cost", "create_model", "effective_weight", "list_models", "load"]
 
 if TYPE_CHECKING:
     from isthmus.counting import cost
     from isthmus.errors import UserError
     from isthmus.loading import load
     from isthmus.registry import create_model, list_models
+    from isthmus.weights import effective_weight
 
 _HOMES = {
     "create_model": "isthmus.registry",
     "list_models": "isthmus.registry",
     "cost": "isthmus.counting",
     "load": "isthmus.loading",
+    "effective_weight": "isthmus.weights",
     "UserError": "isthmus.errors",
 }
 

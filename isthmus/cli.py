@@ -318,6 +318,38 @@ def _accepts(schema: dict[str, Any]) -> str:
 
 
 @app.command()
+def shapes(
+    omega: Annotated[str, typer.Option(help="Connections of a layer on average: `2^18`, `262144`, `2.6e8`.")],
+    gamma: Annotated[float, typer.Option(help="Expansion of the hidden layers; 1 for S-Mixers.")] = 1.0,
+    channels: Annotated[
+        list[int] | None, typer.Option("--channels", min=1, help="Only this C; may be repeated.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Mixers with equally many connections, from narrow to widest to narrow: whole S and C, width and density.
+
+    For example: `isthmus shapes --omega 2^19 --gamma 2`
+    """
+    from dataclasses import asdict
+
+    from isthmus import terminal
+    from isthmus.shape_theory import parse_amount, widest_side
+    from isthmus.shape_theory import shapes as of_equal_cost
+
+    wanted = parse_amount(omega)
+    found = of_equal_cost(wanted, gamma, channels)
+    if as_json:
+        terminal.print_json([asdict(each) for each in found])
+        return
+    rows = [
+        [each.C, each.S, each.m, f"{each.p:.4g}", f"{each.omega:,.0f}", f"{each.deviation:.2%}".replace("-", "–")]
+        for each in found
+    ]
+    title = f"omega {wanted:,.0f}, gamma {gamma:g}: widest at C = S = {widest_side(wanted, gamma):.4g}"
+    terminal.print_table(title, ["C", "S", "m", "p", "omega", "deviation"], rows)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine has, and what is missing."""
     from isthmus import terminal
@@ -431,6 +463,31 @@ def predict(
             terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
     if as_json:
         terminal.print_json(results)
+
+
+@app.command()
+def analyze(
+    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    against: Annotated[
+        str | None, typer.Option(help="Compare it with this run (CKA), or with its `untrained` self.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this analysis, such as `cka`; may be repeated.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """What can be read off a trained run: numbers, and figures beside its record. Each is measured once.
+
+    For example: `isthmus analyze RUN --only cka --against untrained`
+    """
+    from isthmus import terminal
+    from isthmus.analysis.command import analyze as measured
+    from isthmus.analysis.command import show
+
+    answer = measured(run, only or (), against, data_dir)
+    if as_json:
+        terminal.print_json(answer)
+    else:
+        show(answer)
 
 
 @app.command()
@@ -561,6 +618,27 @@ def bench_studies(
         terminal.print_json(lines)
     else:
         terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+
+
+@bench_app.command("mixers")
+def bench_mixers(
+    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Permuted, plain and sparse rivals of the mixers, and Table S.3 of the wide-and-sparse paper on this machine."""
+    from isthmus import terminal
+    from isthmus.bench import mixers, sparse
+
+    with terminal.err.status("measuring …"):
+        ratios = [*mixers.measure(repeats, threads), sparse.measure_layer(repeats, threads)]
+        table = sparse.measure_table(threads)
+    if as_json:
+        terminal.print_json({"ratios": ratios, "table_s3": table})
+    else:
+        for line in ratios:
+            terminal.print_table("", list(line), [list(line.values())])
+        terminal.print_table("Table S.3", list(table[0]), [list(line.values()) for line in table])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     return beartype(function)
 
 
+# Some virtual machines announce bfloat16 matrix instructions and forbid them: a product would end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 # How long an example takes says something about a busy machine, and nothing about the claim.
 settings.register_profile("isthmus", deadline=None)
 settings.load_profile("isthmus")

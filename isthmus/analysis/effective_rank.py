@@ -23,6 +23,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from isthmus.analysis.opening import need
+from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.errors import UserError
 from isthmus.files import read_sealed, write_sealed
 from isthmus.loading import load, load_task
@@ -53,6 +55,13 @@ def effective_rank(matrix: Float[Tensor, "rows columns"]) -> float:
     return float(torch.special.entr(values / values.sum()).sum().exp())
 
 
+def applies(model: Any) -> str | None:
+    parts = all(hasattr(model, name) for name in ("trajectory", "blocks", "W_out"))
+    if not parts or not all(hasattr(block, "W1") and hasattr(block, "W2") for block in model.blocks):
+        return "it has no W_out, W_1 and W_2"
+    return None
+
+
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Every reading of a finished run, measured once: later calls answer from ``analysis/effective_rank.json``."""
     folder = find_run(run)
@@ -62,8 +71,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
         return known
     model: Any = load(folder)
     task = load_task(folder)
-    if not all(hasattr(model, name) for name in ("trajectory", "blocks", "W_out")):
-        raise UserError(f"run {record.id} is a {record.config['model']['name']}, which has no W_out, W_1 and W_2")
+    need(applies(model), "effective rank", record)
     data = load_data(component("sources", record.config["source"]), data_dir)
     if data.fingerprint != record.fingerprint:
         raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
@@ -104,3 +112,19 @@ def last_states(model: Any, task: Task, data: Data) -> Float[Tensor, "rows d_z"]
         steps: Mapping[str, Tensor] = dict(model.trajectory(batch.input))
         states.append(steps[f"z_{len(model.blocks)}"])
     return torch.cat(states)
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    return {f"{title} (of {found['width']})": found["ranks"][name] for name, title in READINGS.items()}
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Every reading as a share of the width."""
+    figure, ((axis,),) = page(1, 1, width=6.4, height=2.8)
+    shares = [found["ranks"][name] / found["width"] for name in READINGS]
+    axis.barh(range(len(shares)), shares, 0.6, color=style(0)["color"])
+    axis.set_yticks(range(len(shares)), list(READINGS.values()))
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1)
+    finish(axis, f"run {found['run']}, width {found['width']}", "effective rank / width", "")
+    return [save(figure, folder / "effective_rank.png")]

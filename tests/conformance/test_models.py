@@ -14,6 +14,11 @@ from isthmus.training.checkpoint import write_model
 
 NAMES = sorted(name for name, home in registry.catalogue("models").items() if home.startswith("isthmus."))
 MLP = {"d_in": 12, "d_out": 5, "depth": 3}
+MIXER = {"input_shape": (2, 8, 12), "patch": 4, "C": 10, "depth": 2}
+# A head that starts at zero would give every seed the same output and keep the gradient from everything before it.
+IMIXER = {"input_shape": (3, 8, 8), "output_shape": (5,), "patch": 4, "C": 10, "depth": 2, "head_init": "xavier"}
+SOLVED = {"contraction": 0.5, "gradient": "implicit"}
+SPARSE = {"input_shape": (2, 8, 12), "patch": 4, "depth": 2, "mask_seed": 1}
 SMALL: dict[str, list[dict]] = {
     "hourglass_mlp": [
         {**MLP, "d_z": 24, "d_h": 8},
@@ -24,6 +29,33 @@ SMALL: dict[str, list[dict]] = {
         {**MLP, "d_z": 8, "d_h": 24},
         {**MLP, "d_z": 8, "d_h": 24, "w_in": "gaussian", "w_in_seed": 1, "activation": "relu", "init": "xavier"},
     ],
+    "mlp_mixer": [
+        {**MIXER, "output_shape": (5,), "gamma": 2},
+        {**MIXER, "output_shape": (5,), "permutation": "random", "permutation_seed": 1, "S": 9, "init": "pytorch"},
+        {**MIXER, "output_shape": (3, 16, 24), "S": 9, "token_hidden": 7, "bias": False},
+    ],
+    "s_mixer": [
+        {**MIXER, "output_shape": (5,), "S": 6, "drop_path": 0.1},
+        {**MIXER, "output_shape": (2, 8, 12), "permutation": "random", "random_blocks": (2,), "permutation_seed": 1},
+    ],
+    "imixer": [
+        {**IMIXER, "h_r": 1.5},
+        {**IMIXER, "output_shape": (3, 16, 16), "hierarchy": 3, "e": "silu", "f": "relu", "drop_path": 0.2},
+        {**IMIXER, "norm": "batch", "batch_statistics": "per_iteration", "token_hidden": 7, "channel_hidden": 9},
+        {**IMIXER, "norm": "batch"},
+        {**IMIXER, "norm": "none", "hierarchy": 1},
+        {**IMIXER, **SOLVED, "iterations": 6, "solver": "anderson"},
+        {**IMIXER, **SOLVED, "iterations": 4, "tolerance": 0.1, "hierarchy": 3, "depth": 1},
+    ],
+    "sw_mlp": [
+        {**SPARSE, "output_shape": (5,), "m": 60, "p": 0.1},
+        {**SPARSE, "output_shape": (5,), "m": 36, "p": 0.4, "block": "mlp", "gamma": 1.5, "pool": True, "bias": False},
+        {**SPARSE, "output_shape": (5,), "m": 50, "p": 0.2, "compute": "sparse", "mask_scale": "one"},
+        {**SPARSE, "output_shape": (3, 16, 24), "m": 48, "p": 0.1, "S": 12},
+        {**SPARSE, "output_shape": (2, 8, 12), "m": 40, "p": 1.0, "per_patch": False, "activation": "relu"},
+    ],
+    "monarch_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "S": 5, "bias": True}],
+    "kronecker_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "size": 18, "S": 6, "bias": True}],
 }
 CASES = [pytest.param(name, fields, id=f"{name}-{n}") for name in SMALL for n, fields in enumerate(SMALL[name])]
 every_model = pytest.mark.parametrize(("name", "fields"), CASES)

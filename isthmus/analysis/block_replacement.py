@@ -1,0 +1,132 @@
+"""Replacement of a single block: how much a mixer's quality hangs on the order in which one block mixes.
+
+Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.5 and Figure S.4: of four blocks the
+l-th is a random-permuted one, the others are normal, and the network is *trained* so; only l = 1 costs accuracy.
+``trained_configs`` lists the networks of that figure.
+
+Of a run, something else is measured: one normal block of the *trained* network gets random permutations, its weights
+stay as they are, and nothing is trained again. That says how much the learned weights rely on the order of the units
+in this block, not how well the other network could learn. Each block is replaced by several draws.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus.analysis.opening import Answer, Opened, need, once, open_run
+from isthmus.analysis.pictures import INK, finish, page, save, style
+from isthmus.draws import key
+from isthmus.registry import create_model
+from isthmus.training.loop import Rows, evaluate
+
+SCHEMA = "isthmus.analysis.block_replacement/1"
+DRAWS = 3
+
+
+def trained_configs(model: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The networks of Figure S.4 for a mixer's fields: the normal one, then each with one random block, to be trained.
+
+    The permutation's seed stays what it is: open, so that every run draws its own, unless ``model`` gives one.
+    """
+    normal = {name: value for name, value in model.items() if name not in ("permutation", "random_blocks")}
+    single = [{**normal, "permutation": "random", "random_blocks": (block,)} for block in _numbers(model["depth"])]
+    return [normal, *single]
+
+
+def _numbers(depth: int) -> range:
+    return range(1, depth + 1)
+
+
+def normal_blocks(model: Any) -> list[int]:
+    config: Any = getattr(model, "config", None)
+    return [block for block in _numbers(config.depth) if not config.is_random(block)] if _mixes(config) else []
+
+
+def _mixes(config: Any) -> bool:
+    return all(hasattr(config, name) for name in ("depth", "random_blocks", "is_random"))
+
+
+def applies(model: Any) -> str | None:
+    if not _mixes(getattr(model, "config", None)):
+        return "its blocks have no permutation"
+    return None if normal_blocks(model) else "all its blocks are random already"
+
+
+def replaced(model: Any, block: int, seed: int) -> Any:
+    """The same weights, with random permutations in one block more."""
+    chosen = {"permutation": "random", "random_blocks": (block,), "permutation_seed": seed}
+    other: Any = create_model(**model.config.model_dump() | chosen)
+    other.load_state_dict(model.state_dict())  # a permutation is no weight: the same names and shapes
+    changed = copy.deepcopy(model)
+    changed.blocks[block - 1] = other.blocks[block - 1]
+    return changed.eval()
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+    """The test quality of a finished run, as it is and with each normal block replaced."""
+
+    def measure(folder: Path) -> Mapping[str, Any]:
+        opened = open_run(folder, data_dir)
+        need(applies(opened.model), "the replacement of a block", opened.record)
+        return {
+            "model": opened.record.config["model"]["name"],
+            "metric": opened.task.objective,
+            "maximise": opened.task.maximise,
+            "whole": _quality(opened, opened.model),
+            "blocks": normal_blocks(opened.model),
+            "replaced": [
+                [_quality(opened, replaced(opened.model, block, key(0, "replacement", draw))) for draw in range(DRAWS)]
+                for block in normal_blocks(opened.model)
+            ],
+        }
+
+    return once(run, "block_replacement", SCHEMA, measure)
+
+
+def _quality(opened: Opened, model: Any) -> float | None:
+    """The task's objective on the test rows; None where it is not finite."""
+    device = torch.device("cpu")
+    values = evaluate(model, opened.task, Rows.of(opened.data.test, device), "test", device)
+    return values.get(opened.task.objective)
+
+
+def _means(found: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
+    """Mean and standard deviation over the draws, by block."""
+    finite = {
+        block: [value for value in values if value is not None]
+        for block, values in zip(found["blocks"], found["replaced"], strict=True)
+    }
+    return {block: (statistics.fmean(some), statistics.pstdev(some)) for block, some in finite.items() if some}
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    whole = found["whole"]
+    shown: dict[str, float | str] = {f"test {found['metric']}, as trained": "–" if whole is None else whole}
+    return shown | {
+        f"block {block} replaced, not retrained": f"{mean:.4g} ± {deviation:.2g}"
+        for block, (mean, deviation) in _means(found).items()
+    }
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The axes of Figure S.4."""
+    figure, ((axis,),) = page(1, 1)
+    means = _means(found)
+    look = style(1)
+    axis.errorbar(
+        list(means), [mean for mean, _ in means.values()], yerr=[deviation for _, deviation in means.values()],
+        fmt=look["marker"], color=look["color"], markersize=5, capsize=2.5,
+        label=f"replaced, mean ± 1 σ of {DRAWS} draws",
+    )  # fmt: skip
+    if found["whole"] is not None:
+        axis.axhline(found["whole"], color=INK, linestyle="--", linewidth=1, label="as trained")
+    axis.set_xticks(found["blocks"])
+    title = f"{found['model']} {found['run']}, not retrained"
+    finish(axis, title, "index of the replaced block", f"test {found['metric']}")
+    return [save(figure, folder / "block_replacement.png")]

@@ -1,0 +1,199 @@
+"""Minibatch CKA: how alike the features of two networks are, layer by layer.
+
+    CKA(X, Y) = Σ_b HSIC(K_b, L_b) / √(Σ_b HSIC(K_b, K_b) · Σ_b HSIC(L_b, L_b)),   K_b = X_b X_bᵀ,  L_b = Y_b Y_bᵀ
+
+over batches b of test rows, with the unbiased estimate of HSIC (Song et al. 2007; Nguyen et al. 2021, section 3.1).
+Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida) compares a Mixer with sparse MLPs in this way
+(Figure 2a–c). The features are a block's output before the skip connection, flattened to one row per image: token and
+channel mixing of a Mixer count as two blocks; of a residual MLP they are W2 h, not h, because W2 h is what the skip
+receives.
+
+How it is computed: the unbiased estimate is an inner product of U-centred Gram matrices (Székely and Rizzo 2014), so
+each layer's matrix is made and centred once per batch, every pair of layers is one matrix product, HSIC of a layer with
+itself is a square, and |CKA| ≤ 1 by Cauchy–Schwarz. An estimate below zero (unrelated features) stays as it is.
+Features that do not vary within any batch, or whose rows all lie equally far apart, up to the rounding of their type,
+have nothing to align: their CKA is 0, with themselves too.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from isthmus.analysis.opening import Answer, Opened, need, once, open_run
+from isthmus.analysis.pictures import matrix, page, save
+from isthmus.config import run_config
+from isthmus.errors import UserError
+from isthmus.record import find_run, read_record
+from isthmus.run import Options, starting_model
+
+Layers = Iterable[Tensor]
+"""Features of one batch, layer by layer, each of (rows, …)."""
+
+SCHEMA = "isthmus.analysis.cka/1"
+UNTRAINED = "untrained"
+"""In the place of another run: the run's own model as its seed drew it."""
+BATCH = 128
+ROWS = 10_000
+LEAST = 4
+"""Rows of a batch: the unbiased estimate divides by n − 3."""
+_BLOCK = re.compile(r"(token|channel|block)_\d+")
+_STREAM = re.compile(r"z_\d+")
+_ROUNDING = 8
+"""Features that vary by less than so many units in the last place of their size are constant."""
+
+
+def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows rows"]:
+    """X Xᵀ without its diagonal, less what a row and a column have in common: HSIC's inner product is of these.
+
+    Their off-diagonal sums of every row are zero. In float64, because what is left can be far smaller than X Xᵀ.
+    """
+    n = len(features)
+    if n < LEAST:
+        raise UserError(f"CKA needs batches of at least {LEAST} rows, not of {n}")
+    x = features.detach().flatten(1)
+    rounding = _ROUNDING * torch.finfo(x.dtype).eps
+    x = x.double()
+    if not bool(x.isfinite().all()):
+        raise UserError("CKA needs finite features; this network overflows on the test rows")
+    centred = x - x.mean(dim=0)  # changes nothing below, and keeps a large mean from drowning the rest
+    if float(centred.norm()) <= rounding * float(x.norm()):
+        return torch.zeros(n, n, dtype=torch.float64)
+    gram = centred @ centred.mT
+    size = float(gram.norm())
+    sums = gram.fill_diagonal_(0).sum(dim=0) / (n - 2)
+    gram -= sums[:, None] + sums[None, :] - sums.sum() / (n - 1)
+    gram.fill_diagonal_(0)
+    return gram if float(gram.norm()) > rounding * size else torch.zeros_like(gram)
+
+
+def cka(first: Iterable[Layers], second: Iterable[Layers] | None = None) -> Float[Tensor, "first second"]:
+    """Of every layer of one network with every layer of another (or of itself); both are given batch by batch."""
+    sums: list[Tensor] | None = None
+    pairs = ((some, None) for some in first) if second is None else zip(first, second, strict=True)
+    for some, others in pairs:
+        x = _centred_grams(some)
+        y = x if others is None else _centred_grams(others)
+        if x.shape[1] != y.shape[1]:
+            raise UserError("CKA compares features of the same rows, and these batches have different numbers of them")
+        n = round(x.shape[1] ** 0.5)
+        hsic = [product / (n * (n - 3)) for product in (x @ y.mT, x.square().sum(1), y.square().sum(1))]
+        sums = hsic if sums is None else [total + part for total, part in zip(sums, hsic, strict=True)]
+    if sums is None:
+        raise UserError(f"CKA needs at least one batch of {LEAST} rows")
+    between, of_first, of_second = sums
+    scale = of_first.sqrt()[:, None] * of_second.sqrt()[None, :]
+    return torch.where(scale > 0, between / scale.where(scale > 0, 1.0), 0.0).clamp(-1, 1)
+
+
+def _centred_grams(layers: Layers) -> Float[Tensor, "layers entries"]:
+    """One layer after the other, so that only Gram matrices are held and no network's features."""
+    return torch.stack([u_centred_gram(features).flatten() for features in layers])
+
+
+def blocks(model: Any, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The output of every block before its skip connection, by name, in the order of computation."""
+    before: Tensor | None = None
+    for name, value in model.trajectory(x):
+        if _BLOCK.fullmatch(name):
+            yield name, value
+        elif _STREAM.fullmatch(name):
+            if before is not None:
+                yield name.replace("z", "block"), value - before
+            before = value
+
+
+def applies(model: Any) -> str | None:
+    if not hasattr(model, "trajectory"):
+        return "it has no trajectory"
+    if not _names(model):
+        return "its trajectory names no block's output before a skip connection"
+    return None
+
+
+@torch.no_grad()
+def _names(model: Any) -> list[str]:
+    return [name for name, _ in blocks(model, torch.zeros(1, *model.input_shape))]
+
+
+def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | None = None) -> Answer:
+    """CKA of a run's layers with those of another run of the same data, of its untrained self, or with each other."""
+    own = read_record(find_run(run)).id
+    name = own if against is None else UNTRAINED if against == UNTRAINED else read_record(find_run(against)).id
+
+    def measure(folder: Path) -> Mapping[str, Any]:
+        one = open_run(folder, data_dir)
+        other = None if name == own else _untrained(one) if name == UNTRAINED else open_run(str(against), data_dir)
+        return {"against": name, **_compared(one, other)}
+
+    return once(run, "cka" if name == own else f"cka-{name}", SCHEMA, measure)
+
+
+def _untrained(opened: Opened) -> Opened:
+    config = run_config(opened.record.config).model_copy(update={"init": None})
+    return replace(opened, model=starting_model(config, Options()).model.eval())
+
+
+@torch.no_grad()
+def _compared(one: Opened, other: Opened | None) -> Mapping[str, Any]:
+    both = (one, other or one)
+    for opened in both:
+        need(applies(opened.model), "CKA", opened.record)
+    if one.data.fingerprint != both[1].data.fingerprint:
+        raise UserError(
+            f"CKA compares networks on the same rows; runs {one.record.id} and {both[1].record.id} learned from other "
+            f"data: {one.record.config['source']['name']} and {both[1].record.config['source']['name']}"
+        )
+    values = cka(_features(one), None if other is None else _features(other))
+    layers, layers_against = _names(one.model), _names(both[1].model)
+    square = len(layers) == len(layers_against)
+    return {
+        "rows": min(ROWS, len(one.data.test)),
+        "batch": BATCH,
+        "models": [opened.record.config["model"]["name"] for opened in both],
+        "layers": layers,
+        "layers_against": layers_against,
+        "cka": values.tolist(),
+        "mean_diagonal": float(values.diagonal().mean()) if square else None,
+    }
+
+
+def _features(opened: Opened) -> Iterator[Layers]:
+    for x in opened.test_inputs(ROWS, BATCH, LEAST):
+        yield (value for _, value in blocks(opened.model, x))
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    values, mean = found["cka"], found["mean_diagonal"]
+    shown: dict[str, float | str] = {
+        "compared with": "itself" if found["against"] == found["run"] else found["against"]
+    }
+    if mean is None:
+        shown["mean of the diagonal"] = f"– ({len(values)} layers against {len(values[0])})"
+        return shown | {"mean of all pairs": statistics.fmean(value for line in values for value in line)}
+    others = [value for i, line in enumerate(values) for j, value in enumerate(line) if i != j]
+    shown["mean of the diagonal"] = mean
+    return shown | ({"mean beside the diagonal": statistics.fmean(others)} if others else {})
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The matrix of CKA, the first layers at the lower left, as in Figure 2(b)."""
+    columns, rows = found["layers"], found["layers_against"]
+    figure, ((axis,),) = page(1, 1, 2.6 + 0.28 * len(columns), 2.2 + 0.28 * len(rows))
+    turned = [list(line) for line in zip(*found["cka"], strict=True)]
+    image = matrix(axis, turned, "CKA of block outputs", vmin=0, vmax=1, cmap="magma", origin="lower")
+    axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
+    axis.set_yticks(range(len(rows)), rows, fontsize=7)
+    axis.set_xlabel(f"{found['models'][0]} {found['run']}", fontsize=8)
+    axis.set_ylabel(f"{found['models'][1]} {found['against']}", fontsize=8)
+    figure.colorbar(image, ax=axis)
+    alone = found["against"] == found["run"]
+    return [save(figure, folder / ("cka.png" if alone else f"cka-{found['against']}.png"))]

@@ -1,0 +1,141 @@
+"""How fast the fixed-point iterations of an iMixer converge, layer by layer, and what each of them changes.
+
+    norm      ‖x^{a+1} − x^a‖ / √(S C) of successive iterates            (Figures 3 and 5 of Ota and Taki)
+    cosine    cos(x^{a+1}, x^a)                                          (Figures 3 and 6)
+    maps      ξ^(v,x) e(x^a) of the last layer, as pictures of tokens    (Figure 7)
+
+Sixteen test rows are drawn once for all runs of the same data. Each layer receives what it would in the trained model
+and is iterated further than the n that the run was trained with, always plainly, so that runs of different n and
+solvers can be laid over each other. S C is the size of the stream, as in the paper, although x has D_S C entries. What
+Figure 7 calls the output of an iteration is not said: x itself has no place in the image, so the maps are what the
+block would add to the stream if it stopped there, of one row and in the channels where the first and the last differ
+most.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics as descriptive
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.analysis.opening import need, once, open_run, rounded
+from isthmus.analysis.pictures import finish, matrix, page, save, style
+from isthmus.dynamics import Solver
+
+SCHEMA = "isthmus.analysis.fixed_point/1"
+ROWS = 16
+ITERATIONS = 8
+MOST_ITERATIONS = 64
+CHANNELS = 6
+
+
+def applies(model: Any) -> str | None:
+    iterated = hasattr(model, "mixers") and model.config.hierarchy > 1
+    return None if iterated else "its token mixing iterates to no fixed point"
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
+    """Norms and cosines of every layer and the maps of the last: measured once, then ``analysis/fixed_point.json``."""
+
+    def measured(folder: Path) -> dict[str, Any]:
+        opened = open_run(folder, data_dir)
+        need(applies(opened.model), "fixed_point", opened.record)
+        return measure(opened.model, next(opened.test_inputs(ROWS, ROWS)))
+
+    return once(run, "fixed_point", SCHEMA, measured)
+
+
+@torch.no_grad()
+def measure(model: Any, x: Tensor) -> dict[str, Any]:
+    """Of an iMixer in evaluation, on the rows of ``x``: ``norms[layer][iteration][row]``, and ``cosines`` alike."""
+    config = model.config
+    solver = Solver(min(max(ITERATIONS, model.iterations), MOST_ITERATIONS))
+    found: dict[str, Any] = {"rows": len(x), "trained_iterations": model.iterations, "norms": [], "cosines": []}
+    v = model.stem(x)
+    for block in model.blocks:
+        solution = block.token.solved(block.token_norm(v).mT, keep=True, solver=solver)
+        measured = solution.statistics(config.tokens * config.C)
+        found["norms"].append(_finite(measured.steps))
+        found["cosines"].append(_finite(measured.cosines))
+        v = block(v)
+    shown = solution.trajectory[: ITERATIONS + 1]
+    maps = torch.stack([block.token.visible(iterate[:1])[0] for iterate in shown])  # iterates, C, S
+    maps = maps.nan_to_num(0.0, 0.0, 0.0)  # an iteration without a contraction may leave the numbers
+    channels = (maps[-1] - maps[0]).norm(dim=1).topk(min(CHANNELS, config.C)).indices.sort().values
+    _, height, width = config.image
+    grid = (height // config.patch, width // config.patch)
+    return found | {"channels": channels.tolist(), "maps": rounded(maps[:, channels].unflatten(2, grid))}
+
+
+def _finite(values: Tensor) -> list[list[float | None]]:
+    """JSON has no infinity."""
+    rows = values.double().tolist()
+    return [[value if math.isfinite(value) else None for value in row] for row in rows]
+
+
+def typical(rows: Sequence[float | None]) -> float:
+    """The mean over the rows, or NaN where one of them is no number."""
+    known = [value for value in rows if value is not None]
+    return descriptive.fmean(known) if len(known) == len(rows) else math.nan
+
+
+def summary(found: dict[str, Any]) -> dict[str, float | str]:
+    """At the n of the training: how far the next iteration would still go, in the first layer and the worst."""
+    place = min(found["trained_iterations"], len(found["norms"][0]) - 1)
+    left = [typical(layer[place]) for layer in found["norms"]]
+    turned = [typical(layer[place]) for layer in found["cosines"]]
+    worst = max(range(len(left)), key=lambda layer: (math.isnan(left[layer]), left[layer]))
+    return {
+        "n": float(found["trained_iterations"]),
+        "next step, first layer": left[0],
+        "next step, worst layer": left[worst],
+        "worst layer": float(worst + 1),
+        "least cosine": min(turned),
+    }
+
+
+def draw(found: dict[str, Any], folder: Path) -> list[Path]:
+    return [_convergence(found, folder / "fixed_point.png"), _maps(found, folder / "fixed_point-maps.png")]
+
+
+def _convergence(found: dict[str, Any], path: Path) -> Path:
+    """A row for each layer: every test row faint, their mean in full, and a line at the n of the training."""
+    layers = len(found["norms"])
+    figure, axes = page(layers, 2, height=2.6)
+    for layer in range(layers):
+        titles = (("norms", "‖x(a+1) − x(a)‖ / √(SC)"), ("cosines", "cos(x(a+1), x(a))"))
+        for place, (axis, (name, label)) in enumerate(zip(axes[layer], titles, strict=True)):
+            curves = found[name][layer]
+            look, iterations = style(place), range(len(curves))
+            for row in range(found["rows"]):
+                values = [math.nan if step[row] is None else step[row] for step in curves]
+                axis.plot(iterations, values, color=look["color"], linewidth=0.6, alpha=0.3)
+            means = [typical(step) for step in curves]
+            axis.plot(iterations, means, **look, linewidth=1.6, markersize=4, label=f"mean of {found['rows']} rows")
+            axis.axvline(found["trained_iterations"] - 0.5, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+            if name == "norms" and any(value for step in curves for value in step):
+                axis.set_yscale("log")
+            finish(axis, f"layer {layer + 1}", "iteration a; dashed: where the training stopped", label)
+    return save(figure, path)
+
+
+def _maps(found: dict[str, Any], path: Path) -> Path:
+    """A row for each channel, a column for each iterate, one scale of colours per channel."""
+    iterates, channels = len(found["maps"]), found["channels"]
+    figure, axes = page(len(channels), iterates, width=1.4, height=1.5)
+    for row, channel in enumerate(channels):
+        pictures = [found["maps"][a][row] for a in range(iterates)]
+        largest = max(abs(value) for picture in pictures for line in picture for value in line) or 1.0
+        for a, picture in enumerate(pictures):
+            trained = ", n" if a == found["trained_iterations"] else ""
+            title = f"a = {a}{trained}" if row == 0 else ""
+            matrix(axes[row][a], picture, title, cmap="RdBu_r", vmin=-largest, vmax=largest)
+            axes[row][a].set_xticks([])
+            axes[row][a].set_yticks([])
+        axes[row][0].set_ylabel(f"channel {channel}", fontsize=8)
+    return save(figure, path)

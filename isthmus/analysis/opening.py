@@ -1,0 +1,89 @@
+"""A finished run, opened to be measured, and answers that are kept beside its record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isthmus.draws import torch_generator
+from isthmus.errors import UserError
+from isthmus.files import read_sealed, write_sealed
+from isthmus.loading import load, load_task
+from isthmus.protocols import Data, Task
+from isthmus.record import RunRecord, find_run, read_record
+from isthmus.registry import component
+from isthmus.run import load_data
+from isthmus.training.loop import Rows
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The trained model, ready for evaluation, the task with what it learned, and the data that both know."""
+
+    folder: Path
+    record: RunRecord
+    model: Any
+    task: Task
+    data: Data
+
+    def test_inputs(self, rows: int, batch: int, least: int = 1) -> Iterator[Tensor]:
+        """At most so many rows of the test split as model inputs: drawn once and for every run of these data alike.
+
+        Drawn, because a source may keep its rows in the order of their classes. A last batch below ``least`` is left
+        out.
+        """
+        order = torch.randperm(len(self.data.test), generator=torch_generator(0, "analysed rows"))[:rows]
+        device = torch.device("cpu")
+        split = Rows.of(self.data.test, device)
+        for block, index in enumerate(order.split(batch)):
+            if len(index) >= least:
+                yield self.task.evaluation_batch(*split.take(index, device), "test", block).input
+
+
+def open_run(run: str | Path, data_dir: Path | None = None) -> Opened:
+    folder = find_run(run)
+    record = read_record(folder)
+    model, task = load(folder), load_task(folder)
+    data = load_data(component("sources", record.config["source"]), data_dir)
+    if data.fingerprint != record.fingerprint:
+        raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
+    return Opened(folder, record, model, task, data)
+
+
+def once(run: str | Path, name: str, schema: str, measure: Callable[[Path], Mapping[str, Any]]) -> Answer:
+    """What ``measure`` says of a run's folder, or said before: ``analysis/NAME.json`` holds it, sealed."""
+    folder = find_run(run)
+    record = read_record(folder)
+    path = folder / "analysis" / f"{name}.json"
+    if path.is_file() and (known := read_sealed(path)).get("schema") == schema and known.get("run") == record.id:
+        return known
+    found = {"schema": schema, "run": record.id, **measure(folder)}
+    write_sealed(path, found)
+    return found
+
+
+def need(reason: str | None, title: str, record: RunRecord) -> None:
+    """``applies`` as an error of the user's."""
+    if reason is not None:
+        raise UserError(f"{title} does not apply to run {record.id}: {reason}")
+
+
+def rounded(values: Tensor, digits: int = 4) -> Any:
+    """Numbers for a picture, as nested lists of no more digits than a picture shows."""
+    largest = float(values.abs().max()) if values.numel() else 0.0
+    if not largest > 0:
+        return torch.zeros(values.shape).tolist()
+    places = digits - 1 - math.floor(math.log10(largest))
+    return _rounded(values.double().tolist(), places)
+
+
+def _rounded(values: Any, places: int) -> Any:
+    return [_rounded(value, places) for value in values] if isinstance(values, list) else round(values, places)

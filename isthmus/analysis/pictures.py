@@ -1,0 +1,54 @@
+"""How analyses draw: the colours and rules of the report's page, and PNG files that are whole or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.files import write_with
+from isthmus.reports.drawing import COLOURS, SYMBOLS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+INK, RULE = "#22262b", "#dfe3e8"
+
+
+def page(rows: int, columns: int, width: float = 4.6, height: float = 3.8) -> tuple[Figure, list[list[Axes]]]:
+    # Without pyplot there is no global state, and no display is looked for.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(row) for row in axes]
+
+
+def style(place: int) -> dict[str, Any]:
+    return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
+
+
+def finish(axis: Axes, title: str, x: str, y: str) -> None:
+    """Of an axis with curves or points."""
+    axis.set_title(title, loc="left", fontsize=10, color=INK)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(color=RULE, linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, fontsize=8)
+
+
+def matrix(axis: Axes, values: Sequence[Sequence[float]], title: str, **look: Any) -> AxesImage:
+    """A matrix as a picture, its first row at the top."""
+    image = axis.imshow(values, **{"cmap": "viridis", "interpolation": "nearest"} | look)
+    axis.set_title(title, loc="left", fontsize=10, color=INK)
+    return image
+
+
+def save(figure: Figure, path: Path) -> Path:
+    write_with(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
+    return path

@@ -1,0 +1,227 @@
+"""Largest singular values of mixing and of masked weights, beside what random-matrix theory says of their start.
+
+Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), section 4.3, Figure 4 (right), Figure S.1.
+
+    of_run           every weight of a trained mixer or SW-MLP: trained, as the seed drew it, and the theory's edge
+    of_widths        random weights at equal Ω, width by width: SW-MLP, Mixer, and both edges (Figure 4, right)
+    of_exponents     random square masked weights of m = Ω^((1+a)/2), p = Ω^−a, scaled to a mean diagonal of 1 in Z Zᵀ
+                     (Figure S.1, centre and right)
+
+A weight's edge is that of its start: entries of variance v in r rows and c columns have √(v c) (1 + √(r/c)), whatever
+the initialisation, and v c is ‖W‖²/r. A mask adds what eq. (17), corrected, says. J2 (I ⊗ W) J1 has the singular values
+of W, so a mixer's W is measured itself.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import sparse
+from scipy.sparse.linalg import eigsh
+from torch import Tensor
+
+from isthmus import shape_theory as theory
+from isthmus.analysis.opening import Answer, need, once
+from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.steps import Layer, steps_of
+from isthmus.config import run_config
+from isthmus.draws import key, numpy_generator
+from isthmus.layers.sparse_linear import SparseLinear, positions
+from isthmus.loading import load
+from isthmus.record import read_record
+from isthmus.run import Options, starting_model
+
+SCHEMA = "isthmus.analysis.singular_values/1"
+_DENSE = 512
+"""Up to this side the whole spectrum is quicker than an iteration."""
+
+
+def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows columns"]) -> float:
+    """In float64: by iteration on the smaller Gram matrix, which is never formed; of no entries: 0."""
+    if isinstance(matrix, Tensor):
+        matrix = sparse.csr_array(matrix.detach().double().cpu().numpy())
+    matrix = _without_empty_lines(matrix.astype(np.float64))
+    if matrix.nnz == 0:
+        return 0.0
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T.tocsr()
+    if tall.shape[1] <= _DENSE:
+        return math.sqrt(max(0.0, float(np.linalg.eigvalsh((tall.T @ tall).toarray())[-1])))
+    gram = sparse.linalg.LinearOperator((tall.shape[1],) * 2, matvec=lambda v: tall.T @ (tall @ v), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(tall.shape[1])
+    (largest,) = eigsh(gram, k=1, which="LA", v0=start, tol=1e-7, return_eigenvectors=False)
+    return math.sqrt(float(largest))
+
+
+def singular_values(matrix: sparse.csr_array) -> np.ndarray:
+    """All that are not surely zero, descending."""
+    compact = _without_empty_lines(matrix).toarray()
+    values: np.ndarray = np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
+    return values
+
+
+def _without_empty_lines(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Rows and columns of zeros change no other singular value, and of a very sparse matrix they are most."""
+    rows = np.flatnonzero(np.diff(matrix.indptr))
+    columns = np.unique(matrix.indices)
+    return matrix[rows][:, columns]
+
+
+def masked_weight(rows: int, columns: int, p: float, seed: int) -> sparse.csr_array:
+    """M ⊙ A as section 4.3 draws it: N(0, 1/columns) where a Bernoulli(p) mask is 1/√p."""
+    flat = positions(rows, columns, p, seed, "drawn").numpy()
+    values = numpy_generator(seed, "masked weight").standard_normal(len(flat)) / math.sqrt(p * columns)
+    return sparse.csr_array((values, (flat // columns, flat % columns)), shape=(rows, columns))
+
+
+def applies(model: Any) -> str | None:
+    return None if steps_of(model) else "it has no mixing and no masked weights"
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+    """Of every weight of a finished run, measured once; no data are needed."""
+
+    def measure(folder: Path) -> Mapping[str, Any]:
+        record = read_record(folder)
+        model = load(folder)
+        need(applies(model), "singular values", record)
+        config = run_config(record.config).model_copy(update={"init": None})
+        start = _layers(starting_model(config, Options()).model)
+        lines = [_line(name, layer, start[name]) for name, layer in _layers(model).items()]
+        return {"model": record.config["model"]["name"], "layers": lines}
+
+    return once(run, "singular_values", SCHEMA, measure)
+
+
+def _layers(model: Any) -> dict[str, Layer]:
+    """By names such as ``token_1.fc1``."""
+    found = {}
+    for step in steps_of(model):
+        for name, layer in step.layers.items():
+            found[f"{step.name}.{name}".removesuffix(".")] = layer
+    return found
+
+
+def _line(name: str, layer: Layer, start: Layer) -> dict[str, Any]:
+    drawn = _matrix(start)
+    rows, columns = drawn.shape
+    p = start.density if isinstance(start, SparseLinear) else 1.0
+    scale = math.sqrt(float((drawn.data**2).sum()) / rows)
+    return {
+        "layer": name,
+        "rows": rows,
+        "columns": columns,
+        "p": p,
+        "trained": largest_singular_value(_matrix(layer)),
+        "start": largest_singular_value(drawn),
+        "edge": scale * theory.sparse_edge(columns, p, rows / columns),
+        "dense_edge": scale * theory.dense_edge(rows / columns),
+    }
+
+
+def _matrix(layer: Layer) -> sparse.csr_array:
+    """Of a mixing weight its W, of a masked one M ⊙ W with the mask's scale, without its zeros."""
+    if not isinstance(layer, SparseLinear):
+        return sparse.csr_array(layer.weight.detach().double().cpu().numpy())
+    values = layer.values.detach().double().cpu().numpy() * layer.scale
+    flat = layer.flat()
+    place = np.arange(len(values)) if flat is None else flat.cpu().numpy()
+    shape = (layer.rows, layer.columns)
+    return sparse.csr_array((values, (place // layer.columns, place % layer.columns)), shape=shape)
+
+
+def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, trials: int, seed: int = 0) -> Answer:
+    """For (S, C) pairs of Ω connections: the first matrix of an SW-MLP of width S C, and those of the Mixer itself."""
+    lines = []
+    for S, C in pairs:
+        m, p = S * C, min(1.0, theory.density(S * C, omega, gamma))
+        masked = [
+            largest_singular_value(masked_weight(round(gamma * m), m, p, key(seed, f"{S}×{C}", trial)))
+            for trial in range(trials)
+        ]
+        mixing = [
+            largest_singular_value(masked_weight(round(gamma * side), side, 1.0, key(seed, f"{S}×{C}/{side}", trial)))
+            for trial in range(trials)
+            for side in (S, C)
+        ]
+        lines.append(
+            {
+                "S": S, "C": C, "m": m, "width": round(gamma * m), "p": p,
+                "sw_mlp": _summary(masked),
+                "mixer": _summary(mixing),
+                "edge": theory.sparse_edge(m, p, gamma),
+                "printed_edge": math.sqrt(theory.printed_squared_edge(m, p, gamma)),
+            }
+        )  # fmt: skip
+    return {"omega": omega, "gamma": gamma, "trials": trials, "dense_edge": theory.dense_edge(gamma), "widths": lines}
+
+
+def of_exponents(exponents: Iterable[float], omega: float, trials: int, seed: int = 0) -> Answer:
+    """For the scalings a of appendix D.1: the largest singular value, and all of them of the last trial."""
+    lines = []
+    for a in exponents:
+        m, p = theory.scaled_sparse_shape(omega, a)
+        size = round(m)
+        weights = [masked_weight(size, size, p, key(seed, f"exponent {a}", trial)) for trial in range(trials)]
+        scales = [math.sqrt(float((weight.data**2).sum()) / size) or 1.0 for weight in weights]
+        largest = [largest_singular_value(weight) / scale for weight, scale in zip(weights, scales, strict=True)]
+        values = (singular_values(weights[-1]) / scales[-1]).round(4).tolist()
+        lines.append({"a": a, "m": size, "p": p, "largest": _summary(largest), "values": values})
+    return {"omega": omega, "trials": trials, "exponents": lines}
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    return {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    lines = found["layers"]
+    start = [line["start"] / line["edge"] for line in lines]
+    trained = [line["trained"] / line["edge"] for line in lines]
+    return {
+        "at the start, over the edge": statistics.fmean(start),
+        "trained, over the edge": statistics.fmean(trained),
+        "largest of all": max(line["trained"] for line in lines),
+    }
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Layer by layer: where training took the largest singular value from the theory's edge."""
+    lines = found["layers"]
+    figure, ((axis,),) = page(1, 1, width=max(4.6, 2.4 + 0.3 * len(lines)))
+    places = range(len(lines))
+    for place, (name, title) in enumerate({"trained": "trained", "start": "at the start"}.items()):
+        axis.plot(places, [line[name] for line in lines], linestyle="none", label=title, **style(place))
+    for look, (name, title) in zip(("-", ":"), _edges(lines).items(), strict=False):
+        values = [line[name] for line in lines]
+        axis.step(places, values, where="mid", color=style(4)["color"], linestyle=look, linewidth=1.2, label=title)
+    axis.set_xticks(places, [line["layer"] for line in lines], rotation=90, fontsize=7)
+    axis.set_ylim(bottom=0)
+    finish(axis, f"{found['model']} {found['run']}", "", "largest singular value")
+    return [save(figure, folder / "singular_values.png")]
+
+
+def _edges(lines: list[dict[str, Any]]) -> dict[str, str]:
+    """The edges to draw: two where a mask tells them apart."""
+    masked = any(line["p"] < 1 for line in lines)
+    return {"edge": "edge (eq. 17)", "dense_edge": "dense edge"} if masked else {"edge": "edge"}
+
+
+def draw_widths(found: Mapping[str, Any], path: Path) -> Path:
+    """Figure 4, right: largest singular values against γm."""
+    figure, ((axis,),) = page(1, 1)
+    lines = sorted(found["widths"], key=lambda line: line["width"])
+    x = [line["width"] for line in lines]
+    for place, (name, title) in enumerate({"sw_mlp": "SW-MLP", "mixer": "Mixer"}.items()):
+        spread = [line[name]["std"] for line in lines]
+        axis.errorbar(x, [line[name]["mean"] for line in lines], yerr=spread, capsize=2.5, label=title, **style(place))
+    axis.plot(x, [line["edge"] for line in lines], "--", color=style(0)["color"], linewidth=1, label="eq. (17)")
+    axis.axhline(found["dense_edge"], color=style(4)["color"], linestyle=":", linewidth=1.2, label="1 + √γ")
+    title = f"Ω {found['omega']:,.0f}, γ {found['gamma']:g}, {found['trials']} trials, mean ± 1 σ"
+    finish(axis, title, "width γm", "largest singular value")
+    return save(figure, path)

@@ -1,0 +1,338 @@
+"""The permuted-Kronecker (PK) layer: the one mechanism beneath normal and random-permuted mixers.
+
+Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), definition 5.1 and appendix B.
+
+    paper                       here
+    vec(X)                      ``vec``: the columns of X, one below the other
+    J1, J2                      ``before``, ``after``: a :class:`Permutation` of any kind
+    W, n1, n2                   ``weight``, ``copies``, the width of one copy (``width_in``, ``width_out``)
+    J2 (I ⊗ W) J1 vec(X)        ``PermutedKronecker``, which adds a bias and leaves φ to the model
+    W_eff = J2 (I ⊗ W) J1       ``effective_weight``, an explicit matrix (``isthmus.effective_weight`` guards its size)
+
+Column-major vec is the convention of section 3, and the one in which every identity is tested here. In it token mixing
+(W X) has J1 = J2 = I and channel mixing (X V) has J1 = J_c, J2 = J_cᵀ with the weight Vᵀ. A permutation is an index
+vector σ, (J x)_i = x_σ(i), never a matrix.
+
+Slips of the paper, seen from this convention:
+    The index of vec is (j-1)S + i, printed with an undefined d. Definition 5.1 needs X ∈ R^{n2×n1}, not R^{n1×n2}.
+    Eqs. (S.11) and (S.12) hold for row-major vec only: here J_c, J_cᵀ belong to channels and I, I to tokens.
+    B.1, (S.17), (S.22) and (S.23) carry an outer φ that eqs. (1) and (2) do not have; the proposition that B.1 proves
+    is 3.2, not 4.1; (S.17) prints W_2 twice. In (S.21)-(S.23) J_c hands Uᵀ on, and the next layer takes it as its X.
+    The traces in (S.31) and (S.33) should be ‖W ⊗ 11ᵀ‖² and ‖11ᵀ ⊗ V‖²: as printed they are smaller by a factor C.
+    (S.37) should have λ/C², as eq. (11) has, not λ/2C².
+
+How it is computed. A batch of X has the shape (batch, rows, columns) everywhere; what differs is how it lies in memory.
+Permuting single numbers is slow, permuting rows is not: around a random permutation the batch is the last axis in
+memory, so that a row is one entry of vec(X) for the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from isthmus.draws import torch_generator
+
+Layout = Literal["matrix", "transposed", "batch_last"]
+"""How mat(J1 vec X), of shape (batch, width, copies), lies in memory: like this, as (batch, copies, width), or as
+(copies, width, batch)."""
+
+
+def vec(x: Float[Tensor, "*batch rows columns"]) -> Float[Tensor, "*batch size"]:
+    """The columns of X, one below the other: (vec X)_{jS + i} = X_ij."""
+    return x.mT.flatten(-2)
+
+
+def mat(x: Float[Tensor, "*batch size"], rows: int) -> Float[Tensor, "*batch rows columns"]:
+    """The matrix with so many rows of which ``vec`` makes this."""
+    return x.unflatten(-1, (-1, rows)).mT
+
+
+def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
+    """The same numbers in the same shape, but vec(X) lies in memory as rows of one entry for the whole batch."""
+    return x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+
+
+class Permutation(nn.Module, ABC):
+    """J, given by σ with (J x)_i = x_σ(i), between two matrices of equally many entries: Y = mat(J vec(X))."""
+
+    @abstractmethod
+    def sigma(self) -> Int[Tensor, " size"]: ...
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]: ...
+
+
+class Identity(Permutation):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def sigma(self) -> Int[Tensor, " size"]:
+        return torch.arange(self.size)
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
+        return x
+
+
+class Commutation(Permutation):
+    """J_c vec(X) = vec(Xᵀ) for a matrix of so many rows and columns: a transpose, which moves nothing in memory."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.rows, self.columns = rows, columns
+
+    def sigma(self) -> Int[Tensor, " size"]:  # Eq. (9)
+        return torch.arange(self.rows * self.columns).view(self.columns, self.rows).T.flatten()
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch columns rows"]:
+        return x.mT
+
+
+class RandomPermutation(Permutation):
+    """A permutation drawn once, uniformly, and frozen; rebuilt from its seed instead of stored.
+
+    It makes a matrix of so many rows. With the batch last in memory it is one gather of rows, and so is its gradient.
+    """
+
+    index: Tensor
+    inverse: Tensor
+
+    def __init__(self, size: int, rows: int, seed: int, name: str) -> None:
+        super().__init__()
+        self.rows = rows
+        if torch.get_default_device().type == "meta":
+            index, inverse = torch.empty(2, size, dtype=torch.long).unbind()
+        else:
+            generator = torch_generator(seed, f"permutation/{name}")
+            index = torch.randperm(size, generator=generator, device="cpu").to(torch.get_default_device())
+            inverse = index.argsort()
+        self.register_buffer("index", index, persistent=False)
+        self.register_buffer("inverse", inverse, persistent=False)
+
+    def sigma(self) -> Int[Tensor, " size"]:
+        return self.index
+
+    def fingerprint(self) -> list[float]:
+        """What a checkpoint keeps: three weighted sums, which another draw changes by about 0.2."""
+        values = self.index.to("cpu", torch.float64) / len(self.index)
+        position = torch.arange(len(values), dtype=torch.float64, device="cpu")
+        return [float((values * torch.cos(step * position)).sum() / len(values) ** 0.5) for step in (0.1, 1.0, 2.0)]
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
+        if _exporting():
+            return _permuted(x, self.index, self.rows)
+        y: Tensor = _Permuted.apply(x, self.index, self.inverse, self.rows)
+        return y
+
+
+def _permuted(x: Tensor, index: Tensor, rows: int) -> Tensor:
+    """mat(J vec(X)), batch last."""
+    # Not len(x), here and below: it would fix the batch in an export.
+    entries = x.permute(2, 1, 0).reshape(-1, x.shape[0])
+    return entries.index_select(0, index).unflatten(0, (-1, rows)).permute(2, 1, 0)
+
+
+def _exporting() -> bool:
+    """Exporters know torch's own operations only."""
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+
+
+class _Permuted(torch.autograd.Function):
+    """torch's own gradient of a gather would add into zeros; that of a permutation is the inverse permutation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(inverse)
+        ctx.rows = x.shape[1]
+        return _permuted(x, index, rows)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        (inverse,) = ctx.saved_tensors
+        return _permuted(gradient, inverse, ctx.rows), None, None, None
+
+
+class _LeftProduct(torch.autograd.Function):
+    """W X + b for each X of a batch, or with the batch last in memory for each column of X.
+
+    torch would transpose X and its gradient in memory to make one large product.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, batch_last: bool) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.batch_last = batch_last
+        x = _turned(x, batch_last)
+        many = weight.expand(x.shape[0], -1, -1)
+        y = torch.bmm(many, x) if bias is None else torch.baddbmm(bias[:, None], many, x)
+        return _turned(y, batch_last)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        x, gradient = _turned(x, ctx.batch_last), _turned(gradient, ctx.batch_last)
+        of_x, of_weight, of_bias, _ = ctx.needs_input_grad
+        return (
+            _turned(torch.bmm(weight.T.expand(x.shape[0], -1, -1), gradient), ctx.batch_last) if of_x else None,
+            _sum_of_products(gradient, x) if of_weight else None,
+            gradient.sum((0, 2)) if of_bias else None,
+            None,
+        )
+
+
+def _sum_of_products(a: Tensor, b: Tensor) -> Tensor:
+    """Σ A Bᵀ; the products are a fifth faster when the taller factor comes first."""
+    return torch.bmm(a, b.mT).sum(0) if a.shape[1] >= b.shape[1] else torch.bmm(b, a.mT).sum(0).T
+
+
+def _turned(x: Tensor, batch_last: bool) -> Tensor:
+    return x.permute(2, 1, 0) if batch_last else x
+
+
+class PermutedKronecker(nn.Module):
+    """mat(J2 (I ⊗ W) J1 vec(X)) plus a bias for each output of W."""
+
+    def __init__(
+        self,
+        width_in: int,
+        width_out: int,
+        copies: int,
+        before: Permutation,
+        after: Permutation,
+        layout: Layout,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.copies, self.before, self.after, self.layout = copies, before, after, layout
+        self.weight = nn.Parameter(torch.empty(width_out, width_in))
+        self.bias = nn.Parameter(torch.empty(width_out)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """PyTorch's linear initialisation."""
+        bound = 1 / math.sqrt(self.weight.shape[1])
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
+        y: Tensor = self.after(self._multiplied(self.before(x)))  # Definition 5.1
+        return y
+
+    def _multiplied(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
+        if self.layout == "transposed":
+            return functional.linear(x.mT, self.weight, self.bias).mT
+        if _exporting():
+            y = self.weight @ x
+            return y if self.bias is None else y + self.bias[:, None]
+        product: Tensor = _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
+        return product
+
+    @property
+    def effective_shape(self) -> tuple[int, int]:
+        return self.copies * self.weight.shape[0], self.copies * self.weight.shape[1]
+
+    @torch.no_grad()
+    def effective_weight(self) -> Float[Tensor, "outputs inputs"]:
+        """J2 (I ⊗ W) J1, Eq. (19), with all its zeros."""
+        outputs, inputs = self.effective_shape
+        device = self.weight.device
+        to = self.after.sigma().to(device).argsort().view(self.copies, -1, 1)  # J2 brings entry σ2(i) to i
+        of = self.before.sigma().to(device).view(self.copies, 1, -1)
+        weight = self.weight.new_zeros(outputs, inputs)
+        weight[to, of] = self.weight
+        return weight
+
+    def extra_repr(self) -> str:
+        width_out, width_in = self.weight.shape
+        return f"width_in={width_in}, width_out={width_out}, copies={self.copies}, layout={self.layout}"
+
+
+class Arrangement(NamedTuple):
+    """What puts one axis of X first for a product with W, and what puts it back."""
+
+    width_in: int
+    width_out: int
+    copies: int
+    before: Permutation
+    after: Permutation
+    layout: Layout
+
+    def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
+        """One layer, or a chain of them: J2 (I ⊗ W2) · (I ⊗ W1) J1, with nothing permuted in between."""
+        widths = [self.width_in, *hidden, self.width_out]
+        between = [Identity(width * self.copies) for width in hidden]
+        permutations = zip([self.before, *between], [*between, self.after], strict=True)
+        return [
+            PermutedKronecker(width_in, width_out, self.copies, before, after, self.layout, bias)
+            for (width_in, width_out), (before, after) in zip(pairwise(widths), permutations, strict=True)
+        ]
+
+
+def tokens_arranged(rows: int, rows_out: int, columns: int) -> Arrangement:
+    """W X: every column of X is a copy, and vec has them one below the other already; Eq. (8)."""
+    before, after = Identity(rows * columns), Identity(rows_out * columns)
+    return Arrangement(rows, rows_out, columns, before, after, "matrix")
+
+
+def channels_arranged(rows: int, columns: int) -> Arrangement:
+    """X V with W = Vᵀ: every row of X is a copy; Eq. (7) as J_cᵀ (I ⊗ Vᵀ) J_c."""
+    return Arrangement(columns, columns, rows, Commutation(rows, columns), Commutation(columns, rows), "transposed")
+
+
+def randomly_arranged(width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str) -> Arrangement:
+    """Any entries of X may meet in a copy: the J1 and J2 of a random-permuted mixer, whose result has so many rows."""
+    before = RandomPermutation(width * copies, width, seed, f"{name}/before")
+    after = RandomPermutation(width_out * copies, rows_out, seed, f"{name}/after")
+    return Arrangement(width, width_out, copies, before, after, "batch_last")
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm of every row of X, wherever the batch lies in memory."""
+
+    def __init__(self, columns: int, eps: float, batch_last: bool) -> None:
+        super().__init__(columns, eps=eps)
+        self.batch_last = batch_last
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
+        if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _exporting():
+            return super().forward(x)
+        y: Tensor = _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
+        return y
+
+
+class _NormOfColumns(torch.autograd.Function):
+    """LayerNorm of the rows of X with the batch last, in operations that read memory in its order.
+
+    torch's batch normalisation is the same arithmetic: what it calls the batch is then the columns of X.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        flat = x.permute(2, 1, 0).flatten(1)
+        normal, _, inverse_deviation = torch.native_batch_norm(flat, None, None, None, None, True, 0.0, eps)
+        ctx.save_for_backward(normal, inverse_deviation, weight)
+        y = (normal * weight[:, None]).add_(bias[:, None])
+        return y.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        normal, inverse_deviation, weight = ctx.saved_tensors
+        flat = gradient.permute(2, 1, 0).flatten(1)
+        product = flat * normal
+        share = (weight / len(weight)).to(flat.dtype)
+        mean, slope = share @ flat, share @ product
+        weight_gradient, bias_gradient = product.sum(1), flat.sum(1)
+        # (w g - mean(w g) - n mean(w g n)) / deviation, with n the normalised values
+        of_x = torch.mul(flat, weight[:, None], out=product)
+        of_x.sub_(mean).addcmul_(normal, slope, value=-1).mul_(inverse_deviation)
+        return of_x.unflatten(1, (-1, gradient.shape[0])).permute(2, 1, 0), weight_gradient, bias_gradient, None

@@ -1,0 +1,304 @@
+"""A linear map with a frozen random mask that costs what it connects: storage and products of the connections only.
+
+    y = s · (M ⊙ W) x + b,   M_ij = 1 with probability p, else 0
+
+The trainable parameter is the vector of the connections' weights, ``values``, row by row; where they are is drawn from
+a seed, never stored, and never formed as a matrix: first how many of all entries are ones, a binomial number, then
+which, a uniform subset. Together that is the Bernoulli mask, and the first half is all that the meta device needs.
+
+Sparse products keep the pattern and its transpose (compressed rows), so that forward, both gradients and their own
+gradients are each one pass over the connections. Above a density of ``SPARSE_UP_TO`` a dense product is faster and the
+weights are put into a matrix for it, for as long as the product takes; likewise where no sparse kernel exists
+(bfloat16, exporters).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import register_flop_formula
+
+from isthmus.draws import torch_generator
+from isthmus.errors import UserError
+
+SPARSE_UP_TO = 0.1
+"""Here sparse and dense products, forward and backward on one thread, took equally long at width 256. Wider layers gain
+beyond it: at a density of 0.2 sparse ones took 0.9 of the time at width 1024, and 0.5 at 3072."""
+ComputeName = Literal["auto", "sparse", "dense"]
+
+
+class Pattern(NamedTuple):
+    """Compressed rows of the mask and of its transpose; ``order`` takes the values of one to those of the other."""
+
+    starts: Tensor
+    columns: Tensor
+    transposed_starts: Tensor
+    transposed_columns: Tensor
+    order: Tensor
+
+
+def connections(rows: int, columns: int, density: float, seed: int, stream: str) -> int:
+    """How many entries of the mask are ones: binomial, as of that many independent draws."""
+    size = torch.tensor(rows * columns, dtype=torch.float64, device="cpu")
+    probability = torch.tensor(density, dtype=torch.float64, device="cpu")
+    return int(torch.binomial(size, probability, generator=torch_generator(seed, f"mask/{stream}/count")))
+
+
+def positions(rows: int, columns: int, density: float, seed: int, stream: str) -> Int[Tensor, " connections"]:
+    """Where they are, ascending, as row · columns + column; memory is that of the connections."""
+    size, count = rows * columns, connections(rows, columns, density, seed, stream)
+    generator = torch_generator(seed, f"mask/{stream}/where")
+    if 2 * count <= size:
+        return _subset(size, count, generator)
+    kept = torch.ones(size, dtype=torch.bool, device="cpu")
+    kept[_subset(size, size - count, generator)] = False
+    return kept.nonzero().flatten()
+
+
+def _subset(size: int, count: int, generator: torch.Generator) -> Int[Tensor, " count"]:
+    """A uniform subset of range(size): numbers are drawn until enough are different, then what is too much goes."""
+    found = torch.empty(0, dtype=torch.long, device="cpu")
+    while len(found) < count:
+        more = -size * math.log1p(-(count - len(found)) / (size - len(found) + 1))  # what is expected to suffice
+        drawn = torch.randint(size, (int(1.05 * more) + 16,), generator=generator, device="cpu")
+        found = torch.cat([found, drawn]).unique()
+    if len(found) > count:
+        kept = torch.ones(len(found), dtype=torch.bool, device="cpu")
+        kept[torch.randperm(len(found), generator=generator, device="cpu")[count:]] = False
+        found = found[kept]
+    return found
+
+
+def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> Pattern:
+    row, column = flat // columns, flat % columns
+    order = column.argsort(stable=True)
+    whole = (_starts(row, rows), column, _starts(column, columns), row[order], order)
+    return Pattern(*(index.to(_index_type(len(flat))) for index in whole))
+
+
+def _starts(index: Int[Tensor, " connections"], size: int) -> Int[Tensor, " size_and_one"]:
+    return functional.pad(torch.bincount(index, minlength=size).cumsum(0), (1, 0))
+
+
+def _index_type(connections: int) -> torch.dtype:
+    return torch.int32 if connections < 2**31 else torch.int64
+
+
+# In these operators the batch is the last axis, so that a connection meets a whole row of numbers. Their schemas are
+# written out, because annotations are text here and may be wrapped by a shape checker.
+@torch.library.custom_op(
+    "isthmus::sparse_product",
+    mutates_args=(),
+    schema="(Tensor x, Tensor values, Tensor[] pattern, bool transposed) -> Tensor",
+)
+def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
+    """W x, or Wᵀ x, for the columns x of a batch; W has these values in this pattern."""
+    starts, columns, transposed_starts, transposed_columns, order = pattern
+    shape = (len(starts) - 1, len(transposed_starts) - 1)
+    if transposed:
+        weight = _compressed(transposed_starts, transposed_columns, values.index_select(0, order), shape[::-1])
+    else:
+        weight = _compressed(starts, columns, values, shape)
+    return weight @ x.contiguous()
+
+
+@torch.library.custom_op(
+    "isthmus::sampled_product", mutates_args=(), schema="(Tensor y, Tensor x, Tensor[] pattern) -> Tensor"
+)
+def sampled_product(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
+    """Of y xᵀ, sums over a batch, the entries in the pattern: the gradient of the values."""
+    starts, columns, *_ = pattern
+    where = _compressed(starts, columns, x.new_zeros(len(columns)), (len(y), len(x)))
+    sampled = torch.sparse.sampled_addmm(where, y.contiguous(), x.contiguous().mT, beta=0.0)
+    return sampled.values().clone()  # an operator's result is no view
+
+
+def _compressed(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    _hear_the_warning_once()
+    return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+
+@cache
+def _hear_the_warning_once() -> None:
+    """torch says once in each process that compressed rows are in beta; nobody who trains can act on it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor([0, 0], [], [], (1, 1), device="cpu")
+
+
+@sparse_product.register_fake
+def _(x: Tensor, values: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
+    starts = pattern[2] if transposed else pattern[0]
+    return x.new_empty(len(starts) - 1, x.shape[1])
+
+
+@sampled_product.register_fake
+def _(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
+    return x.new_empty(len(pattern[1]))
+
+
+def _product_backward(ctx: Any, gradient: Tensor) -> Any:
+    x, values, *pattern = ctx.saved_tensors
+    to_x, to_values, *_ = ctx.needs_input_grad
+    gradient = gradient.contiguous()
+    ends = (x, gradient) if ctx.transposed else (gradient, x)
+    return (
+        sparse_product(gradient, values, pattern, not ctx.transposed) if to_x else None,
+        sampled_product(*ends, pattern) if to_values else None,
+        [None] * len(pattern),
+        None,
+    )
+
+
+def _product_setup(ctx: Any, inputs: Any, output: Tensor) -> None:
+    x, values, pattern, ctx.transposed = inputs
+    ctx.save_for_backward(x, values, *pattern)
+
+
+def _sampled_backward(ctx: Any, gradient: Tensor) -> Any:
+    y, x, *pattern = ctx.saved_tensors
+    to_y, to_x, _ = ctx.needs_input_grad
+    return (
+        sparse_product(x, gradient, pattern, False) if to_y else None,
+        sparse_product(y, gradient, pattern, True) if to_x else None,
+        [None] * len(pattern),
+    )
+
+
+def _sampled_setup(ctx: Any, inputs: Any, output: Tensor) -> None:
+    y, x, pattern = inputs
+    ctx.save_for_backward(y, x, *pattern)
+
+
+sparse_product.register_autograd(_product_backward, setup_context=_product_setup)
+sampled_product.register_autograd(_sampled_backward, setup_context=_sampled_setup)
+for _device in ("cpu", "cuda"):  # in mixed precision a neighbour may give bfloat16, which has no sparse kernels
+    sparse_product.register_autocast(_device, torch.float32)
+    sampled_product.register_autocast(_device, torch.float32)
+
+
+@register_flop_formula([torch.ops.isthmus.sparse_product, torch.ops.isthmus.sampled_product])
+def _flops(first: Any, second: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
+    """A multiply–add for every connection and every row of the batch."""
+    (pattern,) = (argument for argument in (second, *rest) if isinstance(argument, list))
+    return 2 * int(first[1]) * int(pattern[1][0])
+
+
+def on_meta() -> bool:
+    return torch.get_default_device().type == "meta"
+
+
+class SparseLinear(nn.Module):
+    """s · (M ⊙ W) x + b with a frozen Bernoulli(``density``) mask M; ``values`` are the entries of W where M is one.
+
+    W starts as N(0, 1/columns), whatever the density. ``scale`` is the value of M's ones.
+    """
+
+    values: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        columns: int,
+        rows: int,
+        density: float,
+        seed: int,
+        stream: str = "",
+        scale: float = 1.0,
+        bias: bool = False,
+        compute: ComputeName = "auto",
+    ) -> None:
+        super().__init__()
+        if not 0 < density <= 1:
+            raise UserError(f"a density of {density:g} is outside of (0, 1]: it is the share of connections kept")
+        self.rows, self.columns, self.density, self.scale = rows, columns, density, scale
+        self.sparse = compute == "sparse" or (compute == "auto" and density <= SPARSE_UP_TO)
+        count = connections(rows, columns, density, seed, stream)
+        if not on_meta():
+            need_memory(count, f"a sparse layer of {rows}×{columns} at density {density:g}")
+        self._place(None if on_meta() else positions(rows, columns, density, seed, stream), count)
+        self.values = nn.Parameter(torch.empty(count))
+        self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
+        nn.init.normal_(self.values, std=1 / math.sqrt(columns))
+
+    def _place(self, flat: Tensor | None, count: int) -> None:
+        """The buffers that say where the connections are; None on the meta device."""
+        index: dict[str, Tensor] = {}
+        if self.sparse and flat is not None:
+            index = _pattern(flat, self.rows, self.columns)._asdict()
+        elif self.sparse:
+            sizes = (self.rows + 1, count, self.columns + 1, count, count)
+            empty = (torch.empty(size, dtype=_index_type(count)) for size in sizes)
+            index = dict(zip(Pattern._fields, empty, strict=True))
+        elif self.density < 1:
+            index = {"flat": torch.empty(count, dtype=torch.long) if flat is None else flat}
+        for name, value in index.items():
+            self.register_buffer(f"index_{name}", value.to(torch.get_default_device()), persistent=False)
+
+    def pattern(self) -> list[Tensor]:
+        return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
+
+    def flat(self) -> Int[Tensor, " connections"] | None:
+        """Every connection's place, row · columns + column; None where all are kept."""
+        if not self.sparse:
+            return self.get_buffer("index_flat") if self.density < 1 else None
+        starts, columns, *_ = self.pattern()
+        row = torch.arange(self.rows, device=starts.device).repeat_interleave(starts.diff(), output_size=len(columns))
+        return row * self.columns + columns
+
+    def weight(self) -> Float[Tensor, "rows columns"]:
+        """s · (M ⊙ W) with all its zeros."""
+        flat = self.flat()
+        values = self.values * self.scale
+        if flat is None:
+            return values.view(self.rows, self.columns)
+        return values.new_zeros(self.rows * self.columns).index_copy_(0, flat, values).view(self.rows, self.columns)
+
+    def fingerprint(self) -> list[float]:
+        """What a checkpoint keeps of the mask: three weighted sums of the connections' columns, near 0 ± 1."""
+        flat = self.flat()
+        if flat is None or not len(flat):
+            return [0.0, 0.0, 0.0]
+        column = (flat % self.columns).detach().to("cpu", torch.float64) / self.columns - 0.5
+        position = torch.arange(len(flat), dtype=torch.float64, device="cpu")
+        return [float((column * torch.cos(step * position)).sum() / math.sqrt(len(flat))) for step in (0.1, 1.0, 2.0)]
+
+    def forward(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*batch rows"]:
+        if not self._has_kernels():
+            return functional.linear(x, self.weight(), self.bias)
+        batch_last = x.reshape(-1, self.columns).mT.contiguous()
+        values = self.values if self.scale == 1 else self.values * self.scale
+        y = sparse_product(batch_last, values, self.pattern(), False).mT
+        y = y.contiguous() if self.bias is None else y + self.bias
+        return y.unflatten(0, x.shape[:-1])
+
+    def _has_kernels(self) -> bool:
+        known = self.values.dtype in (torch.float32, torch.float64) and self.values.device.type in _DEVICES
+        return self.sparse and known and not (torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export())
+
+    def extra_repr(self) -> str:
+        how = "sparse" if self.sparse else "dense"
+        return f"columns={self.columns}, rows={self.rows}, density={self.density:g}, {len(self.values)} kept, {how}"
+
+
+_DEVICES = ("cpu", "cuda", "meta")
+_BYTES = 28
+"""Of a connection while it is trained: its weight, gradient and two moments, and three indices."""
+
+
+def need_memory(connections: int, what: str) -> None:
+    """One line where torch would be killed by the system instead."""
+    needed, here = _BYTES * connections, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > here:
+        raise UserError(
+            f"{what} has {connections:.3g} connections and trains in {needed / 1e9:,.1f} GB, more memory than the "
+            f"machine has ({here / 1e9:,.1f} GB); fewer connections would fit"
+        )

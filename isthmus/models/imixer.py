@@ -1,0 +1,335 @@
+"""The MLP-Mixer whose token mixing inverts a residual network: what a hierarchical Hopfield network predicts.
+
+Paper: iMixer: hierarchical Hopfield network implies an invertible, implicit and iterative MLP-Mixer (Ota, Taki).
+
+    paper                  here
+    v, N_v = S, C          the stream (batch, tokens, ``C``); tokens S follow from image and ``patch``
+    x, N_x = D_S           the middle neurons, ``token_hidden`` of them
+    h, N_h = h_r D_S       the hidden neurons; with L > 3 layers every deeper one has as many
+    L                      ``hierarchy`` + 1: hidden layers and the visible one. 2 is the paper's, 1 is the MLP-Mixer
+    n, FPA                 ``iterations`` of ``dynamics.fixed_point``
+    f, e                   ``f``, ``e``; e is the activation of x, f that of every deeper layer
+    c, n_p                 ``contraction``, ``power_iterations`` of ``layers/spectral_norm.py``
+    ξ^(A+1,A), ξ^(A,A+1)   ``InvertibleMLP.down[A - 1]`` and ``up[A - 1]``, not tied, each with a bias
+    D_C                    ``channel_hidden``
+
+Differs from the paper:
+    The listing drops out inside the loop; the authors' code does not, and neither do we. Where the batch norm of Table
+    3 stands is not printed: here it follows the two linear maps of F, which then have no bias of their own, and counts
+    rows and channels as samples. All iterations pass through the same norm (``batch_statistics="shared"``): each is
+    normalised by its own batch while training, and in evaluation by one running average over all of them, as when the
+    listing's module is replaced. With ``"per_iteration"`` every iteration has a running average of its own; scale and
+    shift stay one. With c = 0.9 and GELU, F need not be a contraction (it may stretch by 1.032). A fixed number of
+    iterations does without one; a tolerance and an implicit gradient do not, so a model that asks for these warns where
+    ``config.is_contraction`` is false. D_S = C/2, drop path and initialisation are those of the authors' code.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Annotated, Literal, NamedTuple, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from isthmus.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
+from isthmus.errors import UserError
+from isthmus.layers.drop_path import DropPath
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
+from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
+
+NAMES = {"imixer": "IMixer"}
+
+Interaction = Callable[[Tensor, int], Tensor]
+"""ξ of one forward pass: of neurons, and of the number of the iteration."""
+
+
+class IMixerConfig(ImageModelConfig):
+    C: Size
+    """Channels."""
+    depth: Annotated[int, Field(ge=1, le=1_000)]
+    token_hidden: Size | None = None
+    """D_S; C/2 if left out."""
+    channel_hidden: Size | None = None
+    """D_C; 4C if left out."""
+    h_r: Annotated[float, Field(gt=0, le=1_000)] = 2.0
+    iterations: Annotated[int, Field(ge=0, le=10_000)] = 2
+    """n; with a tolerance, the most that are made."""
+    hierarchy: Annotated[int, Field(ge=1, le=16)] = 2
+    """Hidden layers of the Hopfield network; each beyond the first is solved for within the one above it."""
+    norm: Literal["spectral", "batch", "none"] = "spectral"
+    batch_statistics: Literal["shared", "per_iteration"] = "shared"
+    contraction: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    power_iterations: Annotated[int, Field(ge=1, le=1_000)] = 8
+    e: ActivationName = "gelu"
+    f: ActivationName = "gelu"
+    activation: ActivationName = "gelu"
+    """Of the channel mixing."""
+    solver: MethodName = "plain"
+    tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Relative; None makes exactly n iterations."""
+    gradient: GradientName = "unrolled"
+    drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    head_init: Literal["zero", "xavier"] = "zero"
+
+    @model_validator(mode="after")
+    def _iterates_one_function(self) -> Self:
+        if self.norm == "batch" and (self.solver, self.tolerance, self.gradient) != ("plain", None, "unrolled"):
+            raise ValueError(
+                "norm=batch changes F from one iteration to the next, so there is no fixed point to solve for: "
+                "leave out solver, tolerance and gradient"
+            )
+        return self
+
+    @property
+    def layers(self) -> list[int]:
+        """N_1 … N_L."""
+        middle = self.token_hidden or max(1, self.C // 2)
+        return [self.tokens, middle] + [max(1, round(self.h_r * middle))] * (self.hierarchy - 1)
+
+    @property
+    def lipschitz(self) -> list[float]:
+        """How much F^2 … F^{L-1} can stretch at most, as far as c and the activations tell."""
+        slopes = [LARGEST_SLOPE[self.e]] + [LARGEST_SLOPE[self.f]] * (self.hierarchy - 1)
+        bounds: list[float] = []
+        for outer, inner in reversed(list(itertools.pairwise(slopes))):
+            below = bounds[0] if bounds else 0.0
+            # The inverse of 1 − F stretches by at most 1 / (1 − Lip F).
+            inverse = 1 / (1 - below) if self.norm == "spectral" and below < 1 else math.inf
+            bounds.insert(0, self.contraction**2 * outer * inner * inverse)
+        return bounds
+
+    @property
+    def is_contraction(self) -> bool:
+        """Whether c guarantees that every fixed point exists and is reached, given singular values at most c."""
+        return all(bound < 1 for bound in self.lipschitz)
+
+    def guaranteed_below(self) -> float:
+        """The c from which on ``is_contraction`` is false."""
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            held = self.model_copy(update={"norm": "spectral", "contraction": middle}).is_contraction
+            low, high = (middle, high) if held else (low, middle)
+        return low
+
+
+class BatchNormLinear(nn.Module):
+    """Linear, then batch norm over rows and channels, with running averages for so many iterations."""
+
+    def __init__(self, d_in: int, d_out: int, averages: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_in, d_out, bias=False)
+        self.scale = nn.Parameter(torch.ones(d_out))
+        self.shift = nn.Parameter(torch.zeros(d_out))
+        self.statistics = nn.ModuleList(nn.BatchNorm1d(d_out, affine=False) for _ in range(averages))
+
+    def forward(self, x: Float[Tensor, "batch C d_in"], iteration: int) -> Float[Tensor, "batch C d_out"]:
+        x = self.linear(x)
+        # More iterations than were trained use what the last one has seen.
+        normalise = self.statistics[min(iteration, len(self.statistics) - 1)]
+        return normalise(x.flatten(0, 1)).view_as(x) * self.scale + self.shift
+
+
+class InvertibleMLP(nn.Module):
+    """iMLP: H ∘ (1 − F)^{-1} ∘ G over the last axis, with the norm of G left to the block."""
+
+    def __init__(self, config: IMixerConfig) -> None:
+        super().__init__()
+        pairs = list(itertools.pairwise(config.layers))
+        visible, hidden = pairs[0], pairs[1:]
+        self.down = nn.ModuleList([nn.Linear(*visible), *(_interaction(config, *pair) for pair in hidden)])
+        self.up = nn.ModuleList(
+            [nn.Linear(*visible[::-1]), *(_interaction(config, *pair[::-1]) for pair in hidden)]
+        )  # fmt: skip
+        self.e, self.f = activation(config.e), activation(config.f)
+        self.solver = Solver(config.iterations, config.solver, config.tolerance, config.gradient)
+
+    def solved(self, z: Float[Tensor, "batch C S"], keep: bool = False, solver: Solver | None = None) -> Solution:
+        """x = (1 − F)^{-1}(G(v)), of the normalised v; another solver replaces the outermost one."""
+        x0 = self.down[0](z)  # Eq. (28)
+        if len(self.down) == 1:  # two layers: nothing to invert
+            return fixed_point(torch.zeros_like, x0, replace(self.solver, iterations=0), keep)
+        # The spectral norm is computed here, once, and not in every iteration.
+        pairs = [(_fixed(down), _fixed(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
+        return fixed_point(self.contractive(pairs, 0), x0, solver or self.solver, keep)  # Eq. (27), (38)
+
+    def contractive(self, pairs: list[tuple[Interaction, Interaction]], level: int) -> Map:
+        """F^{level + 2}."""
+        (down, up), last = pairs[level], level == len(pairs) - 1
+        outer, inner = self.e if level == 0 else self.f, self.f
+        count = itertools.count()
+
+        def evaluated(x: Tensor) -> Tensor:
+            iteration = next(count)
+            hidden = down(outer(x), iteration)  # Eq. (41)
+            if not last:
+                hidden = fixed_point(self.contractive(pairs, level + 1), hidden, self.solver).point
+            return up(inner(hidden), iteration)  # Eq. (24), (39), (40)
+
+        return evaluated
+
+    def visible(self, x: Float[Tensor, "batch C D_S"]) -> Float[Tensor, "batch C S"]:
+        """H."""
+        seen: Tensor = self.up[0](self.e(x))
+        return seen
+
+    def forward(self, z: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+        return self.visible(self.solved(z).point)
+
+
+def _interaction(config: IMixerConfig, d_in: int, d_out: int) -> nn.Module:
+    if config.norm == "spectral":
+        return SpectralLinear(d_in, d_out, config.contraction, config.power_iterations)
+    if config.norm == "batch":
+        averages = max(1, config.iterations) if config.batch_statistics == "per_iteration" else 1
+        return BatchNormLinear(d_in, d_out, averages)
+    return nn.Linear(d_in, d_out)
+
+
+def _fixed(layer: nn.Module) -> Interaction:
+    """The layer as it is throughout one forward pass."""
+    if isinstance(layer, BatchNormLinear):
+        return layer
+    assert isinstance(layer, nn.Linear)
+    weight = layer.effective_weight() if isinstance(layer, SpectralLinear) else layer.weight
+    return lambda x, iteration: linear(x, weight, layer.bias)
+
+
+class Steps(NamedTuple):
+    """What happens in a block: the fixed point, what token and channel mixing add, and the stream after both."""
+
+    solution: Solution
+    token: Tensor
+    channel: Tensor
+    v: Tensor
+
+
+class Block(nn.Module):
+    def __init__(self, config: IMixerConfig) -> None:
+        super().__init__()
+        wide = config.channel_hidden or 4 * config.C
+        self.token_norm = nn.LayerNorm(config.C, eps=config.norm_eps)
+        self.token = InvertibleMLP(config)
+        self.channel_norm = nn.LayerNorm(config.C, eps=config.norm_eps)
+        self.channel = nn.Sequential(
+            nn.Linear(config.C, wide), activation(config.activation), nn.Linear(wide, config.C)
+        )  # fmt: skip
+        self.drop_path = DropPath(config.drop_path)
+
+    def steps(self, v: Float[Tensor, "batch S C"], keep: bool = False) -> Steps:
+        solution = self.token.solved(self.token_norm(v).mT, keep)
+        token = self.drop_path(self.token.visible(solution.point).mT)
+        v = v + token  # Eq. (30)
+        channel = self.drop_path(self.channel(self.channel_norm(v)))
+        return Steps(solution, token, channel, v + channel)  # Eq. (14)
+
+    def forward(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        return self.steps(v).v
+
+
+class IMixer(nn.Module):
+    Config = IMixerConfig
+
+    def __init__(self, config: IMixerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = config.image
+        self.stem = PatchEmbedding(config, config.C)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
+        self.head = Head(config, config.tokens, config.C)
+        self._initialise()
+        if (config.tolerance or config.gradient == "implicit") and not config.is_contraction and not _on_meta():
+            warnings.warn(
+                f"norm={config.norm} with contraction={config.contraction:g} does not guarantee that the iteration "
+                f"converges; norm=spectral with contraction below {config.guaranteed_below():.4f} does",
+                stacklevel=2,
+            )
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.normal_(module.bias, std=1e-6)
+            if isinstance(module, SpectralLinear):
+                module.follow()
+        stem, head = self.stem.linear, self.head.linear
+        deviation = math.sqrt(1 / stem.in_features) / 0.87962566103423978  # of a normal that is cut at two deviations
+        nn.init.trunc_normal_(stem.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+        nn.init.zeros_(stem.bias)
+        nn.init.zeros_(head.bias)
+        if self.config.head_init == "zero":
+            nn.init.zeros_(head.weight)
+
+    @property
+    def mixers(self) -> list[InvertibleMLP]:
+        return [block.token for block in self.blocks if isinstance(block, Block)]
+
+    @property
+    def iterations(self) -> int:
+        """n; it may be changed after training."""
+        return self.mixers[0].solver.iterations
+
+    @iterations.setter
+    def iterations(self, n: int) -> None:
+        for mixer in self.mixers:
+            mixer.solver = replace(mixer.solver, iterations=n)
+
+    def folded(self) -> IMixer:
+        """The same function with plain weights in place of normalised ones: for export."""
+        if self.config.norm == "batch":
+            raise UserError("a batch norm within the iteration cannot be folded; a spectral norm can")
+        plain = copy.deepcopy(self).eval()
+        for mixer in plain.mixers:
+            for layers in (mixer.down, mixer.up):
+                for place, layer in enumerate(layers):
+                    layers[place] = layer.folded() if isinstance(layer, SpectralLinear) else layer
+        plain.config = self.config.changed(norm="none")
+        return plain
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
+        v = self.stem(x)
+        for block in self.blocks:
+            v = block(v)
+        y: Tensor = self.head(self.norm(v))
+        return y
+
+    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
+        """``x_3_2`` is iterate 2 of the fixed point in block 3; ``v`` is the stream."""
+        v = self.stem(x)
+        yield "v_0", v
+        for i, block in enumerate(self.blocks, start=1):
+            assert isinstance(block, Block)
+            solution, token, channel, v = block.steps(v, keep=True)
+            for a, iterate in enumerate(solution.trajectory):
+                yield f"x_{i}_{a}", iterate
+            yield f"token_{i}", token
+            yield f"channel_{i}", channel
+            yield f"v_{i}", v
+        yield "output", self.head(self.norm(v))
+
+
+def _on_meta() -> bool:
+    return torch.get_default_device().type == "meta"
+
+
+def _variant(C: int, depth: int, drop_path: float) -> dict[str, object]:
+    shapes = {"input_shape": (3, 224, 224), "output_shape": (1000,), "patch": 16}
+    return {"name": "imixer", **shapes, "C": C, "depth": depth, "drop_path": drop_path}
+
+
+VARIANTS = {"s": _variant(512, 8, 0.1), "b": _variant(768, 12, 0.2), "l": _variant(1024, 24, 0.3)}
+"""iMixer-S, -B and -L with patches of 16 pixels; drop path as in Table 5."""

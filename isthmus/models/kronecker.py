@@ -1,0 +1,165 @@
+"""Shallow nets whose square matrices are Monarch matrices or Kronecker products: the weights of mixers, shared or not.
+
+Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), section 3.3 and Figure 2(d); Monarch
+matrices are Dao et al.'s (2022).
+
+    paper                        here
+    x → B_c B_2 ReLU(B_1 x)      ``B1``, ``B2``, ``Bc``
+    B = V ⊗ W                    ``kronecker_mlp``: ``V`` of C × C and ``W`` of S × S
+    B = M = J_cᵀ L J_c R         ``monarch_mlp``: ``L`` has S blocks of C × C, ``R`` has C blocks of S × S
+    n = S C, √n                  ``size``; ``S`` (√n in eq. 12, where S = C)
+
+A vector of n numbers is vec(X) of an S × C matrix X, column by column. R gives each column a matrix of its own, J_c
+transposes, L gives each row one, and J_cᵀ transposes back. With one matrix for all columns and one for all rows,
+M = V ⊗ W (Corollary 3.4, L = I ⊗ V and R = I ⊗ W, with V for the corollary's Vᵀ).
+
+Differs from the paper:
+    The sizes are not printed. n is the smallest square that holds the input (784 = 28² for MNIST), which is padded with
+    zeros; ``S`` chooses other factors. Biases are not in the formula; ``bias`` gives B_1, B_2 and B_c theirs. The start
+    is not printed: each factor is N(0, 1/its width), which keeps the size of x, times √2 in B_2 for what ReLU takes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.protocols import ModelConfig, Signature
+
+NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
+
+Width = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class ShallowConfig(ModelConfig):
+    d_in: Width | None = None
+    """Numbers in one input; a run takes it from its task."""
+    d_out: Width | None = None
+    size: Width | None = None
+    """n, the width of B1 and B2; None: the smallest square that holds the input."""
+    S: Width | None = None
+    """Rows of X; C is n / S. None: √n."""
+    bias: bool = False
+
+    @model_validator(mode="after")
+    def _factors_fit(self) -> Self:
+        if self.d_in is None:
+            return self
+        if self.n < self.d_in:
+            raise ValueError(f"size={self.n} does not hold an input of {self.d_in} numbers")
+        if self.S is None and self.rows**2 != self.n:
+            raise ValueError(f"size={self.n} is no square: give S, a divisor of it")
+        if self.n % self.rows:
+            raise ValueError(f"size={self.n} cannot be S × C: S={self.rows} does not divide it")
+        return self
+
+    @property
+    def n(self) -> int:
+        if self.d_in is None:
+            raise UserError(f"{self.name} needs d_in and d_out where no task gives them")
+        if self.size is not None:
+            return self.size
+        if self.S is not None:
+            return self.S * math.ceil(self.d_in / self.S)
+        return math.ceil(math.sqrt(self.d_in)) ** 2
+
+    @property
+    def rows(self) -> int:
+        return self.S or math.isqrt(self.n)
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        found = {"d_in": math.prod(signature.input_shape), "d_out": math.prod(signature.output_shape)}
+        for name, value in found.items():
+            if getattr(self, name) not in (None, value):
+                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
+        return self.changed(**found)
+
+
+class Structured(nn.Module, ABC):
+    """A square matrix of S·C rows that acts on vec(X), given as rows of a batch."""
+
+    def __init__(self, S: int, C: int, bias: bool) -> None:
+        super().__init__()
+        self.S, self.C = S, C
+        self.bias = nn.Parameter(torch.zeros(S * C)) if bias else None
+
+    @abstractmethod
+    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+        """Xᵀ, whose rows are the columns of X, to that of the product."""
+
+    def forward(self, x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+        y = self.mixed(x.unflatten(1, (self.C, self.S))).flatten(1)
+        return y if self.bias is None else y + self.bias
+
+
+class Kronecker(Structured):
+    """V ⊗ W: (V ⊗ W) vec(X) = vec(W X Vᵀ)."""
+
+    def __init__(self, S: int, C: int, bias: bool = False, gain: float = 1.0) -> None:
+        super().__init__(S, C, bias)
+        self.V = nn.Parameter(torch.randn(C, C) / math.sqrt(C))
+        self.W = nn.Parameter(torch.randn(S, S) * (gain / math.sqrt(S)))
+
+    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+        return self.V @ (columns @ self.W.T)  # Eq. (6), transposed
+
+
+class Monarch(Structured):
+    """J_cᵀ L J_c R with block-diagonal L and R."""
+
+    def __init__(self, S: int, C: int, bias: bool = False, gain: float = 1.0) -> None:
+        super().__init__(S, C, bias)
+        self.L = nn.Parameter(torch.randn(S, C, C) / math.sqrt(C))
+        self.R = nn.Parameter(torch.randn(C, S, S) * (gain / math.sqrt(S)))
+
+    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+        right = columns.transpose(0, 1) @ self.R.mT  # each column of X with its own block: (C, batch, S)
+        left = right.permute(2, 1, 0) @ self.L.mT  # each row of X with its own: (S, batch, C)
+        return left.permute(1, 2, 0)  # Eq. (12)
+
+
+class ShallowMLP(nn.Module):
+    Config = ShallowConfig
+
+    def __init__(self, config: ShallowConfig) -> None:
+        super().__init__()
+        if config.d_in is None or config.d_out is None:
+            raise UserError(f"{config.name} needs d_in and d_out where no task gives them")
+        self.config = config
+        self.input_shape = (config.d_in,)
+        self.padding = config.n - config.d_in
+        factors = (config.rows, config.n // config.rows)
+        kind = Monarch if config.name == "monarch_mlp" else Kronecker
+        self.B1 = kind(*factors, config.bias)
+        self.B2 = kind(*factors, config.bias, gain=math.sqrt(2))
+        self.Bc = nn.Linear(config.n, config.d_out, bias=config.bias)
+
+    def hidden(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
+        h: Tensor = torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))
+        return h
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_out"]:
+        y: Tensor = self.Bc(self.B2(self.hidden(x)))  # section 3.3
+        return y
+
+    def trajectory(self, x: Float[Tensor, "batch ..."]) -> Iterator[tuple[str, Tensor]]:
+        h = self.hidden(x)
+        yield "h_1", h
+        h = self.B2(h)
+        yield "h_2", h
+        yield "output", self.Bc(h)
+
+
+VARIANTS = {
+    "monarch-mnist": {"name": "monarch_mlp", "d_in": 784, "d_out": 10},
+    "kronecker-mnist": {"name": "kronecker_mlp", "d_in": 784, "d_out": 10},
+}
+"""The two nets of Figure 2(d), with n = 784 and S = C = 28."""

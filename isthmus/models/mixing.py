@@ -1,0 +1,212 @@
+"""What the MLP-Mixer and the S-Mixer share: patches, blocks that mix tokens and then channels, a head.
+
+The files of the two models say what a mixing step is; here is everything around it. See their docstrings.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.draws import key
+from isthmus.layers.drop_path import DropPath
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
+from isthmus.layers.permuted_kronecker import (
+    Arrangement,
+    ChannelNorm,
+    PermutedKronecker,
+    batch_last,
+    channels_arranged,
+    randomly_arranged,
+    tokens_arranged,
+)
+from isthmus.layers.pointwise import ActivationName
+from isthmus.protocols import ModelConfig, Signature
+
+Axis = Literal["token", "channel"]
+InitName = Literal["lecun", "pytorch", "xavier"]
+
+
+class MixerConfig(ImageModelConfig):
+    S: Size | None = None
+    """Tokens inside. None: those of the image. A number, also that of the image, puts a W̃ in the first skip."""
+    C: Size
+    """Channels inside."""
+    depth: Annotated[int, Field(ge=1, le=1_000)]
+    permutation: Literal["commutation", "random"] = "commutation"
+    """``commutation`` is the normal mixer; ``random`` permutes all entries before and after each mixing step."""
+    random_blocks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
+    """Which blocks are random, from 1; None: all."""
+    permutation_seed: Annotated[int, Field(ge=0)] | None = None
+    """Draws the random permutations; a run derives it from its own seed."""
+    activation: ActivationName = "gelu"
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-5
+    bias: bool = True
+    """Of every linear layer."""
+    drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    init: InitName = "lecun"
+
+    @model_validator(mode="after")
+    def _random_blocks_exist(self) -> Self:
+        if self.random_blocks is None:
+            return self
+        if self.permutation != "random":
+            raise ValueError("random_blocks chooses among random permutations: say permutation=random as well")
+        if max(self.random_blocks) > self.depth or len(set(self.random_blocks)) < len(self.random_blocks):
+            raise ValueError(f"random_blocks={self.random_blocks} are not different blocks of 1 … {self.depth}")
+        return self
+
+    @property
+    def inner_tokens(self) -> int:
+        return self.tokens if self.S is None else self.S
+
+    def is_random(self, block: int) -> bool:
+        return self.permutation == "random" and (self.random_blocks is None or block in self.random_blocks)
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        config = super().completed(signature, seed)
+        if self.permutation == "random" and self.permutation_seed is None:
+            return config.changed(permutation_seed=key(seed, "permutation"))
+        return config
+
+
+class Skip(nn.Module):
+    """LN(W̃ X), the first skip where the number of tokens changes."""
+
+    def __init__(self, config: MixerConfig) -> None:
+        super().__init__()
+        (self.tokens,) = tokens_arranged(config.tokens, config.inner_tokens, config.C).layers(bias=False)
+        self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
+
+    def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
+        y: Tensor = self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
+        return y
+
+
+class Block(nn.Module):
+    """Tokens are mixed, then channels, each with a norm before it and a skip around it."""
+
+    def __init__(self, config: MixerConfig, number: int, token_mixing: nn.Module, channel_mixing: nn.Module) -> None:
+        super().__init__()
+        self.random = config.is_random(number)
+        self.skip = Skip(config) if number == 1 and config.S is not None else None
+        self.norm1 = ChannelNorm(config.C, config.norm_eps, self.random)
+        self.token_mixing = token_mixing
+        self.norm2 = ChannelNorm(config.C, config.norm_eps, self.random)
+        self.channel_mixing = channel_mixing
+        self.drop_path = DropPath(config.drop_path)
+
+    def steps(self, x: Float[Tensor, "batch S0 C"]) -> Iterator[Tensor]:
+        """The tokens' step and the stream after it, the channels' step and the stream after it."""
+        x = self._arranged(x)
+        update = self.token_mixing(self.norm1(x))
+        yield update
+        x = x if self.skip is None else self._arranged(self.skip(x))
+        x = x + self.drop_path(update)  # Eqs. (3), (S.14)
+        yield x
+        update = self.channel_mixing(self.norm2(x))
+        yield update
+        yield x + self.drop_path(update)  # Eq. (4)
+
+    def _arranged(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        return batch_last(x) if self.random else x.contiguous()
+
+    def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
+        *_, y = self.steps(x)
+        return y
+
+
+class Mixer(nn.Module, ABC):
+    Config: ClassVar[type[ModelConfig]]
+
+    def __init__(self, config: MixerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = config.image
+        self.stem = PatchEmbedding(config, config.C, config.bias)
+        self.blocks = nn.ModuleList(self._block(number) for number in range(1, config.depth + 1))
+        self.norm = ChannelNorm(config.C, config.norm_eps, config.is_random(config.depth))
+        self.head = Head(config, config.inner_tokens, config.C, config.bias)
+        self._initialise(config.init)
+
+    @abstractmethod
+    def mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
+        """What mixes one axis in a block."""
+
+    def _block(self, number: int) -> Block:
+        config = self.config
+        S, C = config.inner_tokens, config.C
+        S_in = config.tokens if number == 1 else S
+        if config.is_random(number):
+            seed = config.permutation_seed or 0
+            tokens = randomly_arranged(S_in, S, C, S, seed, f"{number}/token")
+            channels = randomly_arranged(C, C, S, S, seed, f"{number}/channel")
+        else:
+            tokens, channels = tokens_arranged(S_in, S, C), channels_arranged(S, C)
+        return Block(config, number, self.mixing("token", tokens), self.mixing("channel", channels))
+
+    @torch.no_grad()
+    def _initialise(self, init: InitName) -> None:
+        """The layers have drawn PyTorch's weights already; the other kinds change them."""
+        for module in self.modules():
+            if init == "pytorch" or not isinstance(module, nn.Linear | PermutedKronecker):
+                continue
+            if init == "xavier" and isinstance(module, PermutedKronecker):
+                nn.init.xavier_uniform_(module.weight)
+            elif init == "xavier" and module is self.head.linear:
+                nn.init.zeros_(module.weight)
+            else:
+                nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight.shape[1]))  # section 4.3
+            if module.bias is not None:
+                nn.init.normal_(module.bias, std=1e-6 if init == "xavier" else 0.0)
+
+    def connections(self) -> int:
+        """Weights of the wide MLP that this is, zeros and head left out: a weight counts once for each copy."""
+        layers = [module for module in self.modules() if isinstance(module, PermutedKronecker)]
+        patches = self.config.tokens * self.stem.linear.weight.numel()
+        return patches + sum(layer.copies * layer.weight.numel() for layer in layers)
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
+        tokens = self._embedded(x)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self._read(tokens)
+
+    def _embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
+        if not self.config.is_random(1):
+            tokens: Tensor = self.stem(x)
+            return tokens
+        # A random block reads tokens batch last; turning the image before the product costs less than its tokens after.
+        channels, height, width = self.input_shape
+        p, linear = self.config.patch, self.stem.linear
+        image = x.flatten(1).T.contiguous().view(channels, height // p, p, width // p, p, -1)
+        patches = image.permute(0, 2, 4, 1, 3, 5).reshape(self.config.patch_values, -1)
+        product = linear.weight @ patches
+        product = product if linear.bias is None else product + linear.bias[:, None]
+        return product.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
+
+    def _read(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
+        tokens = self.norm(tokens)
+        if self.norm.batch_last and self.head.image is None:
+            # The head's mean over tokens, twenty times faster along the axes as they lie in memory.
+            tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
+        y: Tensor = self.head(tokens)
+        return y
+
+    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
+        tokens = self._embedded(x)
+        yield "x_0", tokens
+        for i, block in enumerate(self.blocks, start=1):
+            assert isinstance(block, Block)
+            names = (f"token_{i}", f"x_token_{i}", f"channel_{i}", f"x_{i}")
+            steps = list(zip(names, block.steps(tokens), strict=True))
+            yield from steps
+            tokens = steps[-1][1]
+        yield "output", self._read(tokens)

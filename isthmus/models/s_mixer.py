@@ -1,0 +1,61 @@
+"""S-Mixer, normal and random-permuted: the MLP-Mixer with a single layer where it has an MLP.
+
+Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), eq. (5) and appendix A.2.2.
+
+    paper            here
+    X, S, C          the stream, ``S`` tokens of ``C`` channels
+    S_0, C_0         ``config.tokens``, ``config.patch_values``
+    W, Vᵀ            ``token_mixing.fc``, ``channel_mixing.fc``
+    L                ``depth``
+    J_c, (J1, J2)    ``permutation`` (``layers/permuted_kronecker.py``)
+
+Differs from the paper:
+    Biases, their start and that of the stem and the head are not printed: as in ``models/mlp_mixer.py``.
+    Eq. (5) has neither norm nor skip; the trained networks of appendix A.2.2 do, and so does this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from isthmus.layers.permuted_kronecker import Arrangement
+from isthmus.layers.pointwise import activation
+from isthmus.models.mixing import Axis, Mixer, MixerConfig
+
+NAMES = {"s_mixer": "SMixer"}
+
+
+class MixingLayer(nn.Module):
+    def __init__(self, arrangement: Arrangement, config: MixerConfig) -> None:
+        super().__init__()
+        (self.fc,) = arrangement.layers(bias=config.bias)
+        self.activation = activation(config.activation)
+
+    def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
+        y: Tensor = self.activation(self.fc(x))  # Eqs. (S.3), (S.13)
+        return y
+
+
+class SMixer(Mixer):
+    Config = MixerConfig
+
+    def mixing(self, axis: Axis, arrangement: Arrangement) -> MixingLayer:
+        return MixingLayer(arrangement, self.config)
+
+
+def _figure_5(C: int, S: int) -> dict[str, Any]:
+    """On CIFAR-10, with eight blocks."""
+    shapes = {"input_shape": (3, 32, 32), "output_shape": (10,), "patch": 4}
+    return {"name": "s_mixer", **shapes, "S": S, "C": C, "depth": 8}
+
+
+VARIANTS = {
+    "2^18": _figure_5(64, 64),
+    "2^18-narrow": _figure_5(16, 173),
+    "2^21": _figure_5(128, 128),
+    "2^21-narrow": _figure_5(16, 504),
+}
+"""Named by Ω: its widest S-Mixer (C = S) and the narrowest of Figure 5; ``permutation=random`` permutes them."""

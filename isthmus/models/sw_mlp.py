@@ -1,0 +1,226 @@
+"""SW-MLP: a residual MLP on the whole image as one vector, whose matrices keep a random, frozen share of their weights.
+
+Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix A.2.5; the idea is Golubeva,
+Neyshabur and Gur-Ari's (2021).
+
+    paper                  here
+    m, p, L                ``m``, ``p``, ``depth``
+    x + φ((M ⊙ W) LN(x))   ``block="single"``
+    γ, M1 ⊙ W1, M2 ⊙ W2    ``gamma``, ``W1``, ``W2`` of ``block="mlp"``
+    M, with ones of 1/√p   ``mask_scale="inverse_root"`` (section 4.3); ``"one"`` is A.2.5
+    S, C                   ``S`` and m / S, where S divides m: then the vector can be seen as S tokens of C channels
+
+Differs from the paper:
+    The MLP block has no activation after its second matrix. (S.17) prints one, and W2 twice; eqs. (1) and (2), which
+    it replaces (appendix C.1), have none.
+    Appendix A.2.5 ends with one linear map of the whole vector, Table S.1 ticks global average pooling: ``pool``. With
+    pooling comes the mixers' last LayerNorm. An image is put together from tokens, as by the mixers, where S divides m,
+    and is one linear map of the vector elsewhere.
+    Most widths of Figures 4 and 5 are no multiple of the image's S_0 tokens, and how the per-patch layer's S_0 · C
+    numbers become m is not said. Here a masked matrix of the same density does it, and nothing where they are m.
+    ``per_patch=false`` leaves the per-patch layer out, so that the image's own numbers take its place.
+    Weights start as N(0, 1/fan-in), which section 4.3 prints for the first matrix only. LayerNorm is over the vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.draws import key
+from isthmus.errors import UserError
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut
+from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
+from isthmus.protocols import Signature
+
+NAMES = {"sw_mlp": "SparseWeightMLP"}
+
+
+class SparseWeightConfig(ImageModelConfig):
+    m: Size
+    """Width of the stream."""
+    p: float
+    """Density: the share of a matrix's entries that is connected."""
+    depth: Annotated[int, Field(ge=1, le=1_000)]
+    block: Literal["single", "mlp"] = "single"
+    gamma: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    """Hidden width of an MLP block, as a multiple of m."""
+    mask_scale: Literal["inverse_root", "one"] = "inverse_root"
+    """What a kept entry of the mask is: 1/√p, which keeps a product's size whatever p is, or 1."""
+    mask_seed: Annotated[int, Field(ge=0)] | None = None
+    """Draws the masks; a run derives it from its own seed."""
+    S: Size | None = None
+    """Tokens of the stream; None: those of the image, where they divide m."""
+    per_patch: bool = True
+    pool: bool = False
+    """Classify the mean of the tokens instead of the whole vector."""
+    activation: ActivationName = "gelu"
+    bias: bool = True
+    """Of every linear map, masked or not."""
+    compute: ComputeName = "auto"
+    """``sparse`` or ``dense`` products; ``auto``: by the density."""
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if not 0 < self.p <= 1:
+            raise ValueError(f"p={self.p:g} is outside of (0, 1]: it is the share of connections kept")
+        if self.S is not None and self.m % self.S:
+            raise ValueError(f"S={self.S} tokens do not divide m={self.m}")
+        if self.block == "single" and self.gamma != 1:
+            raise ValueError(f"gamma={self.gamma:g} is for block=mlp; a single-layer block has no hidden width")
+        if self.pool and self.input_shape is not None and self.channels is None:
+            raise ValueError(f"pool=true needs tokens: m={self.m} is no multiple of the image's {self.tokens}; give S")
+        return self
+
+    @property
+    def channels(self) -> int | None:
+        """C, where the stream can be seen as tokens."""
+        S = self.S or self.tokens
+        return self.m // S if self.m % S == 0 else None
+
+    @property
+    def entering(self) -> int:
+        """Numbers that come out of the per-patch layer, or of the image where there is none."""
+        return self.tokens * self.patch_channels if self.per_patch else math.prod(self.image)
+
+    @property
+    def patch_channels(self) -> int:
+        """C of the per-patch layer; where the stream has no C, the least that gives it as many numbers as m."""
+        return self.channels or math.ceil(self.m / self.tokens)
+
+    @property
+    def hidden(self) -> int:
+        return max(1, round(self.gamma * self.m))
+
+    def connections(self) -> int:
+        """Expected ones of all masks."""
+        inner = self.m * self.m if self.block == "single" else 2 * self.m * self.hidden
+        entry = 0 if self.entering == self.m else self.entering * self.m
+        return round(self.p * (self.depth * inner + entry))
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        config = super().completed(signature, seed)
+        return config if self.mask_seed is not None else config.changed(mask_seed=key(seed, "mask"))
+
+    def masked(self, columns: int, rows: int, stream: str) -> SparseLinear:
+        scale = 1.0 if self.mask_scale == "one" else 1 / math.sqrt(self.p)
+        return SparseLinear(columns, rows, self.p, self.mask_seed or 0, stream, scale, self.bias, self.compute)
+
+
+class SingleBlock(nn.Module):
+    """φ((M ⊙ W) LN(x)), to which the skip is added."""
+
+    def __init__(self, config: SparseWeightConfig, number: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.m)
+        self.W = config.masked(config.m, config.m, f"{number}/W")
+        self.activation = activation(config.activation)
+
+    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
+        y: Tensor = self.activation(self.W(self.norm(x)))  # Eq. (S.16)
+        return y
+
+
+class MLPBlock(nn.Module):
+    """(M2 ⊙ W2) φ((M1 ⊙ W1) LN(x)), to which the skip is added."""
+
+    def __init__(self, config: SparseWeightConfig, number: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.m)
+        self.W1 = config.masked(config.m, config.hidden, f"{number}/W1")
+        self.activation = activation(config.activation)
+        self.W2 = config.masked(config.hidden, config.m, f"{number}/W2")
+
+    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
+        y: Tensor = self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
+        return y
+
+
+class FlatHead(nn.Module):
+    """The whole vector to class scores, or to the numbers of an image."""
+
+    def __init__(self, config: SparseWeightConfig) -> None:
+        super().__init__()
+        if config.output_shape is None:
+            raise UserError(f"{config.name} needs input_shape and output_shape where no task gives them")
+        self.shape = config.output_shape
+        self.linear = nn.Linear(config.m, math.prod(self.shape), bias=config.bias)
+
+    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
+        return self.linear(x).unflatten(1, self.shape) if len(self.shape) > 1 else self.linear(x)
+
+
+class TokenHead(nn.Module):
+    """The vector as S tokens of C channels, and from there as in the mixers."""
+
+    def __init__(self, config: SparseWeightConfig, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.norm = nn.LayerNorm(channels)
+        self.head = Head(config, config.m // channels, channels, config.bias)
+
+    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
+        y: Tensor = self.head(self.norm(x.unflatten(1, (-1, self.channels))))
+        return y
+
+
+class SparseWeightMLP(nn.Module):
+    Config = SparseWeightConfig
+
+    def __init__(self, config: SparseWeightConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = config.image
+        if not on_meta():
+            need_memory(config.connections(), f"sw_mlp with m={config.m}, p={config.p:g}, depth={config.depth}")
+        self.stem = PatchEmbedding(config, config.patch_channels, config.bias) if config.per_patch else None
+        self.enter = config.masked(config.entering, config.m, "enter") if config.entering != config.m else nn.Identity()
+        kind = SingleBlock if config.block == "single" else MLPBlock
+        self.blocks = nn.ModuleList(kind(config, number) for number in range(1, config.depth + 1))
+        image_output = config.output_shape is not None and len(config.output_shape) > 1
+        tokens_wanted = (image_output or config.pool) and config.channels is not None
+        self.head = TokenHead(config, config.channels or 1) if tokens_wanted else FlatHead(config)
+
+    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
+        tokens = cut(x, self.config.patch) if self.stem is None else self.stem(x)
+        y: Tensor = self.enter(tokens.flatten(1))
+        return y
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
+        x = self.embedded(x)
+        for block in self.blocks:
+            x = x + block(x)
+        y: Tensor = self.head(x)
+        return y
+
+    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
+        x = self.embedded(x)
+        yield "x_0", x
+        for i, block in enumerate(self.blocks, start=1):
+            update = block(x)
+            yield f"block_{i}", update
+            x = x + update
+            yield f"x_{i}", x
+        yield "output", self.head(x)
+
+
+def _cifar(**fields: Any) -> dict[str, Any]:
+    return {"name": "sw_mlp", "input_shape": (3, 32, 32), "output_shape": (10,), "patch": 4, **fields}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "figure-2b": _cifar(m=4096, p=1 / 64, depth=6, block="mlp", gamma=2),
+    "figure-2c": _cifar(m=4096, p=1.0, depth=6, block="mlp", gamma=2),
+    "figure-5-540": _cifar(m=540, p=0.9, depth=8),
+    "figure-5-612": _cifar(m=612, p=0.7, depth=8),
+    "figure-5-724": _cifar(m=724, p=0.5, depth=8),
+    "figure-5-935": _cifar(m=935, p=0.3, depth=8),
+    "figure-5-1619": _cifar(m=1619, p=0.1, depth=8),
+}
+"""On CIFAR-10: the sparse and the dense MLP beside a Mixer of S = C = 64, and the widths of one Ω = 2^18."""
