@@ -259,7 +259,7 @@ def judged_by(record: RunRecord, quality: str) -> RunRecord:
 def _settings(record: RunRecord) -> dict[str, Any]:
     """The config without the seed, what follows from the seed, and the learning rate."""
     config = {name: value for name, value in record.config.items() if name != "seed"}
-    config["model"] = {name: value for name, value in config["model"].items() if name != "w_in_seed"}
+    config["model"] = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
     config["train"] = {name: value for name, value in config["train"].items() if name != "learning_rate"}
     return config
 

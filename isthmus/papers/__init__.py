@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -27,6 +27,9 @@ class Table:
     decimals: Mapping[str, int]
     task: Mapping[str, Any]
     unit: str
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the paper says of how the rows were obtained."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class Claim:
     statement: str
     supported: str
     tables: tuple[str, ...]
-    numbers: Mapping[str, float]
+    numbers: Mapping[str, Any]
     note: str
+    figures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Figure:
     shows: str
     tables: tuple[str, ...]
     stated: tuple[Mapping[str, Any], ...]
+    ticks: Mapping[str, Any] = field(default_factory=dict)
+    """The first and the last label of an axis: they bound what is drawn and not printed."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def load_paper(key: str) -> Paper:
         authors=tuple(content["authors"]),
         tables={name: _table(name, entry) for name, entry in content["tables"].items()},
         figures={
-            name: Figure(name, entry["printed_as"], entry["shows"], tuple(entry["tables"]), tuple(entry["stated"]))
+            name: Figure(id=name, **entry | {key: tuple(entry[key]) for key in ("tables", "stated")})
             for name, entry in content["figures"].items()
         },
         claims={name: _claim(name, entry) for name, entry in content["claims"].items()},
@@ -122,6 +128,8 @@ def _table(name: str, entry: Mapping[str, Any]) -> Table:
         decimals=entry["decimals"],
         task=entry.get("task", {}),
         unit=entry.get("unit", ""),
+        notes=tuple(entry.get("notes", ())),
+        settings=entry.get("settings", {}),
     )
 
 
@@ -133,4 +141,5 @@ def _claim(name: str, entry: Mapping[str, Any]) -> Claim:
         tables=tuple(entry["tables"]),
         numbers=entry.get("numbers", {}),
         note=entry.get("note", ""),
+        figures=tuple(entry.get("figures", ())),
     )

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from isthmus.errors import UserError, nearest
 from isthmus.files import home, write_text, write_with
 from isthmus.papers import list_papers, load_paper
 from isthmus.record import RunRecord
-from isthmus.reproduction.protocol import SCALES, Exhibit, Findings, Measured, Part, Scale
+from isthmus.reproduction.protocol import SCALES, Exhibit, Findings, Given, Measured, Part, Scale
 from isthmus.reproduction.rendering import markdown, rows_csv, show
 from isthmus.reproduction.rows import identified, rows
 from isthmus.run import Options, load_data
@@ -74,7 +75,7 @@ def reproduce(
     _need_data(parts, data_dir)
     extra = count(1)
     measured = [_measure(part, options, workers, carry_out or _complete, extra) for part in parts]
-    analysis = exhibit.analyse(measured, data_dir) if exhibit.analyse else {}
+    analysis = exhibit.analyse(Given(measured, chosen, data_dir)) if exhibit.analyse else {}
     findings = Findings(measured, analysis)
     result = {
         "schema": SCHEMA,
@@ -85,10 +86,11 @@ def reproduce(
         "shows": exhibit.shows,
         "scale": scale,
         "command": command,
-        "differences": _differences(parts),
+        "differences": [*_differences(parts), *analysis.get("differences", ())],
         "rows": rows(measured, analysis.get("rows", {})),
         "claims": _judged(exhibit, findings),
-        "analysis": analysis,
+        "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
+        "analysis": {name: value for name, value in analysis.items() if name not in ("quantities", "differences")},
         "studies": [part.study.model_dump(mode="json", exclude_defaults=True) for part in parts],
     }
     folder = out or home() / "reproductions" / f"{paper}-{table}-{scale}"
@@ -123,6 +125,8 @@ def _measure(part: Part, options: Options, workers: int, carry_out: CarryOut, ex
 
 def _differences(parts: Sequence[Part]) -> list[str]:
     """What all parts share once, and the rest with the part that it is about."""
+    if not parts:
+        return []
     shared = set.intersection(*(set(part.differences) for part in parts))
     own = [f"{part.title}: {line}" for part in parts for line in part.differences if line not in shared]
     return own + [line for line in parts[0].differences if line in shared]
@@ -157,5 +161,6 @@ def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Fin
     folders = [path for item in findings.parts for path in item.folders]
     tables = [f"{result['paper']}/{item.part.table}" for item in findings.parts if _has_printed_front(item, result)]
     title = f"{result['title']}: {result['printed_as']}, scale {result['scale']}"
-    write_report(folders, folder, title, result["command"], published=tables)
+    if findings.parts:
+        write_report(folders, folder, title, result["command"], published=tables)
     write_text(folder / "result.json", _canonical(result))

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isthmus.config import StudyConfig
+from isthmus.protocols import Component
+from isthmus.record import flat
 
 SOURCES = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "stl10": "STL-10",
+    "food101": "Food-101",
+    "cars": "Stanford Cars",
+    "imagenet1k": "ImageNet-1k",
     "imagenet32": "ImageNet-32",
     "imagenet224": "ImageNet-224 patches",
     "digits": "8×8 digits",
     "mnist5k": "5,000 digits of MNIST",
     "photos": "photographs",
 }
-ROWS = {"mnist": 50_000, "cifar10": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
+ROWS = {"mnist": 50_000, "cifar10": 45_000, "cifar100": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
 """Training images, as the sources split them; where a study's source is not named here, steps are not compared."""
 
 
@@ -25,7 +32,7 @@ def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
     names = here.base.source.name, paper.base.source.name
     if names[0] != names[1]:
         found.append(f"other data: {SOURCES[names[0]]} instead of {SOURCES[names[1]]}")
-    found += _settings(here.base.task.model_dump(), paper.base.task.model_dump(), "task")
+    found += _settings(flat(here.base.task.model_dump()), flat(paper.base.task.model_dump()), "task")
     train = here.base.train.model_dump(exclude={"learning_rate"}), paper.base.train.model_dump()
     found += _settings(*train, "training")
     steps = _steps(here), _steps(paper)
@@ -40,8 +47,17 @@ def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
     return found + _candidates(here, paper)
 
 
+def _rows(source: Component) -> int | None:
+    """Those of ``ROWS``, less what is held out for validation beyond the usual number."""
+    rows, field = ROWS.get(source.name), type(source).model_fields.get("validation")
+    held_out = getattr(source, "validation", None)
+    if rows is None or field is None or not isinstance(held_out, int):
+        return rows
+    return rows + field.default - held_out
+
+
 def _steps(study: StudyConfig) -> int | None:
-    rows = ROWS.get(study.base.source.name)
+    rows = _rows(study.base.source)
     views = 4 if getattr(study.base.task, "flips", False) else 1
     train = study.base.train
     return None if rows is None else -(-rows * views // train.batch_size) * train.epochs
@@ -62,7 +78,8 @@ def _settings(here: Mapping[str, object], paper: Mapping[str, object], of: str) 
 
 def _candidates(here: StudyConfig, paper: StudyConfig) -> list[str]:
     if not paper.candidates:
-        return [f"{_count(len(here.candidates), 'network')} instead of a search over d_z, d_h and L"]
+        searched = ", ".join(dict.fromkeys(name for space in paper.spaces for name in space.vary))
+        return [f"{_count(len(here.candidates), 'network')} instead of a search over {searched}"]
     theirs = [candidate.model_dump() for candidate in paper.candidates]
     ours = [candidate.model_dump() for candidate in here.candidates]
     shared = sum(model in theirs for model in ours)

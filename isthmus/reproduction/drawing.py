@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from isthmus.reports.drawing import COLOURS, SYMBOLS
 from isthmus.reports.wording import architecture_title
@@ -35,7 +35,7 @@ def finish(axis: Axes, title: str, x: str, y: str) -> None:
         axis.legend(frameon=False, fontsize=8)
 
 
-def style(place: int) -> dict[str, str]:
+def style(place: int) -> dict[str, Any]:
     """The colours and markers of the page."""
     return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
 
@@ -95,3 +95,57 @@ def scatter(axis: Axes, points: Sequence[tuple[float, Network]], label: str, pla
         yerr=[network.quality.std or 0.0 for _, network in points], fmt=look["marker"], color=look["color"],
         linestyle="-" if line else "none", linewidth=1.4, markersize=5, elinewidth=1, capsize=2.5, label=label,
     )  # fmt: skip
+
+
+ACCURACY = "Test accuracy (%), mean ± 1 σ"
+
+
+def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Network], float]) -> None:
+    """A line for each group of networks over one quantity."""
+    for place, (name, members) in enumerate(groups.items()):
+        points = sorted(((x(network), network) for network in members), key=lambda point: (point[0], point[1].id))
+        scatter(axis, points, name, place, line=len(points) > 1)
+
+
+def over(
+    x: Callable[[Network], float],
+    title: str,
+    groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
+    log: float | None = None,
+) -> Callable[[Findings], Figure]:
+    """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
+
+    def draw(findings: Findings) -> Figure:
+        figure, (axes,) = page(1, len(findings.parts))
+        for item, axis in zip(findings.parts, axes, strict=True):
+            curves(axis, groups(item.networks), x)
+            if log is not None:
+                axis.set_xscale("log", base=log)
+                axis.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
+            finish(axis, item.part.title, title, ACCURACY)
+        return figure
+
+    return draw
+
+
+def by_shape(networks: Sequence[Network]) -> dict[str, list[Network]]:
+    names = dict.fromkeys(network.shape for network in networks)
+    return {name: [network for network in networks if network.shape == name] for name in names}
+
+
+def ratios(findings: Findings) -> Figure:
+    """Printed beside measured for every number that both have, as a ratio."""
+    lines = [
+        item
+        for item in findings.analysis["quantities"]
+        if all(isinstance(value, int | float) and value > 0 for value in (item.published, item.measured))
+    ]
+    figure, ((axis,),) = page(1, 1, width=8, height=1.2 + 0.3 * max(1, len(lines)))
+    found = [float(item.measured) / float(item.published) for item in lines]
+    axis.barh(range(len(lines)), found, 0.6, color=style(0)["color"])
+    axis.axvline(1, color="#22262b", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_yticks(range(len(lines)), [item.what for item in lines], fontsize=7)
+    axis.invert_yaxis()
+    finish(axis, "measured / published", "", "")
+    return figure

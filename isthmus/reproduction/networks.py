@@ -26,20 +26,36 @@ class Network:
     """What it is selected by: the mean on validation data; of a printed one, the printed mean."""
     quality: Sample
     """On test data. More is better."""
+    unit: str = "dB"
+    """Of its quality. Accuracies are in percent, and their differences in points."""
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.model.get(name) == value for name, value in settings.items())
 
 
+def shape_of(model: Mapping[str, Any]) -> str:
+    """The architecture by its name. A Mixer whose permutations are all random is another architecture than a Mixer."""
+    name: str = model["name"]
+    return f"rp_{name}" if model.get("permutation") == "random" and model.get("random_blocks") is None else name
+
+
+def unit_of(objective: str) -> tuple[str, float]:
+    """The unit in which papers print a metric, and how many of them our metric's one is."""
+    return {"accuracy": ("points", 100.0), "psnr": ("dB", 1.0)}.get(objective, ("", 1.0))
+
+
 def measured(candidate: Candidate, identity: str) -> Network:
+    unit, factor = unit_of(candidate.objective)
+    factor = factor if candidate.maximise else -factor
     return Network(
         id=identity,
-        shape=candidate.architecture,
+        shape=shape_of(candidate.settings["model"]),
         model=candidate.settings["model"],
         params=candidate.params,
         trainable=candidate.trainable_params,
-        chosen_by=candidate.validation if candidate.maximise else -candidate.validation,
-        quality=Sample.of([value if candidate.maximise else -value for value in candidate.test]),
+        chosen_by=factor * candidate.validation,
+        quality=Sample.of([factor * value for value in candidate.test]),
+        unit=unit,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.config import StudyConfig
 from isthmus.fronts import Candidate
+from isthmus.papers import Paper
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.verdicts import Answer
 
@@ -63,12 +64,34 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Quantity:
+    """A value that is no network's quality: as printed, as measured or computed here, and how the two compare."""
+
+    id: str
+    what: str
+    published: Any
+    measured: Any
+    word: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Findings:
     """What the tests of claims and the figures read."""
 
     parts: Sequence[Measured]
     analysis: Mapping[str, Any] = field(default_factory=dict)
-    """What an exhibit measures beyond its records: ``rows`` (by id), and a ``summary`` in sentences."""
+    """What an exhibit measures beyond its records: ``rows`` (by id), ``quantities``, a ``summary`` in sentences, and
+    the ``differences`` from the paper that it brings along."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an analysis starts from."""
+
+    parts: Sequence[Measured]
+    scale: Scale
+    data_dir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +116,21 @@ class ClaimTest:
     """Whether the paper's own tables bear it out, as noted with the published numbers."""
 
 
+def tests_of(
+    paper: Paper,
+    names: Iterable[str],
+    judges: Mapping[str, Callable[[Findings], Judgement]],
+    statements: Mapping[str, str],
+) -> dict[str, ClaimTest]:
+    """Tests by name: of the paper's numbered claims, or of statements that have no number there."""
+    return {
+        name: ClaimTest(paper.claims[name].statement, judges[name], paper.claims[name].supported)
+        if name in paper.claims
+        else ClaimTest(statements[name], judges[name])
+        for name in names
+    }
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A table or a figure that can be measured again."""
@@ -102,5 +140,5 @@ class Exhibit:
     parts: Callable[[Scale], Sequence[Part]]
     tests: Mapping[str, ClaimTest]
     draw: Callable[[Findings], Figure]
-    analyse: Callable[[Sequence[Measured], Path | None], Mapping[str, Any]] | None = None
-    """Measures what the records do not hold; given the parts and where data lies."""
+    analyse: Callable[[Given], Mapping[str, Any]] | None = None
+    """Measures what the records do not hold. An exhibit without parts has nothing else."""

@@ -15,13 +15,33 @@ from isthmus.reproduction.verdicts import Interval
 Result = Mapping[str, Any]
 NOTE = (
     "Means ± one standard deviation over runs (where a paper prints five, a fifth of that). Learning rates and weights "
-    "are selected on validation data. A rival is the best network of the other shape, selected on validation data, "
-    "with at most 1.02 times the parameters; beside a lead stands its interval at 95 %."
+    "are selected on validation data."
 )
 
 
+RIVALS = (
+    " A rival is the best network of the other shape, selected on validation data, with at most 1.02 times the "
+    "parameters; beside a lead stands its interval at 95 %."
+)
+LEADS = ("lead over rival", "as published")
+NOTHING = "–"
+
+
+def note(result: Result) -> str:
+    """How the rows are to be read."""
+    compared = any(row["rival"]["measured"] or row["rival"]["published"] for row in result["rows"])
+    percent = " Accuracies are in percent." if any(row["unit"] == "points" for row in result["rows"]) else ""
+    return NOTE + percent + RIVALS * compared
+
+
 def table(result: Result) -> list[dict[str, str]]:
-    """The rows as text: printed beside measured, and each lead over its rival as measured and as printed."""
+    """The rows as text: printed beside measured, and each lead over its rival as measured and as printed, if any."""
+    rows = _rows(result)
+    empty = all(row[name] == NOTHING for row in rows for name in LEADS)
+    return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
+
+
+def _rows(result: Result) -> list[dict[str, str]]:
     fields = list(dict.fromkeys(name for row in result["rows"] for name in row["model"]))
     parts = len({row["part"] for row in result["rows"]}) > 1
     return [
@@ -29,10 +49,10 @@ def table(result: Result) -> list[dict[str, str]]:
             "row": row["id"],
             **({"part": row["part"] if row["measured"] else row["printed_in"]} if parts else {}),
             "shape": architecture_title(row["architecture"]),
-            **{name: str(row["model"].get(name, "")) for name in fields},
+            **{name: "" if row["model"].get(name) is None else str(row["model"][name]) for name in fields},
             "parameters": f"{row['params'] / 1e6:.3f} M",
-            "published": _quality(row["published"]),
-            "measured": _quality(row["measured"]),
+            "published": _quality(row["published"], row["unit"]),
+            "measured": _quality(row["measured"], row["unit"]),
             "against published": row["verdict"]["word"],
             "lead over rival": _lead(row["rival"]["measured"]),
             "as published": _lead(row["rival"]["published"]),
@@ -41,9 +61,12 @@ def table(result: Result) -> list[dict[str, str]]:
     ]
 
 
-def _quality(value: Mapping[str, Any] | None) -> str:
+def _quality(value: Mapping[str, Any] | None, unit: str) -> str:
     if value is None:
-        return "–"
+        return NOTHING
+    if unit == "points":
+        spread = "" if value["std"] is None else f" ± {value['std']:.2f}"
+        return f"{value['mean']:.2f}{spread}"
     digits = 3 if round(value["mean"], 3) == value["mean"] or "values" in value else 4
     spread = "" if value["std"] is None else f" ± {value['std']:.4f}"
     return f"{value['mean']:.{digits}f}{spread}"
@@ -51,7 +74,7 @@ def _quality(value: Mapping[str, Any] | None) -> str:
 
 def _lead(lead: Mapping[str, Any] | None) -> str:
     if lead is None or lead["interval"] is None:
-        return "–" if lead is None else lead["word"]
+        return NOTHING if lead is None else lead["word"]
     return f"{lead['word']}: {Interval(**lead['interval']).text()} over {lead['id']}"
 
 
@@ -61,12 +84,8 @@ def markdown(result: Result) -> str:
         "",
         f"{result['shows']} Scale `{result['scale']}`: `{result['command']}`",
         "",
-        "## Rows",
-        "",
-        *_markdown_table(table(result)),
-        "",
-        NOTE,
-        "",
+        *_section("Rows", table(result), note(result)),
+        *_section("Values", quantities(result)),
         "## Claims",
         "",
         *_markdown_table([_claim(claim) for claim in result["claims"]]),
@@ -81,13 +100,44 @@ def markdown(result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _section(title: str, rows: Sequence[Mapping[str, str]], below: str = "") -> list[str]:
+    if not rows:
+        return []
+    return [f"## {title}", "", *_markdown_table(rows), "", *([below, ""] if below else [])]
+
+
+def quantities(result: Result) -> list[dict[str, str]]:
+    """What is no network's quality, printed beside measured."""
+    return [
+        {
+            "value": item["id"],
+            "of": item["what"],
+            "published": _value(item["published"]),
+            "measured": _value(item["measured"]),
+            "against published": item["word"] or NOTHING,
+            "note": item["note"],
+        }
+        for item in result["quantities"]
+    ]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
     return {
         "claim": claim["id"],
         "says": claim["statement"],
         "measured": claim["measured"],
         "same test, printed numbers": claim["published"],
-        "borne out by its own tables": claim["supported"] or "–",
+        "borne out by its own tables": claim["supported"] or NOTHING,
     }
 
 
@@ -99,31 +149,33 @@ def _markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def rows_csv(result: Result) -> str:
-    """Every row with all digits; lists are JSON."""
+    """Every row with all digits, and below them every other value; lists are JSON."""
     rows = []
     for row in result["rows"]:
         values = flat({name: value for name, value in row.items() if name != "config" and value is not None})
-        values |= {"config": row["config"]}
-        rows.append({name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in values.items()})
-    names = list(dict.fromkeys(name for row in rows for name in row))
+        rows.append(values | {"config": row["config"]})
+    rows += [dict(item) for item in result["quantities"]]
+    cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
+    names = list(dict.fromkeys(name for row in cells for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(cells)
     return text.getvalue()
 
 
 def show(result: Result, folder: str) -> None:
     from isthmus import terminal
 
-    rows = table(result)
-    trained = [row for row in rows if row["measured"] != "–"]
-    terminal.print_table(
-        f"{result['printed_as']}: {result['shows']}", list(rows[0]), [list(r.values()) for r in trained]
-    )
-    if left := len(rows) - len(trained):
-        terminal.out.print(f"{left} printed rows are not run at this scale; table.md lists them", style="dim")
-    terminal.out.print(NOTE, style="dim", highlight=False)
+    title = f"{result['printed_as']}: {result['shows']}"
+    if rows := table(result):
+        trained = [row for row in rows if row["measured"] != NOTHING]
+        terminal.print_table(title, list(rows[0]), [list(row.values()) for row in trained])
+        if left := len(rows) - len(trained):
+            terminal.out.print(f"{left} printed rows are not run at this scale; table.md lists them", style="dim")
+        terminal.out.print(note(result), style="dim", highlight=False)
+    if values := quantities(result):
+        terminal.print_table("" if rows else title, list(values[0]), [list(value.values()) for value in values])
     for claim in result["claims"]:
         said = f"[bold]{claim['id']}: {claim['measured']}[/bold]  {claim['statement']}"
         terminal.out.print(f"{said}\n    {claim['because']}", highlight=False)
@@ -132,4 +184,5 @@ def show(result: Result, folder: str) -> None:
     terminal.out.print("[bold]What differs from the paper[/bold]")
     for line in result["differences"]:
         terminal.out.print(f"  {line}", highlight=False)
-    terminal.out.print(f"page, figure, table.md, rows.csv, result.json: {folder}", highlight=False, soft_wrap=True)
+    files = "page, figure, table.md, rows.csv, result.json" if rows else "figure, table.md, rows.csv, result.json"
+    terminal.out.print(f"{files}: {folder}", highlight=False, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus.fronts import Candidate, summarise
 from isthmus.record import RunRecord
-from isthmus.reproduction.networks import Network, measured, rival
+from isthmus.reproduction.networks import Network, measured, rival, shape_of, unit_of
 from isthmus.reproduction.protocol import Measured, Part, Printed
 from isthmus.reproduction.verdicts import agreement, compare
 
@@ -27,7 +27,7 @@ def identified(part: Part, records: Iterable[RunRecord], folders: Sequence[Path]
 def _row_of(candidate: Candidate, part: Part) -> str | None:
     for identity, row in part.printed.items():
         model = candidate.settings["model"]
-        if row.network.shape == candidate.architecture and all(model.get(k) == v for k, v in row.network.model.items()):
+        if row.network.shape == shape_of(model) and all(model.get(k) == v for k, v in row.network.model.items()):
             return identity
     return None
 
@@ -58,6 +58,7 @@ def _row(identity: str, part: Part, printed: Printed | None, network: Network | 
         "architecture": known.shape,
         "model": {name: known.model[name] for name in part.fields if name in known.model},
         "params": known.params,
+        "unit": known.unit,
         "published": asdict(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
         "measured": None,
         "config": None,
@@ -68,14 +69,14 @@ def _row(identity: str, part: Part, printed: Printed | None, network: Network | 
 
 
 def _trained(candidate: Candidate) -> Row:
-    settings = candidate.settings
+    settings, (_, factor) = candidate.settings, unit_of(candidate.objective)
     return {
         "measured": {
             "metric": candidate.objective,
-            "mean": candidate.mean,
-            "std": candidate.std,
-            "values": list(candidate.test),
-            "validation": candidate.validation,
+            "mean": factor * candidate.mean,
+            "std": candidate.std and factor * candidate.std,
+            "values": [factor * value for value in candidate.test],
+            "validation": factor * candidate.validation,
             "params": candidate.params,
             "trainable_params": candidate.trainable_params,
             "failed_runs": candidate.failed,

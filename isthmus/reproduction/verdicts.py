@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 LEVEL = 0.95
+POWER = 0.8
+MANY = 1_000_000
 Decision = Literal["ahead", "behind", "undecided"]
 Agreement = Literal["agrees", "higher", "lower", "undecided", "other set-up"]
 Answer = Literal["yes", "no", "undecided", "not addressed"]
@@ -88,6 +90,18 @@ def compare(first: Sample, second: Sample) -> Interval:
     return _interval(difference, variance, freedom, "Welch's t interval")
 
 
+def contrast(plus: Sequence[Sample], minus: Sequence[Sample]) -> Interval:
+    """The interval of a sum of means less a sum of others, such as a gain less another gain; all need a spread."""
+    terms = [*plus, *minus]
+    difference = sum(term.mean for term in plus) - sum(term.mean for term in minus)
+    if any(term.std is None for term in terms):
+        return Interval(difference, None, None, None, "a side has no spread: undecided")
+    parts = [(term.std or 0.0) ** 2 / term.runs for term in terms]
+    variance = sum(parts)
+    squares = sum(part**2 / (term.runs - 1) for part, term in zip(parts, terms, strict=True))
+    return _interval(difference, variance, variance**2 / squares if squares else math.inf, "Welch's t interval")
+
+
 def _interval(difference: float, variance: float, freedom: float, rule: str) -> Interval:
     if variance == 0:  # runs that came out equal to the last bit
         return Interval(difference, difference, difference, None, rule)
@@ -95,6 +109,31 @@ def _interval(difference: float, variance: float, freedom: float, rule: str) -> 
 
     margin = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
     return Interval(difference, difference - margin, difference + margin, freedom, rule)
+
+
+def seeds_to_decide(first: Sample, second: Sample, difference: float | None = None) -> int | None:
+    """How many runs of each would decide that they differ, with a chance of 80 %, if the spreads are the measured ones
+    and the difference is the measured one (or the one given). None where no number below a million would."""
+    if first.std is None or second.std is None:
+        return None
+    gap = abs(first.mean - second.mean if difference is None else difference)
+    variance = first.std**2 + second.std**2
+    if gap == 0:
+        return None
+
+    def decides(runs: int) -> bool:
+        from scipy.stats import t
+
+        reach = float(t.ppf((1 + LEVEL) / 2, 2 * runs - 2) + t.ppf(POWER, 2 * runs - 2))
+        return gap >= reach * math.sqrt(variance / runs)
+
+    low, high = 1, 2
+    while high < MANY and not decides(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high if high < MANY else None
 
 
 def agreement(measured: Sample, published: Sample, same_setup: bool) -> tuple[Agreement, Interval | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig
+from isthmus.protocols import ModelConfig, Signature
 from isthmus.record import RunRecord
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Measured, Part
@@ -82,3 +83,17 @@ def fabricating(quality: Quality, shapes: tuple[int, int] = (3072, 3072)) -> Cal
         return Fabricated(config, quality, shapes)
 
     return carry_out
+
+
+def classifier(shape: str, values: Sequence[float], params: float = 1e6, **model: Any) -> Network:
+    """A network judged by accuracy in percent, named by its settings."""
+    quality = Sample.of(values)
+    name = f"{shape} {' '.join(f'{key}={value}' for key, value in model.items())}"
+    return Network(name, shape, model, params, params, quality.mean, quality, "points")
+
+
+def completed(part: Part) -> list[ModelConfig]:
+    """Every network of a part as its data would complete it: one that does not fit them is an error."""
+    shapes = {"digits": (1, 8, 8), "mnist": (1, 28, 28)}
+    signature = Signature(shapes.get(part.study.base.source.name, (3, 32, 32)), (10,))
+    return [candidate.completed(signature, seed=0) for candidate in part.study.candidates]

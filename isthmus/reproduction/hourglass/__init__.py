@@ -9,7 +9,7 @@ from isthmus.papers import load_paper
 from isthmus.reproduction.drawing import fronts
 from isthmus.reproduction.hourglass import claims, figures, protocols
 from isthmus.reproduction.hourglass.ranks import effective_ranks
-from isthmus.reproduction.protocol import ClaimTest, Exhibit, Findings, Judgement, Part, Scale
+from isthmus.reproduction.protocol import ClaimTest, Exhibit, Findings, Judgement, Part, Scale, tests_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,12 +28,7 @@ STATEMENTS = {
 
 
 def _tests(*names: str) -> dict[str, ClaimTest]:
-    return {
-        name: ClaimTest(PAPER.claims[name].statement, TESTS[name], PAPER.claims[name].supported)
-        if name in PAPER.claims
-        else ClaimTest(STATEMENTS[name], TESTS[name])
-        for name in names
-    }
+    return tests_of(PAPER, names, TESTS, STATEMENTS)
 
 
 def _table(name: str, part: Callable[[Scale], Part], *tests: str) -> Exhibit:

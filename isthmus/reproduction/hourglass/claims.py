@@ -11,48 +11,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from isthmus.reproduction.asking import (
+    AHEAD,
+    REVERSED,
+    Finding,
+    Rule,
+    asked,
+    at_least,
+    case,
+    counted,
+    interval_numbers,
+    not_addressed,
+    numbers_of,
+    pair,
+    said,
+)
 from isthmus.reproduction.networks import Meeting, Network, best, meetings
 from isthmus.reproduction.protocol import Findings, Judgement
 from isthmus.reproduction.verdicts import Answer, Decision, Interval, all_of, any_of, compare, welch
 
 LITTLE = 0.1
 """dB; our bound, as the paper names none. It sees a plateau from L = 5 on, where its Table 8 still gains 0.082 dB."""
-AHEAD: Mapping[Decision, Answer] = {"ahead": "yes", "behind": "no", "undecided": "undecided"}
-
-Finding = tuple[Answer, dict[str, Any]]
-"""An answer and the numbers that it rests on, ``said`` in words among them."""
-
-
-def _not_addressed(reason: str) -> Finding:
-    return "not addressed", {"said": reason}
-
-
-def _asked(
-    findings: Findings, test: Callable[[Sequence[Network]], Finding], tables: Sequence[str] | None = None
-) -> Judgement:
-    """The same test of every part, as measured and as printed; a claim must hold in all of them."""
-    parts = [item for item in findings.parts if tables is None or item.part.table in tables]
-    measured = {item.part.title: test(item.networks) for item in parts}
-    printed = {
-        item.part.table: test([row.network for row in item.part.printed.values()])
-        for item in parts
-        if item.part.printed
-    }
-    return Judgement(
-        measured=all_of([answer for answer, _ in measured.values()]),
-        published=all_of([answer for answer, _ in printed.values()]) if printed else "not printed",
-        numbers={"measured": _numbers(measured), "published": _numbers(printed)},
-        because=_said(measured),
-        printed_because=_said(printed),
-    )
-
-
-def _said(found: Mapping[str, Finding]) -> str:
-    return "; ".join(f"{name}: {numbers['said']}" for name, (_, numbers) in found.items())
-
-
-def _numbers(found: Mapping[str, Finding]) -> dict[str, Any]:
-    return {name: {"answer": answer, **numbers} for name, (answer, numbers) in found.items()}
 
 
 def _of(networks: Iterable[Network], shape: str) -> list[Network]:
@@ -66,42 +45,18 @@ def _find(networks: Iterable[Network], shape: str, d_z: int, d_h: int, depth: in
 
 def _met(meeting: Meeting) -> dict[str, Any]:
     ends = {"budget": meeting.budget, "first": meeting.first.id, "second": meeting.second.id}
-    return ends | _interval(meeting.interval)
-
-
-def _interval(interval: Interval) -> dict[str, Any]:
-    return asdict(interval) | {"decision": interval.decision}
-
-
-def _case(first: Network, second: Network, interval: Interval) -> dict[str, Any]:
-    return {"first": first.id, "second": second.id, "said": _difference(first, second, interval)} | _interval(interval)
-
-
-def _difference(first: Network, second: Network, interval: Interval) -> str:
-    return f"{first.id} − {second.id} is {interval.text('dB')}"
-
-
-def _counted(decisions: Sequence[Decision], noun: str) -> str:
-    ahead, behind, undecided = (decisions.count(word) for word in AHEAD)
-    return f"ahead at {ahead}, behind at {behind} and undecided at {undecided} of {len(decisions)} {noun}"
-
-
-def _pair(first: Network | None, second: Network | None, judge: Callable[[Interval], Answer]) -> Finding:
-    if first is None or second is None:
-        return _not_addressed("the two networks that the claim compares are not trained at this scale")
-    interval = compare(first.quality, second.quality)
-    return judge(interval), _case(first, second, interval)
+    return ends | interval_numbers(meeting.interval)
 
 
 def c1(findings: Findings) -> Judgement:
     """The Hourglass of 66 M (3546, 1560, 4) is not below the conventional network of 84 M (3072, 3546, 3) by more than
     the last printed digit, 0.001 dB: yes or no if the interval of their difference lies on one side of that."""
-    return _asked(
+    return asked(
         findings,
-        lambda networks: _pair(
+        lambda networks: pair(
             _find(networks, "hourglass", 3546, 1560, 4),
             _find(networks, "conventional", 3072, 3546, 3),
-            lambda interval: interval.above(-0.001),
+            at_least(-0.001),
         ),
         ["T6"],
     )
@@ -110,12 +65,11 @@ def c1(findings: Findings) -> Judgement:
 def c2(findings: Findings) -> Judgement:
     """The Hourglass of 69 M (3075, 1560, 6) is ahead of the best conventional network, selected on validation data: yes
     if decided ahead, no if decided behind."""
-    return _asked(
+    return asked(
         findings,
-        lambda networks: _pair(
+        lambda networks: pair(
             _find(networks, "hourglass", 3075, 1560, 6),
             best(_of(networks, "conventional")) if _of(networks, "conventional") else None,
-            lambda interval: AHEAD[interval.decision],
         ),
         ["T7"],
     )
@@ -124,9 +78,9 @@ def c2(findings: Findings) -> Judgement:
 def _higher_front(networks: Sequence[Network]) -> Finding:
     found = meetings(_of(networks, "hourglass"), _of(networks, "conventional"))
     if not found:
-        return _not_addressed("the two shapes have no range of sizes in common")
+        return not_addressed("the two shapes have no range of sizes in common")
     decisions = [meeting.interval.decision for meeting in found]
-    numbers: dict[str, Any] = {"said": _counted(decisions, "budgets"), "budgets": [_met(meeting) for meeting in found]}
+    numbers: dict[str, Any] = {"said": counted(decisions, "budgets"), "budgets": [_met(meeting) for meeting in found]}
     searched = [n for n in networks if n.shape == "hourglass_mlp" or n.model["d_z"] >= n.model.get("d_in", 0)]
     if len(searched) < len(networks):
         among = _higher_front(searched)
@@ -140,12 +94,12 @@ def c3(findings: Findings) -> Judgement:
     conventional network, each selected on validation data and compared on test data: yes if decided ahead at all
     budgets, no if decided behind at one, else undecided. The answer among networks that the paper's search allows is
     stated beside it."""
-    return _asked(findings, _higher_front)
+    return asked(findings, _higher_front)
 
 
 def f6(findings: Findings) -> Judgement:
     """The test of C3, on generative classification."""
-    return _asked(findings, _higher_front)
+    return asked(findings, _higher_front)
 
 
 def c4(findings: Findings) -> Judgement:
@@ -153,13 +107,13 @@ def c4(findings: Findings) -> Judgement:
     is at most 0.1 dB below the trained one; no if it is decided to be further below for one of them. And trained
     parameters are saved: at some budget of trained parameters where both have networks, frozen ones are decided ahead;
     no if they are decided behind at all of them, undecided if there is no such budget."""
-    return _asked(findings, lambda networks: _frozen(_of(networks, "hourglass")))
+    return asked(findings, lambda networks: _frozen(_of(networks, "hourglass")))
 
 
 def _frozen(networks: Sequence[Network]) -> Finding:
     pairs = [(best(frozen), trained) for trained, frozen in _by_projection(networks)]
     if not pairs:
-        return _not_addressed("no network was trained with both kinds of W_in")
+        return not_addressed("no network was trained with both kinds of W_in")
     losses = [compare(frozen.quality, trained.quality) for frozen, trained in pairs]
     trained_ones = [network for network in networks if network.model["w_in"] == "trainable"]
     frozen_ones = [network for network in networks if network.model["w_in"] != "trainable"]
@@ -167,10 +121,10 @@ def _frozen(networks: Sequence[Network]) -> Finding:
     little = all_of([loss.above(-LITTLE) for loss in losses])
     saved = any_of([AHEAD[meeting.interval.decision] for meeting in moved])
     changes = [loss.difference for loss in losses]
-    counted = _counted([meeting.interval.decision for meeting in moved], "budgets of trained parameters")
+    tally = counted([meeting.interval.decision for meeting in moved], "budgets of trained parameters")
     return all_of([little, "undecided" if saved == "not addressed" else saved]), {
         "said": f"frozen − trained from {min(changes):+.3f} to {max(changes):+.3f} dB (little: {little}); "
-        f"frozen {counted} (saved: {saved})",
+        f"frozen {tally} (saved: {saved})",
         "little_is_lost": {"answer": little, "cases": _projections(pairs, losses)},
         "trained_parameters_are_saved": {"answer": saved, "budgets": [_met(meeting) for meeting in moved]},
     }
@@ -178,7 +132,7 @@ def _frozen(networks: Sequence[Network]) -> Finding:
 
 def _projections(pairs: Sequence[tuple[Network, Network]], changes: Sequence[Interval]) -> list[dict[str, Any]]:
     return [
-        {"w_in": frozen.model["w_in"]} | _case(frozen, trained, change)
+        {"w_in": frozen.model["w_in"]} | case(frozen, trained, change)
         for (frozen, trained), change in zip(pairs, changes, strict=True)
     ]
 
@@ -201,13 +155,13 @@ def conventional_gains(findings: Findings) -> Judgement:
     def test(networks: Sequence[Network]) -> Finding:
         pairs = [(best(frozen), trained) for trained, frozen in _by_projection(_of(networks, "conventional"))]
         if not pairs:
-            return _not_addressed("no conventional network was trained with both kinds of W_in")
+            return not_addressed("no conventional network was trained with both kinds of W_in")
         gains = [compare(frozen.quality, trained.quality) for frozen, trained in pairs]
         decisions = [gain.decision for gain in gains]
-        numbers = {"said": f"frozen {_counted(decisions, 'networks')}", "cases": _projections(pairs, gains)}
+        numbers = {"said": f"frozen {counted(decisions, 'networks')}", "cases": _projections(pairs, gains)}
         return any_of([AHEAD[word] for word in decisions]), numbers
 
-    return _asked(findings, test)
+    return asked(findings, test)
 
 
 def c5(findings: Findings) -> Judgement:
@@ -256,9 +210,9 @@ def c6(findings: Findings) -> Judgement:
 
     def test(networks: Sequence[Network]) -> Finding:
         first, second = _of(networks, "hourglass"), _of(networks, "conventional")
-        return _pair(best(first) if first else None, best(second) if second else None, judge)
+        return pair(best(first) if first else None, best(second) if second else None, Rule(judge, (0.0, stated)))
 
-    return replace(_asked(findings, test), published="no", printed_because="T1.2 − T1.1 is 0.092 dB")
+    return replace(asked(findings, test), published="no", printed_because="T1.2 − T1.1 is 0.092 dB")
 
 
 def c11(findings: Findings) -> Judgement:
@@ -287,7 +241,7 @@ def c11(findings: Findings) -> Judgement:
         )
         return "yes" if inside else "no", {"said": said, **counts}
 
-    judged = _asked(findings, count)
+    judged = asked(findings, count)
     reason = "the networks were chosen and not searched"
     numbers = {"measured": {}, "published": judged.numbers["published"]}
     return replace(judged, measured="not addressed", numbers=numbers, because=reason)
@@ -297,14 +251,14 @@ def c12(findings: Findings) -> Judgement:
     """Two sweeps at one d_z: d_h at L = 5, and L at the d_h that is nearest to 270/3546 of d_z. Beyond that d_h, and
     beyond L = 5, the best network (selected on validation data) gains at most 0.1 dB: yes if both intervals lie below
     that, no if one lies above."""
-    return _asked(findings, _sweeps, ["T8", "T9"])
+    return asked(findings, _sweeps, ["T8", "T9"])
 
 
 def _sweeps(networks: Sequence[Network]) -> Finding:
     wide = _of(networks, "hourglass")
     at_five = [network for network in wide if network.model["depth"] == 5]
     if not at_five:
-        return _not_addressed("no network has L = 5")
+        return not_addressed("no network has L = 5")
     widths = [network.model["d_z"] for network in at_five]
     d_z = max(sorted(set(widths)), key=widths.count)
     by_width = {network.model["d_h"]: network for network in at_five if network.model["d_z"] == d_z}
@@ -313,20 +267,19 @@ def _sweeps(networks: Sequence[Network]) -> Finding:
     by_depth = {network.model["depth"]: network for network in wide if network.has({"d_z": d_z, "d_h": d_h})}
     found = {"d_h": _beyond(by_width, d_h), "L": _beyond(by_depth, 5)}
     answer = all_of([answer for answer, _ in found.values()])
-    return answer, {"d_z": d_z, "said": _said(found), **_numbers(found)}
+    return answer, {"d_z": d_z, "said": said(found), **numbers_of(found)}
 
 
 def _beyond(sweep: Mapping[int, Network], knee: int) -> Finding:
     """What the best network beyond the knee gains, and what the whole sweep gained up to it."""
     further = [network for value, network in sweep.items() if value > knee]
     if not further:
-        return _not_addressed(f"nothing beyond {knee} is trained at this scale")
+        return not_addressed(f"nothing beyond {knee} is trained at this scale")
     gain = compare(best(further).quality, sweep[knee].quality)
-    answer: Mapping[Answer, Answer] = {"yes": "no", "no": "yes", "undecided": "undecided"}
     before = sweep[knee].quality.mean - sweep[min(sweep)].quality.mean
     said = f"beyond {knee} it gains {gain.text('dB')}, and {before:+.3f} dB up to there"
-    numbers = {"knee": knee, "gain_up_to_the_knee": before} | _case(best(further), sweep[knee], gain)
-    return answer[gain.above(LITTLE)], numbers | {"said": said}
+    numbers = {"knee": knee, "gain_up_to_the_knee": before} | case(best(further), sweep[knee], gain)
+    return REVERSED[gain.above(LITTLE)], numbers | {"said": said}
 
 
 def c13(findings: Findings) -> Judgement:
@@ -335,19 +288,18 @@ def c13(findings: Findings) -> Judgement:
     the one of 69 M (3546, 1560, 5) is ahead of the one of 87 M (3072, 3075, 4). Yes or no where the interval decides.
     """
     pairs: dict[str, Callable[[Sequence[Network]], Finding]] = {
-        "T8": lambda networks: _pair(
+        "T8": lambda networks: pair(
             _find(networks, "hourglass", 3546, 1560, 4),
             _find(networks, "conventional", 3072, 3075, 3),
-            lambda interval: interval.above(-0.01),
+            at_least(-0.01),
         ),
-        "T9": lambda networks: _pair(
+        "T9": lambda networks: pair(
             _find(networks, "hourglass", 3546, 1560, 5),
             _find(networks, "conventional", 3072, 3075, 4),
-            lambda interval: AHEAD[interval.decision],
         ),
     }
     (table,) = {item.part.table for item in findings.parts} & pairs.keys()
-    return _asked(findings, pairs[table], [table])
+    return asked(findings, pairs[table], [table])
 
 
 def s4(findings: Findings) -> Judgement:
@@ -362,11 +314,11 @@ def s4(findings: Findings) -> Judgement:
             others = [network for network in _of(networks, "conventional") if network.has(cell)]
             if others:
                 interval = compare(wide.quality, best(others).quality)
-                cells.append(cell | _case(wide, best(others), interval))
+                cells.append(cell | case(wide, best(others), interval))
         decisions: list[Decision] = [cell["decision"] for cell in cells]
         answer: Answer = "no" if {"ahead", "behind"} <= set(decisions) else "undecided"
         if set(decisions) in ({"ahead"}, {"behind"}):
             answer = "yes"
-        return answer, {"said": f"the Hourglass is {_counted(decisions, 'settings')}", "cells": cells}
+        return answer, {"said": f"the Hourglass is {counted(decisions, 'settings')}", "cells": cells}
 
-    return _asked(findings, test)
+    return asked(findings, test)

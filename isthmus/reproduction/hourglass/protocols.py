@@ -29,7 +29,6 @@ from typing import Any
 from isthmus.config import RunConfig, StudyConfig
 from isthmus.recipes import hourglass as recipes
 from isthmus.reproduction.hourglass.scales import (
-    Model,
     cpu_study,
     models_of,
     paper_study,
@@ -38,6 +37,7 @@ from isthmus.reproduction.hourglass.scales import (
     smoke_study,
 )
 from isthmus.reproduction.protocol import Part, Scale
+from isthmus.reproduction.scales import Model
 
 MNIST_RATES = (1e-4, 5e-4, 1e-3, 5e-3)
 IMAGENET_RATES = (1e-4, 3e-4, 5e-4, 7e-4)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from isthmus.errors import UserError
 from isthmus.reports.wording import architecture_title
-from isthmus.reproduction.protocol import Measured
+from isthmus.reproduction.protocol import Given
 
 PRINTED_WIDTHS = {"hourglass_mlp": 3075, "conventional_mlp": 3072}
 NEAR = 0.1
 """A reading comes near if it is within 10 % of both printed ranks, each as a share of d_z."""
 
 
-def effective_ranks(parts: Sequence[Measured], data_dir: Path | None) -> dict[str, Any]:
+def effective_ranks(given: Given) -> dict[str, Any]:
     """The ranks of every run of the selected learning rate: by row, with the reading that fits the paper best."""
     from isthmus.analysis.effective_rank import READINGS, of_run
 
-    (item,) = parts
+    (item,) = given.parts
     if {network.shape for network in item.networks} != PRINTED_WIDTHS.keys():
         raise UserError(
             "ranks are compared between two networks, and one of them did not finish; see `isthmus runs list`"
@@ -29,7 +28,7 @@ def effective_ranks(parts: Sequence[Measured], data_dir: Path | None) -> dict[st
     folders = {folder.name: folder for folder in item.folders}
     rows: dict[str, Any] = {}
     for network, candidate in zip(item.networks, item.candidates, strict=True):
-        found = [of_run(folders[run], data_dir) for run in candidate.run_ids]
+        found = [of_run(folders[run], given.data_dir) for run in candidate.run_ids]
         rows[network.id] = {
             "effective_rank": {name: [entry["ranks"][name] for entry in found] for name in READINGS},
             "width": found[0]["width"],

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from isthmus.config import RunConfig, StudyConfig, study_config
+from isthmus.config import RunConfig, StudyConfig
 from isthmus.papers import load_paper
-from isthmus.reproduction.differences import SOURCES, from_paper
+from isthmus.reproduction import scales
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
+from isthmus.reproduction.scales import Model, Studies, study
 from isthmus.reproduction.verdicts import Sample
-
-Model = dict[str, Any]
 
 PRINTED_DATA = {
     "T1": "ImageNet-32",
@@ -57,25 +56,9 @@ def models_of(printed: Mapping[str, Printed], **fields: Any) -> list[Model]:
 
 def paper_study(name: str, recipe: RunConfig, rates: Sequence[float], models: Iterable[Model] = ()) -> StudyConfig:
     """Appendix A: the given networks, or the whole search, on the recipe's data; five seeds of everything."""
-    train = recipe.train.model_copy(update={"device": _device()})
     models = list(models)
-    return study_config(
-        {
-            "name": f"hourglass-{name}-paper",
-            "base": recipe.model_copy(update={"train": train}),
-            "candidates": models,
-            "spaces": [] if models else _mnist_search(),
-            "learning_rates": rates,
-            "seeds": range(5),
-        }
-    )
-
-
-def _device() -> str:
-    """The paper's own scale is nothing for a CPU, if there is anything else."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    spaces = [] if models else _mnist_search()
+    return study(f"hourglass-{name}", "paper", recipe, models, spaces=spaces, learning_rates=rates, seeds=range(5))
 
 
 def _mnist_search() -> list[dict[str, Any]]:
@@ -91,49 +74,26 @@ def _mnist_search() -> list[dict[str, Any]]:
 def cpu_study(
     name: str, source: str, task: dict[str, Any], epochs: int, rates: Sequence[float], models: Iterable[Model]
 ) -> StudyConfig:
-    return study_config(
-        {
-            "name": f"hourglass-{name}-cpu",
-            "base": {
-                "source": {"name": source},
-                "task": task,
-                "train": {"epochs": epochs, "batch_size": 128},
-                "threads": 1,
-            },
-            "candidates": list(models),
-            "learning_rates": rates,
-            "rates_on": "first_seed",
-            "seeds": (0, 1, 2),
-        }
-    )
+    base = _base({"name": source}, task, epochs, 128)
+    seeds = {"rates_on": "first_seed", "seeds": (0, 1, 2)}
+    return study(f"hourglass-{name}", "cpu", base, models, learning_rates=rates, **seeds)
 
 
 def smoke_study(name: str, source: dict[str, Any], task: dict[str, Any], models: Iterable[Model]) -> StudyConfig:
-    return study_config(
-        {
-            "name": f"hourglass-{name}-smoke",
-            "base": {"source": source, "task": task, "train": {"epochs": 1, "batch_size": 64}, "threads": 1},
-            "candidates": list(models),
-            "seeds": (0, 1),
-        }
-    )
+    return study(f"hourglass-{name}", "smoke", _base(source, task, 1, 64), models, seeds=(0, 1))
 
 
-def part_of(
-    task: str,
-    scale: Scale,
-    studies: Mapping[Scale, Callable[[], StudyConfig]],
-    notes: Mapping[str, Sequence[str]],
-    **more: Any,
-) -> Part:
-    """The study of one scale, with its differences from the paper's; a note is for one scale or for ``all``."""
-    study = studies[scale]()
-    differences = [] if scale == "paper" else from_paper(study, studies["paper"]())
-    differences += [*notes.get("all", ()), *notes.get(scale, ())]
-    differences += [NOISE] if study.base.task.name == "denoise" else []
-    differences += [BLOCK] if "norm" not in more.get("fields", ()) else []
-    described: dict[str, Any] = {"same_setup": scale == "paper", "subject": "hourglass_mlp"} | more
+def _base(source: dict[str, Any], task: dict[str, Any], epochs: int, batch_size: int) -> dict[str, Any]:
+    return {"source": source, "task": task, "train": {"epochs": epochs, "batch_size": batch_size}, "threads": 1}
+
+
+def part_of(task: str, scale: Scale, studies: Studies, notes: Mapping[str, Sequence[str]], **more: Any) -> Part:
+    """With what the paper leaves open, whatever the scale."""
+    name = studies[scale]().base.task.name
+    unstated = [NOISE] if name == "denoise" else []
+    unstated += [BLOCK] if "norm" not in more.get("fields", ()) else []
+    described: dict[str, Any] = {"subject": "hourglass_mlp"} | more
     if table := more.get("table"):
         described["printed_title"] = f"Table {table[1:]}, {PRINTED_DATA[table]}"
-    title = f"{task}, {SOURCES[study.base.source.name]}"
-    return Part(title=title, study=study, differences=(*differences, *UNSTATED), **described)
+    notes = {**notes, "all": [*notes.get("all", ()), *unstated, *UNSTATED]}
+    return scales.part_of(task, scale, studies, notes, **described)

@@ -1,0 +1,67 @@
+"""The tables and figures of the iMixer paper that can be measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.papers import load_paper
+from isthmus.reproduction.drawing import by_shape, over
+from isthmus.reproduction.imixer import claims, figures, fixed_points, protocols
+from isthmus.reproduction.networks import Network
+from isthmus.reproduction.protocol import Exhibit, Findings, Given, Judgement, Part, Scale, tests_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER = load_paper("imixer")
+TESTS: dict[str, Callable[[Findings], Judgement]] = {
+    "C1": claims.c1, "C2": claims.c2, "C3": claims.c3, "C4": claims.c4, "C5": claims.c5, "C6": claims.c6,
+    "C7": claims.c7, "C8": claims.c8, "C9": claims.c9, "C.3": claims.middle,
+}  # fmt: skip
+STATEMENTS = {
+    "C.3": "The iteration converges faster in the middle blocks than in the first and the last (appendix C.3)."
+}
+FIGURES = {"F3": "Figure 3", "F5": "Figure 5", "F6": "Figure 6"}
+
+
+def _exhibit(
+    name: str,
+    parts: Callable[[Scale], Sequence[Part]],
+    *tests: str,
+    draw: Callable[[Findings], Figure],
+    analyse: Callable[[Given], Mapping[str, Any]] | None = None,
+) -> Exhibit:
+    """A table or figure by its id; Figures 3, 5 and 6 share an entry of the published data."""
+    if name in PAPER.tables:
+        printed_as, shows = PAPER.tables[name].printed_as, PAPER.tables[name].caption
+    else:
+        figure = PAPER.figures["F3" if name in FIGURES else name]
+        printed_as, shows = FIGURES.get(name, figure.printed_as), figure.shows
+    return Exhibit(printed_as, shows, parts, tests_of(PAPER, tests, TESTS, STATEMENTS), draw, analyse)
+
+
+def _steps(network: Network) -> float:
+    return float(network.model["iterations"])
+
+
+def _by(field: str, title: str) -> Callable[[Sequence[Network]], dict[str, list[Network]]]:
+    def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
+        values = sorted({network.model[field] for network in networks}, key=str)
+        return {f"{title} {value}": [n for n in networks if n.model[field] == value] for value in values}
+
+    return groups
+
+
+_params = over(lambda network: network.params, "parameters", by_shape)
+
+TABLES = {
+    "T1": _exhibit("T1", protocols.sizes, "C1", "C2", draw=_params),
+    "T2": _exhibit("T2", protocols.search, "C3", "C4", draw=over(_steps, "n", _by("h_r", "h_r"))),
+    "T3": _exhibit("T3", protocols.norms, "C5", "C6", draw=over(_steps, "n", _by("norm", "norm"))),
+    "T4": _exhibit("T4", protocols.data_sets, "C7", "C8", draw=_params),
+    "F3": _exhibit("F3", protocols.iterations, "C9", draw=figures.first_block, analyse=fixed_points.convergence),
+    "F5": _exhibit("F5", protocols.iterations, "C9", "C.3", draw=figures.norms, analyse=fixed_points.convergence),
+    "F6": _exhibit("F6", protocols.iterations, "C9", "C.3", draw=figures.cosines, analyse=fixed_points.convergence),
+    "F7": _exhibit("F7", protocols.feature_maps, draw=figures.feature_maps, analyse=fixed_points.maps),
+}
