@@ -74,7 +74,7 @@ class Pruning(Settings):
     margin: Annotated[float, Field(ge=0)] = 1.0
     """How much better a cheaper candidate must be to dominate, in units of best minus median at the rung.
 
-    At 1, fewer than one in twenty members of final fronts were lost on recorded curves; at 0.25 it was one in five on
+    At 1, fewer than one in twenty members of final fronts were lost on recorded curves; at 0.25 it was one in four on
     MNIST, where deep networks start late (EXPERIMENTS.md).
     """
     across_architectures: bool = False
