@@ -109,7 +109,7 @@ def cifar10_s_mixer() -> RunConfig:
 
 def cifar10_sw_mlp() -> RunConfig:
     """`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs."""
-    model = {"name": "sw_mlp", "patch": 4, "m": 2048, "p": 0.01, "depth": 8}
+    model = {"name": "sw_mlp", "patch": 4, "m": 2048, "p": 0.01, "depth": 8, "mask_scale": "one"}
     return _classify("cifar10", model, _brief(20), CROPS)
 
 

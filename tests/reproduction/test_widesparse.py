@@ -75,6 +75,7 @@ def test_figure_4_and_5_have_the_printed_shapes_and_their_connections():
         for C, S in pairs:
             assert mixer_connections(S, C) == pytest.approx(omega, rel=0.005)
     assert {m["p"]: m["m"] for m in models(cifar10) if m["name"] == "sw_mlp"} == SPARSE_5
+    assert {m["mask_scale"] for m in models(cifar10) if m["name"] == "sw_mlp"} == {"one"}, "1/√p diverges with SGD"
     train = cifar10.study.base.train
     assert (train.optimizer, train.nesterov, train.momentum, train.learning_rate, train.epochs) == (
         "sgd",

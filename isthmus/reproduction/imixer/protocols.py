@@ -7,12 +7,12 @@ figures share runs. Its cost with two workers of one thread, from the CPU time o
 with others (so it is an upper bound):
 
     study                 runs   epochs   minutes   used by
-    imixer-small             6        4         4   T1, T4
-    imixer-base              6        4         8   T1
-    imixer-large             6        4        30   T1
-    imixer-search           36        4        25   T2; its 9 runs with h_r = 2 are all that F3, F5, F6 and F7 need
-    imixer-norms            27        4        20   T3; 8 minutes after T2, which has 9 of its runs
-    imixer-mnist             6        4         4   T4
+    imixer-small             6        3         4   T1, T4
+    imixer-base              6        3         8   T1
+    imixer-large             6        3        26   T1
+    imixer-search           36        3        26   T2; its 9 runs with h_r = 2 are all that F3, F5, F6 and F7 need
+    imixer-norms            27        3        22   T3; 14 after T2, which has 9 of its runs
+    imixer-mnist             6        3         4   T4
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FIELDS = ("C", "depth", "h_r", "iterations", "norm")
 def _brief(recipe: RunConfig) -> RunConfig:
     """Warm-up and cool-down keep their shares of the epochs."""
     short = brief(
-        recipe, 4, batch_size=128, learning_rate=1e-3, warmup_epochs=0.26, cooldown_epochs=0.13,
+        recipe, 3, batch_size=128, learning_rate=1e-3, warmup_epochs=0.2, cooldown_epochs=0.1,
     )  # fmt: skip
     settings = {"resize": None, "crop_ratio": 1.0}
     task = type(short.task)(**short.task.model_dump() | settings)

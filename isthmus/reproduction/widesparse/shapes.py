@@ -28,8 +28,9 @@ UNPRINTED = (
     "and none for SGD, 4 pixels, the last epoch"
 )
 MASK = (
-    "entries of a mask are 1/√p (section 4.3; 1 in A.2.5); SW-MLP pools the tokens (Table S.1; not in A.2.5) where its "
-    "width is the S·C of a Mixer, and reads the whole vector where it is not"
+    "the paper gives kept entries of a mask as 1/√p (section 4.3) and as 1 (A.2.5), and ticks (Table S.1) and omits "
+    "(A.2.5) pooling; here: 1/√p and pooling beside a Mixer of the same S·C (Figures 2 and 4), 1 and the whole vector "
+    "elsewhere, because with 1/√p plain SGD at these rates diverges"
 )
 DIGITS = {"source": {"name": "digits"}, "task": {"name": "classification"}, "threads": 1}
 SMOKE_TRAIN = {"epochs": 1, "batch_size": 64, "learning_rate": 0.01, "schedule": "cosine", "select": "last"}
@@ -50,12 +51,12 @@ def s_mixer(C: int, S: int, depth: int, patch: int = 4, **fields: Any) -> Model:
 
 
 def sparse(m: int, p: float, depth: int, patch: int = 4, **fields: Any) -> Model:
-    return {"name": "sw_mlp", "patch": patch, "m": m, "p": p, "depth": depth, **fields}
+    return {"name": "sw_mlp", "patch": patch, "m": m, "p": p, "depth": depth, "mask_scale": "one", **fields}
 
 
 def sparse_beside(C: int, S: int, p: float, depth: int, gamma: float, patch: int = 4) -> Model:
     """The sparse MLP with the width of a Mixer; token and channel mixing are two blocks."""
-    return sparse(S * C, p, 2 * depth, patch, block="mlp", gamma=gamma, S=S, pool=True)
+    return sparse(S * C, p, 2 * depth, patch, block="mlp", gamma=gamma, S=S, pool=True, mask_scale="inverse_root")
 
 
 def with_random(models: Iterable[Model]) -> list[Model]:
