@@ -41,10 +41,14 @@ ACTIVATIONS = {
 }
 
 
+def create(*name, **fields):
+    return isthmus.create_model(*name, **fields)
+
+
 def built(model, permutation="normal", output="classes"):
     torch.manual_seed(1)
     fields: dict[str, Any] = MODELS[model] | PERMUTATIONS[permutation] | {"output_shape": OUTPUTS[output]}
-    made = isthmus.create_model(**fields).double()
+    made = create(**fields).double()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if parameter.ndim == 1:  # norms start at 1 and 0, biases at 0: errors would hide there
@@ -175,7 +179,7 @@ def test_one_channel_one_token_and_any_batch_are_no_special_cases(rows):
     for fields in ({"C": 1}, {"S": 1}, {"C": 1, "S": 1}):
         for permutation in ("commutation", "random"):
             size = {"input_shape": (1, 2, 2), "output_shape": (3,), "patch": 2, "C": 4, "depth": 1} | fields
-            made = isthmus.create_model("s_mixer", permutation=permutation, permutation_seed=0, **size).double()
+            made = create("s_mixer", permutation=permutation, permutation_seed=0, **size).double()
             x = torch.randn(rows, 1, 2, 2, dtype=torch.float64)
             expected = [dict(slow(made, image))["output"] for image in x.numpy()]
             with torch.no_grad():
@@ -186,9 +190,7 @@ def test_the_mixer_everybody_writes_gives_the_same_numbers_for_the_same_weights(
     """Also the map from timm's names, which the plain mixer has."""
     sizes = {"C": 12, "depth": 2, "token_hidden": 7, "channel_hidden": 9}
     plain = PlainMixer(image=8, patch=4, classes=3, **sizes).double()
-    ours = isthmus.create_model(
-        "mlp_mixer", input_shape=(3, 8, 8), output_shape=(3,), patch=4, norm_eps=1e-6, **sizes
-    ).double()
+    ours = create("mlp_mixer", input_shape=(3, 8, 8), output_shape=(3,), patch=4, norm_eps=1e-6, **sizes).double()
     ours.load_state_dict(named_as_ours(plain.state_dict()))
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(ours(x), plain(x))
@@ -198,16 +200,16 @@ def test_permutations_differ_by_place_and_seed_and_a_run_draws_its_own():
     fields = {"input_shape": (3, 8, 8), "output_shape": (3,), "C": 6, "depth": 2, "permutation": "random"}
 
     def drawn(**more):
-        buffers = isthmus.create_model("mlp_mixer", **fields, **more).named_buffers()
+        buffers = create("mlp_mixer", **fields, **more).named_buffers()
         return [tuple(buffer.tolist()) for name, buffer in buffers if name.endswith("index")]
 
     assert len(drawn(permutation_seed=1)) == len(set(drawn(permutation_seed=1))) == 8
     assert drawn(permutation_seed=1) == drawn(permutation_seed=1)
     assert not set(drawn(permutation_seed=1)) & set(drawn(permutation_seed=2))
-    config: Any = isthmus.create_model("mlp_mixer", **fields).config
+    config: Any = create("mlp_mixer", **fields).config
     signature = Signature((3, 8, 8), (3,))
     assert config.completed(signature, 0).permutation_seed != config.completed(signature, 1).permutation_seed
-    normal: Any = isthmus.create_model("mlp_mixer", **fields | {"permutation": "commutation"}).config
+    normal: Any = create("mlp_mixer", **fields | {"permutation": "commutation"}).config
     assert normal.completed(signature, 0).permutation_seed is None
 
 
@@ -250,12 +252,12 @@ def test_mixers_are_exported_and_compiled_whole():
 def test_initial_weights_have_the_papers_variance(model):
     torch.manual_seed(0)
     fields: dict[str, Any] = MODELS[model] | {"C": 80, "patch": 1, "output_shape": (3,), "input_shape": (1, 8, 8)}
-    for name, parameter in isthmus.create_model(**fields).named_parameters():
+    for name, parameter in create(**fields).named_parameters():
         if parameter.ndim == 2 and parameter.numel() > 1000:
             assert float(parameter.detach().std() * parameter.shape[1] ** 0.5) == pytest.approx(1, rel=0.08), name
         if name.endswith("bias"):
             assert parameter.abs().max() == 0
-    xavier: Any = isthmus.create_model(**fields | {"init": "xavier"})
+    xavier: Any = create(**fields | {"init": "xavier"})
     weight = xavier.blocks[0].token_mixing.get_parameter("fc.weight" if model == "single" else "fc1.weight")
     assert weight.abs().max() <= (6 / sum(weight.shape)) ** 0.5
     assert xavier.head.linear.weight.abs().max() == 0
@@ -278,5 +280,5 @@ def test_initial_weights_have_the_papers_variance(model):
 )
 def test_what_does_not_fit_is_said_in_a_line(fields, said):
     with pytest.raises(UserError, match=said) as error:
-        isthmus.create_model(**MODELS["mlp"] | {"output_shape": (3,)} | fields)
+        create(**MODELS["mlp"] | {"output_shape": (3,)} | fields)
     assert "\n" not in str(error.value)
