@@ -60,7 +60,8 @@ def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows r
     if n < LEAST:
         raise UserError(f"CKA needs batches of at least {LEAST} rows, not of {n}")
     x = features.detach().flatten(1)
-    rounding = _ROUNDING * torch.finfo(x.dtype).eps
+    # Shorter numbers are taken as they are: of a handful of rows in bfloat16, any could be called equidistant.
+    rounding = _ROUNDING * min(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
     x = x.double()
     if not bool(x.isfinite().all()):
         raise UserError("CKA needs finite features; this network overflows on the test rows")
