@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isthmus.run import arithmetic
+
 PERMUTED_BAR, PLAIN_BAR = 1.25, 1.0
 """At most so long takes a step of the permuted mixer, of the normal one's; and of ours, of the plain one's."""
 
@@ -102,12 +104,8 @@ MEASURES: tuple[Callable[[int], dict[str, Any]], ...] = (permuted_step, plain_pa
 
 
 def measure(rounds: int, threads: int) -> list[dict[str, Any]]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with arithmetic(threads):
         return [measured(rounds) for measured in MEASURES]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:

@@ -14,8 +14,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from isthmus.counting import cost
 from isthmus.layers.sparse_linear import SparseLinear
 from isthmus.papers import load_paper
 from isthmus.registry import create_model
+from isthmus.run import arithmetic
 from isthmus.shape_theory import matched_density
 
 M, P, BATCH = 3072, 0.02, 128
@@ -87,7 +87,7 @@ def measure_layer(repeats: int, threads: int, m: int = M, p: float = P, batch: i
     def loss(y: Tensor) -> Tensor:
         return (y * target).sum()
 
-    with _threads(threads):
+    with arithmetic(threads):
         sparse = Trained(SparseLinear(m, m, p, seed=0, compute="sparse"), loss)
         dense = Trained(MaskedLinear(m, m, p), loss)
         for _ in range(2):
@@ -170,26 +170,14 @@ def _stored_bytes(model: str, setting: str) -> int:
 
 
 def _epochs(models: list[str], threads: int, steps: int) -> dict[str, float]:
-    """Seconds for an epoch of CIFAR-10 at batch 128, from so many interleaved steps on random images."""
+    """Seconds for an epoch of CIFAR-10 at batch 128, from so many steps on random images, in rounds of five."""
     x, labels = torch.randn(BATCH, 3, 32, 32), torch.randint(10, (BATCH,))
 
     def loss(scores: Tensor) -> Tensor:
         return nn.functional.cross_entropy(scores, labels)
 
-    with _threads(threads):
+    with arithmetic(threads):
         trained = {model: Trained(create_model(**network(model, "cifar")), loss) for model in models}
-        for each in trained.values():
-            each.step(x)
-        rounds = [{model: each.step(x) for model, each in trained.items()} for _ in range(steps)]
+        rounds = [{model: _mean(each, x) for model, each in trained.items()} for _ in range(math.ceil(steps / 5))]
     batches = math.ceil(IMAGES / BATCH)
     return {model: batches * statistics.median(seconds[model] for seconds in rounds) for model in models}
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

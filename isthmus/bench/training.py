@@ -104,12 +104,10 @@ def peak_memory(case: Case, loop: str) -> int:
 
 
 def measure(repeats: int, threads: int) -> list[dict[str, Any]]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    from isthmus.run import arithmetic
+
+    with arithmetic(threads):
         return [_measure(case, repeats) for case in CASES]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _measure(case: Case, repeats: int) -> dict[str, Any]:

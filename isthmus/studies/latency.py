@@ -10,6 +10,7 @@ import torch
 
 from isthmus.protocols import ModelConfig
 from isthmus.registry import find
+from isthmus.run import arithmetic
 
 BATCH = 32
 _REPEATS, _LEAST_SECONDS = 15, 0.2
@@ -22,14 +23,10 @@ def latency(config: ModelConfig, threads: int) -> float:
     model.eval()
     shape: Any = model.input_shape
     rows = torch.randn(BATCH, *shape)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        times: list[float] = []
+    times: list[float] = []
+    with arithmetic(threads):
         while len(times) < _REPEATS + 3 or sum(times) < _LEAST_SECONDS:
             start = time.perf_counter()
             model(rows)
             times.append(time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(before)
     return 1e3 * statistics.median(times[3:])  # the first ones allocate
