@@ -148,6 +148,16 @@ def test_a_result_that_is_taken_away_is_no_failure() -> None:
     assert {trial["state"] for trial in again.outcomes()} == {"finished"}
 
 
+def test_quality_can_be_weighed_against_measured_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured before a candidate is trained, and not again: another measurement would be another front."""
+    study = opened(settings(spaces=TWO, cost="latency"))
+    assert len(carry_out(study)) == 2
+    costs = [trial["cost"] for trial in study.outcomes()]
+    assert all(0 < cost < 1e4 for cost in costs), "milliseconds"
+    monkeypatch.setattr("isthmus.studies.latency.latency", lambda *given: pytest.fail("measured again"))
+    assert [trial["cost"] for trial in opened(settings(spaces=TWO, cost="latency")).outcomes()] == costs
+
+
 def test_the_other_seeds_get_the_rate_that_was_selected() -> None:
     given = settings(spaces=TWO, learning_rates=[1e-3, 1e-2], rates_on="first_seed", seeds=[0, 1, 2])
     study = opened(given)
