@@ -154,7 +154,7 @@ def test_quality_can_be_weighed_against_measured_latency(monkeypatch: pytest.Mon
     assert len(carry_out(study)) == 2
     costs = [trial["cost"] for trial in study.outcomes()]
     assert all(0 < cost < 1e4 for cost in costs), "milliseconds"
-    monkeypatch.setattr("isthmus.studies.latency.latency", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.studies.study.latency", lambda *given: pytest.fail("measured again"))
     assert [trial["cost"] for trial in opened(settings(spaces=TWO, cost="latency")).outcomes()] == costs
 
 
