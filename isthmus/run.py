@@ -95,12 +95,20 @@ def load_data(source: Component, where: Path | None = None) -> Data:
     return data
 
 
-def prepare(config: RunConfig, options: Options | None = None, data: Data | None = None) -> Prepared:
-    """Load the data (unless given), let the task read it, complete the config, and name the run. Nothing is written."""
+def learned_task(config: Component, data: Data) -> Task:
+    task: Task = find("tasks", config.name)(config)
+    task.learn(data)
+    return task
+
+
+def prepare(
+    config: RunConfig, options: Options | None = None, data: Data | None = None, learned: Task | None = None
+) -> Prepared:
+    """Load the data (unless given), let the task read it (unless it has), complete the config, and name the run.
+    Nothing is written."""
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
-    task: Task = find("tasks", config.task.name)(config.task)
-    task.learn(data)
+    task = learned or learned_task(config.task, data)
     # A run that starts from another one keeps what that one's seed drew and froze.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
     complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
