@@ -62,9 +62,11 @@ def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch r
 
 
 def in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
-    """A function of single numbers; torch's GELU takes two thirds longer where the batch is last and it is not told."""
+    """A function of single numbers of X; torch's GELU takes half as long where the axes are as they lie in memory."""
     if x.is_contiguous() or _exporting():
         return cast(Tensor, function(x))
+    if x.mT.is_contiguous():
+        return cast(Tensor, function(x.mT).mT)
     return cast(Tensor, function(x.permute(2, 1, 0)).permute(2, 1, 0))
 
 
@@ -327,7 +329,7 @@ class _NormOfColumns(torch.autograd.Function):
         flat = x.permute(2, 1, 0).flatten(1)
         normal, _, inverse_deviation = torch.native_batch_norm(flat, None, None, None, None, True, 0.0, eps)
         ctx.save_for_backward(normal, inverse_deviation, weight)
-        y = torch.addcmul(bias[:, None], normal, weight[:, None])
+        y = (normal * weight[:, None]).add_(bias[:, None])
         return y.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
 
     @staticmethod
@@ -340,6 +342,6 @@ class _NormOfColumns(torch.autograd.Function):
         mean, slope = share @ flat, share @ product
         weight_gradient, bias_gradient = product.sum(1), flat.sum(1)
         # (w g - mean(w g) - n mean(w g n)) / deviation, with n the normalised values
-        of_x = torch.addcmul(-mean, flat, weight[:, None], out=product)
-        of_x.addcmul_(normal, slope, value=-1).mul_(inverse_deviation)
+        of_x = torch.mul(flat, weight[:, None], out=product)
+        of_x.sub_(mean).addcmul_(normal, slope, value=-1).mul_(inverse_deviation)
         return of_x.unflatten(1, (-1, gradient.shape[0])).permute(2, 1, 0), weight_gradient, bias_gradient, None
