@@ -13,7 +13,7 @@ from isthmus.fronts import best, summarise
 from isthmus.record import read_record
 from isthmus.registry import model_title
 from isthmus.run import Options
-from isthmus.studies.estimate import Estimate, Pace, check_room, estimate, fitted, gigabytes, measured_pace
+from isthmus.studies.estimate import Estimate, check_room, estimate, fitted, gigabytes, measured_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Storage, default_url, differences
@@ -40,7 +40,7 @@ def complete(
         return study
     with terminal.err.status("measuring a few steps …"):
         remaining = study.remaining()
-        needed = estimate(plan, measured_pace(plan) if remaining else Pace(0, 0), executor.slots, remaining)
+        needed = estimate(plan, measured_paces(plan, remaining), executor.slots, remaining)
     on_record = study.recorded_runs()
     if remaining:
         _announce(study, needed, executor, on_record)
@@ -67,7 +67,7 @@ def _fitted(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
         number = begun.get("sampling", {}).get("candidates")
         return plan if number is None else plan.thinned(number)
     with terminal.err.status("measuring a few steps …"):
-        return fitted(plan, measured_pace(plan), workers, seconds)
+        return fitted(plan, measured_paces(plan), workers, seconds)
 
 
 def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int) -> None:

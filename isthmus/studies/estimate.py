@@ -53,9 +53,20 @@ class Estimate:
     """Floating-point operations."""
 
 
-def measured_pace(plan: Plan) -> Pace:
-    """From steps of the cheapest and of the dearest candidate, on the study's own data."""
-    ordered = sorted(plan.preview, key=lambda proposal: proposal.cost["training_flops"])
+Paces = Mapping[str, Pace]
+"""By architecture: a sparse product takes many times as long for an operation as a dense one."""
+
+
+def measured_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> dict[str, Pace]:
+    """From steps of the cheapest and of the dearest candidate of each architecture, on the study's own data."""
+    ordered = sorted(
+        plan.preview if candidates is None else candidates, key=lambda proposal: proposal.cost["training_flops"]
+    )
+    names = dict.fromkeys(proposal.architecture for proposal in ordered)
+    return {name: _measured_pace(plan, [item for item in ordered if item.architecture == name]) for name in names}
+
+
+def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
     points = []
     for proposal in (ordered[0], ordered[-1]):
@@ -86,10 +97,10 @@ def _step_seconds(run: Prepared, options: Options) -> float:
     return statistics.median(steps[_WARM_UP:] or steps)
 
 
-def estimate(plan: Plan, pace: Pace, workers: int, candidates: Sequence[Proposal] | None = None) -> Estimate:
+def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Proposal] | None = None) -> Estimate:
     """For all candidates of a study, or for some. What pruning saves is not known before, so this is the most."""
     candidates = plan.preview if candidates is None else candidates
-    times = [pace.of_run(plan, proposal.cost) for proposal in candidates]
+    times = [paces[proposal.architecture].of_run(plan, proposal.cost) for proposal in candidates]
     rows = len(plan.data.train) * plan.task.views() * plan.config.base.train.epochs
     per_candidate = plan.runs_per_candidate
     largest = max((_state_bytes(proposal.cost) for proposal in candidates), default=0.0)
@@ -105,12 +116,12 @@ def estimate(plan: Plan, pace: Pace, workers: int, candidates: Sequence[Proposal
     )
 
 
-def fitted(plan: Plan, pace: Pace, workers: int, seconds: float) -> Plan:
+def fitted(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
     """The plan with as many candidates as the time allows, evenly spread over their cost."""
     most = len(plan.preview)
-    if estimate(plan, pace, workers).seconds <= seconds:
+    if estimate(plan, paces, workers).seconds <= seconds:
         return plan
-    takes = partial(_seconds_of, plan, pace, workers)
+    takes = partial(_seconds_of, plan, paces, workers)
     number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
     if number:
         return plan.thinned(number)
@@ -121,8 +132,8 @@ def fitted(plan: Plan, pace: Pace, workers: int, seconds: float) -> Plan:
     )
 
 
-def _seconds_of(plan: Plan, pace: Pace, workers: int, candidates: int) -> float:
-    return estimate(plan.thinned(candidates), pace, workers).seconds
+def _seconds_of(plan: Plan, paces: Paces, workers: int, candidates: int) -> float:
+    return estimate(plan.thinned(candidates), paces, workers).seconds
 
 
 def check_room(needed: Estimate, workers: int) -> None:

@@ -10,11 +10,15 @@ from isthmus.config import study_config
 from isthmus.errors import UserError
 from isthmus.run import Options
 from isthmus.studies import estimate as module
-from isthmus.studies.estimate import Pace, check_room, estimate, fitted, measured_pace
+from isthmus.studies.estimate import Pace, check_room, estimate, fitted, measured_paces
 from isthmus.studies.planning import Plan
 from tests.studies.test_space import BASE, HOURGLASS
 
 CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}
+
+
+def alike(per_step: float) -> dict[str, Pace]:
+    return dict.fromkeys(("hourglass_mlp", "conventional_mlp"), Pace(per_step, per_flop=0.0))
 
 
 def plan(**more: Any) -> Plan:
@@ -25,7 +29,7 @@ def plan(**more: Any) -> Plan:
 def test_the_estimate_is_the_arithmetic_of_all_runs() -> None:
     whole = plan(seeds=[0, 1, 2], learning_rates=[1e-3, 3e-3], rates_on="first_seed")
     assert whole.runs_per_candidate == 4
-    found = estimate(whole, Pace(per_step=0.5, per_flop=0.0), workers=2)
+    found = estimate(whole, alike(0.5), workers=2)
     rows, epochs = len(whole.data.train), 4
     assert found.seconds == pytest.approx(len(whole.listed) * 4 * epochs * -(-rows // 128) * 0.5 / 2 + 5)
     flops = sum(item.cost["training_flops"] for item in whole.listed)
@@ -41,7 +45,9 @@ def test_rates_on_every_seed_cost_more() -> None:
 
 def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
     study = plan()
-    pace = measured_pace(study)
+    paces = measured_paces(study)
+    assert set(paces) == {"hourglass_mlp", "conventional_mlp"}
+    pace = paces[study.listed[0].architecture]
     assert pace.per_flop > 0
     assert pace.per_step >= 0
     seconds = pace.of_run(study, study.listed[0].cost)
@@ -50,8 +56,19 @@ def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
     assert not run.folder.exists()
 
 
+def test_an_architecture_with_slow_operations_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"hourglass_mlp": 0.001, "conventional_mlp": 0.1}
+    monkeypatch.setattr(module, "_step_seconds", lambda run, options: seconds[run.config.model.name])
+    study = plan()
+    found = estimate(study, measured_paces(study), 1).seconds
+    steps = 4 * -(-len(study.data.train) // 128)
+    slowest = max(item.cost["training_flops"] for item in study.listed if item.architecture == "conventional_mlp")
+    shares = [item.cost["training_flops"] / slowest for item in study.listed if item.architecture == "conventional_mlp"]
+    assert found == pytest.approx(steps * 0.1 * sum(shares), rel=0.2), "held-out rows and the other shape are the rest"
+
+
 def test_a_time_budget_thins_the_candidates_and_keeps_both_architectures() -> None:
-    whole, pace = plan(), Pace(per_step=0.1, per_flop=0.0)
+    whole, pace = plan(), alike(0.1)
     everything = estimate(whole, pace, 1).seconds
     fit = fitted(whole, pace, 1, everything / 2)
     assert estimate(fit, pace, 1).seconds <= everything / 2
@@ -66,7 +83,7 @@ def test_a_sampled_study_is_estimated_from_random_candidates() -> None:
     drawn = plan(sampling={"name": "tpe", "candidates": 50})
     assert len(drawn.preview) == 50
     assert drawn.quotas == [25, 25]
-    fit = fitted(drawn, Pace(0.1, 0.0), 1, estimate(drawn, Pace(0.1, 0.0), 1).seconds / 5)
+    fit = fitted(drawn, alike(0.1), 1, estimate(drawn, alike(0.1), 1).seconds / 5)
     assert fit.config.sampling.candidates == 10
 
 
@@ -76,7 +93,7 @@ def test_a_space_that_no_draw_fits_says_why() -> None:
 
 
 def test_too_little_disk_or_memory_is_one_line_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    needed = estimate(plan(), Pace(0.1, 0.0), 2)
+    needed = estimate(plan(), alike(0.1), 2)
     check_room(needed, 2)
     monkeypatch.setattr(module, "memory_bytes", lambda: 1000)
     with pytest.raises(UserError, match=r"2 workers take about .* of memory"):

@@ -57,8 +57,8 @@ _params = over(lambda network: network.params, "parameters", by_shape)
 
 TABLES = {
     "T1": _exhibit("T1", protocols.sizes, "C1", "C2", draw=_params),
-    "T2": _exhibit("T2", protocols.search, "C3", "C4", draw=over(_steps, "n", _by("h_r", "h_r"))),
-    "T3": _exhibit("T3", protocols.norms, "C5", "C6", draw=over(_steps, "n", _by("norm", "norm"))),
+    "T2": _exhibit("T2", protocols.search, "C3", "C4", draw=over(_steps, "n", _by("h_r", "h_r"), log=2)),
+    "T3": _exhibit("T3", protocols.norms, "C5", "C6", draw=over(_steps, "n", _by("norm", "norm"), log=2)),
     "T4": _exhibit("T4", protocols.data_sets, "C7", "C8", draw=_params),
     "F3": _exhibit("F3", protocols.iterations, "C9", draw=figures.first_block, analyse=fixed_points.convergence),
     "F5": _exhibit("F5", protocols.iterations, "C9", "C.3", draw=figures.norms, analyse=fixed_points.convergence),
