@@ -54,6 +54,8 @@ class Signature(NamedTuple):
 
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    vocabulary: int = 0
+    """Inputs are int64 tokens below this number; 0 where they are numbers."""
 
 
 class ModelConfig(Component):
@@ -75,8 +77,9 @@ class ModelConfig(Component):
 class Split:
     """Rows of one split, in memory or memory-mapped.
 
-    ``inputs``: uint8 images (rows, channels, height, width) or float32 features (rows, features).
-    ``targets``: int64 labels (rows,), float32 values (rows, outputs), or None.
+    ``inputs``: uint8 images (rows, channels, height, width), float32 features (rows, features) or int16 tokens
+    (rows, positions).
+    ``targets``: int64 labels (rows,), float32 values (rows, outputs), int16 tokens (rows, positions), or None.
     """
 
     inputs: np.ndarray

@@ -101,6 +101,8 @@ def prepare(config: RunConfig, options: Options | None = None, data: Data | None
     data = data or load_data(config.source, options.data_dir)
     task: Task = find("tasks", config.task.name)(config.task)
     task.learn(data)
+    if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
+        raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
     # A run that starts from another one keeps what that one's seed drew and froze.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
     complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
