@@ -448,12 +448,30 @@ def _number(value: float | None) -> str:
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, or npy, npz, csv and parquet files of rows.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Images, npy, npz, csv and parquet files of rows, or Sudoku puzzles as text.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
+    trace: Annotated[bool, typer.Option("--trace", help="Of a Sudoku run: show the board at each iteration.")] = False,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Of a Sudoku run: other than the trained number.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a trained run to files. Images of any size are restored tile by tile."""
+    """Apply a trained run to files. Images of any size are restored tile by tile; a Sudoku is printed solved."""
     from isthmus import terminal
+    from isthmus.puzzles import answers, solves_puzzles
+
+    if solves_puzzles(run):
+        solved = list(answers(run, files, iterations))
+        if as_json:
+            terminal.print_json([{"file": answer.file, **answer.as_dict()} for answer in solved])
+        else:
+            for text in (text for answer in solved for text in answer.lines(trace)):
+                print(text)
+        return
+    if trace or iterations is not None:
+        raise UserError(f"--trace and --iterations are for runs on Sudoku puzzles; {run} is none")
     from isthmus.prediction import predict_files
 
     results = {}
@@ -597,6 +615,24 @@ def bench_search(
     lines = summary(curves)
     if out is not None:
         save(curves, out)
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+
+
+@bench_app.command("hyperset")
+def bench_hyperset(
+    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """One softmax against two, streamed attention against explicit, and an iteration against a Transformer's."""
+    from isthmus import terminal
+    from isthmus.bench.hyperset import measure
+
+    with terminal.err.status("measuring …"):
+        lines = measure(repeats, threads)
     if as_json:
         terminal.print_json(lines)
     else:
