@@ -1,19 +1,25 @@
-"""How tokens move over the iterations of Hyper-SET: energies, ranks and angles, by head, and tokens on the sphere.
+"""How tokens move over the iterations of a model with recurrent depth: energies, ranks and angles by head.
 
-Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figures 1, 4, 5 and 9 to 12. Of the test rows, at every
-iteration up to twice the trained number, and for every head, with tokens projected into its subspace:
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figures 1, 4, 5 and 9 to 12. Of test rows, at X_0 and
+after every iteration, with tokens projected into the subspace of each head:
 
-    energy           E_ATTN of the head and E_FF, under the constraint (the projections are normalised first), eq. 2–4
-    effective_rank   exp of the entropy of the normalised singular values, eq. 13
-    full_rank        singular values above the usual tolerance
-    angle            arccos of the mean cosine of two tokens, in degrees: eq. 14
-    mean_of_angles   the mean of the arccos instead, which is what the authors' code takes
-    sphere           the tokens of one row in the first head, on the three directions in which they vary most
+    attention_energy      E_ATTN of each head, under the constraint (the projections are normalised first), eq. 2 and 3
+    feed_forward_energy   E_FF, likewise, eq. 4
+    effective_rank        exp of the entropy of the normalised singular values, eq. 13
+    full_rank             singular values above the usual tolerance
+    angle                 arccos of the mean cosine of two tokens, in degrees, eq. 14
+    mean_of_angles        the mean of the arccos instead, which is what the authors' code takes
+    sphere                the tokens of one row in the first head, on the three directions in which they vary most
+
+A model of one layer is iterated twice as often as it was trained. Of several layers each is applied as often as in
+training, and measured with its own weights. Rivals of Hyper-SET have no energies; their subspaces are those of what a
+head mixes, CRATE's U and a Transformer's values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,75 +27,68 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.errors import UserError
-from isthmus.files import read_sealed, write_sealed, write_with
-from isthmus.loading import load, load_task
-from isthmus.record import find_run, read_record
-from isthmus.registry import component
-from isthmus.run import load_data
-from isthmus.training.loop import Rows
+from isthmus.analysis.opening import need, once, open_run, rounded
+from isthmus.analysis.pictures import finish, page, save, style
 
 SCHEMA = "isthmus.analysis.token_dynamics/1"
 ROWS = 64
+TITLES = {
+    "attention_energy": "E_ATTN, sum of heads",
+    "feed_forward_energy": "E_FF",
+    "effective_rank": "effective rank",
+    "full_rank": "full rank",
+    "angle": "average angle (degrees)",
+    "mean_of_angles": "mean of the angles (degrees)",
+}
 Projected = Float[Tensor, "batch H N p"]
 
 
 def applies(model: Any) -> str | None:
-    """Why a model has none of this, or None."""
     layer = next(iter(getattr(model, "layers", ())), None)
-    return None if hasattr(layer, "energies") else "it descends no energy"
+    return None if hasattr(layer, "projected") and hasattr(model, "states") else "it does not iterate on tokens"
 
 
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
-    """Measured once: later calls answer from ``analysis/token_dynamics.json``."""
-    folder = find_run(run)
-    record = read_record(folder)
-    path = folder / "analysis" / "token_dynamics.json"
-    if path.is_file() and (known := read_sealed(path)).get("schema") == SCHEMA and known.get("run") == record.id:
-        return known
-    model: Any = load(folder)
-    if reason := applies(model):
-        raise UserError(f"run {record.id} is a {record.config['model']['name']}: {reason}")
-    data = load_data(component("sources", record.config["source"]), data_dir)
-    if data.fingerprint != record.fingerprint:
-        raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
-    rows = Rows.of(data.test, torch.device("cpu"))
-    index = torch.linspace(0, len(rows) - 1, min(ROWS, len(rows))).long()
-    batch = load_task(folder).evaluation_batch(*rows.take(index, torch.device("cpu")), "test", 0)
-    found = {"schema": SCHEMA, "run": record.id, "rows": len(index), **measured(model, batch.input)}
-    write_sealed(path, found)
-    return found
+    """Curves over iterations, measured once: then ``analysis/token_dynamics.json``."""
+
+    def measured(folder: Path) -> dict[str, Any]:
+        opened = open_run(folder, data_dir)
+        need(applies(opened.model), "token_dynamics", opened.record)
+        inputs = next(opened.test_inputs(ROWS, ROWS))
+        return {"rows": len(inputs), **measure(opened.model, inputs)}
+
+    return once(run, "token_dynamics", SCHEMA, measured)
 
 
 @torch.no_grad()
-def measured(model: Any, x: Tensor) -> dict[str, Any]:
-    """Every number at X_0 and after each iteration, up to twice the trained number, as means over rows."""
-    trained = model.config.iterations
-    iterations = 2 * trained
+def measure(model: Any, x: Tensor) -> dict[str, Any]:
+    """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere."""
+    layers, trained = len(model.layers), model.config.iterations
+    iterations = 2 * trained if layers == 1 else trained
+    shown = [0, *dict.fromkeys(max(1, share) for share in (trained * layers // 2, trained * layers))]
+    shown += [iterations] if layers == 1 else []
     curves: dict[str, list[Any]] = {}
-    spheres: list[Any] = []
+    sphere: dict[str, Any] = {}
     directions = None
     for number, tokens in enumerate(model.states(x, iterations)):
         layer = model.layers[max(0, number - 1) // iterations]
-        z = layer.attention.projected(tokens).double()
-        now = {
-            "attention_energy": layer.attention.energy(tokens).double().mean(dim=0).tolist(),
-            "feed_forward_energy": float(layer.feed_forward.energy(tokens).double().mean()),
-            **ranks(z),
-            **angles(z),
-        }
-        for name, value in now.items():
+        z = layer.projected(tokens).double()
+        for name, value in {**_energies(layer, tokens), **ranks(z), **angles(z)}.items():
             curves.setdefault(name, []).append(value)
         points = torch.nn.functional.normalize(z[0, 0], dim=-1)
         if directions is None:
             directions = torch.linalg.svd(points, full_matrices=False).Vh[:3]
-        spheres.append(torch.nn.functional.normalize(points @ directions.mT, dim=-1).tolist())
-    kept = [0, *(n for n in (trained // 2, trained, iterations) if n > 0)]
+        if number in shown:
+            sphere[str(number)] = rounded(torch.nn.functional.normalize(points @ directions.mT, dim=-1))
+    return {"trained_iterations": trained, "layers": layers, "curves": curves, "sphere": sphere}
+
+
+def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:
+    if not hasattr(layer, "energies"):
+        return {}
     return {
-        "trained_iterations": trained,
-        "layers": len(model.layers),
-        "curves": curves,
-        "sphere": {str(n): spheres[n] for n in dict.fromkeys(kept)},
+        "attention_energy": layer.attention.energy(tokens).double().mean(dim=0).tolist(),
+        "feed_forward_energy": float(layer.feed_forward.energy(tokens).double().mean()),
     }
 
 
@@ -113,50 +112,72 @@ def angles(z: Projected) -> dict[str, list[float]]:
     return {name: value.rad2deg().mean(dim=0).tolist() for name, value in found.items()}
 
 
+def line(found: Mapping[str, Any], name: str) -> list[float]:
+    """One number for each iteration: the attention's energy is the sum over heads, all else their mean."""
+    parts = [value if isinstance(value, list) else [value] for value in found["curves"][name]]
+    return [sum(heads) / (1 if name == "attention_energy" else len(heads)) for heads in parts]
+
+
+def falls(values: Sequence[float]) -> int:
+    """How many steps go down."""
+    return sum(after < before for before, after in pairwise(values))
+
+
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
-    """From X_0 to the last trained iteration, means over heads."""
-    end = found["trained_iterations"] * found["layers"] if found["layers"] == 1 else -1
+    """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy."""
+    end = found["trained_iterations"] * found["layers"]
     numbers: dict[str, float | str] = {}
-    for name, curve in found["curves"].items():
-        first, last = (
-            value if isinstance(value, float) else sum(value) / len(value) for value in (curve[0], curve[end])
-        )
-        numbers[name.replace("_", " ")] = f"{first:.4g} → {last:.4g}"
+    for name in found["curves"]:
+        values = line(found, name)[: end + 1]
+        down = f", {falls(values)} of {end} iterations lower it" if name.endswith("energy") else ""
+        numbers[TITLES[name]] = f"{values[0]:.4g} → {values[-1]:.4g}{down}"
     return numbers
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Curves over iterations, one line per head, and the tokens on their sphere."""
-    return [_curves(found, folder / "token_dynamics.png"), _sphere(found, folder / "token_sphere.png")]
+    """Figure 4 where there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
+    pictures = [
+        _heads(found, folder / "token_dynamics-heads.png"),
+        _sphere(found, folder / "token_dynamics-sphere.png"),
+    ]
+    if "attention_energy" in found["curves"]:
+        return [_energy(found, folder / "token_dynamics-energy.png"), *pictures]
+    return pictures
 
 
-def _curves(found: Mapping[str, Any], path: Path) -> Path:
-    from matplotlib.figure import Figure
+def _energy(found: Mapping[str, Any], path: Path) -> Path:
+    figure, (axes,) = page(1, 2)
+    for place, (axis, name) in enumerate(zip(axes, ("attention_energy", "feed_forward_energy"), strict=True)):
+        axis.plot(line(found, name), **style(place), markersize=3)
+        _end_of_training(axis, found)
+        finish(axis, TITLES[name], "iteration; dashed: the last in training", f"mean of {found['rows']} test rows")
+    return save(figure, path)
 
-    figure = Figure(figsize=(13, 7), layout="constrained")
-    titles = {"attention_energy": "E_ATTN", "feed_forward_energy": "E_FF", "effective_rank": "effective rank",
-              "full_rank": "full rank", "angle": "average angle (eq. 14), degrees",
-              "mean_of_angles": "mean of the angles, degrees"}  # fmt: skip
-    for axis, (name, title) in zip(figure.subplots(2, 3).flat, titles.items(), strict=True):
-        axis.plot(found["curves"][name], linewidth=1.2)
-        axis.axvline(found["trained_iterations"], color="#8a9099", linewidth=0.8, linestyle="--")
-        axis.set_title(title, loc="left", fontsize=10)
-        axis.set_xlabel("iteration")
-        axis.spines[["top", "right"]].set_visible(False)
-    write_with(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
-    return path
+
+def _heads(found: Mapping[str, Any], path: Path) -> Path:
+    figure, axes = page(2, 2, width=5.2)
+    names = ("effective_rank", "full_rank", "angle", "mean_of_angles")
+    for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
+        for head, values in enumerate(zip(*found["curves"][name], strict=True)):
+            axis.plot(values, linewidth=1.2, color=style(head)["color"], label=f"head {head + 1}")
+        _end_of_training(axis, found)
+        finish(axis, TITLES[name], "iteration; dashed: the last in training", "")
+    return save(figure, path)
+
+
+def _end_of_training(axis: Any, found: Mapping[str, Any]) -> None:
+    axis.axvline(found["trained_iterations"] * found["layers"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
 
 
 def _sphere(found: Mapping[str, Any], path: Path) -> Path:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(found["sphere"]), 4), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(found["sphere"]), 3.8), layout="constrained")
     for number, (iteration, points) in enumerate(found["sphere"].items(), start=1):
         axis: Any = figure.add_subplot(1, len(found["sphere"]), number, projection="3d")
-        axis.scatter(*zip(*points, strict=True), s=12)
+        axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
         axis.set_title(f"iteration {iteration}", fontsize=10)
         axis.set_box_aspect((1, 1, 1))
         for limits in (axis.set_xlim, axis.set_ylim, axis.set_zlim):
             limits(-1, 1)
-    write_with(path, lambda temporary: figure.savefig(temporary, format="png", dpi=150))
-    return path
+    return save(figure, path)

@@ -57,8 +57,11 @@ class Attention(nn.Module):
         self.U = nn.Linear(config.d, config.d, bias=False)
         self.out = nn.Linear(config.d, config.d) if self.way_back == "learned" else None
 
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        return self.U(tokens).unflatten(-1, self.heads).transpose(1, 2)
+
     def forward(self, tokens: Tokens) -> Tokens:
-        w = self.U(tokens).unflatten(-1, self.heads).transpose(1, 2)
+        w = self.projected(tokens)
         mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
         if self.out is not None:
             output: Tensor = self.out(mixed)
@@ -92,6 +95,10 @@ class Layer(nn.Module):
         compressed = tokens + self.attention(self.attention_norm(tokens))
         coded: Tensor = self.sparsity(self.sparsity_norm(compressed))
         return coded
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """What each head sees of the tokens."""
+        return self.attention.projected(self.attention_norm(tokens))
 
 
 class CRATE(RecurrentModel):

@@ -185,6 +185,10 @@ class Layer(nn.Module):
         tokens = tokens - alpha * self.attention(tokens)  # Eq. (8)
         return tokens + gamma * self.feed_forward(tokens)  # Eq. (10)
 
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """The tokens in the subspace of each head."""
+        return self.attention.projected(tokens)
+
     def energies(self, tokens: Tokens, on_sphere: bool = True) -> Energies:
         """E_ATTN and E_FF, one number per sample."""
         attention = self.attention.energy(tokens, on_sphere).sum(dim=1)

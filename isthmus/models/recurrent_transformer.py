@@ -42,10 +42,14 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(config.d, self.parts * config.d, bias=False)
         self.out = nn.Linear(config.d, config.d, bias=False)
 
-    def forward(self, tokens: Tokens) -> Tokens:
+    def projected(self, tokens: Tokens) -> list[Float[Tensor, "batch H N p"]]:
+        """Queries, keys and values of every head."""
         parts = self.qkv(tokens).chunk(self.parts, dim=-1)
         split = [part.unflatten(-1, self.heads).transpose(1, 2) for part in parts]
-        query, key, value = split if self.parts == 3 else split * 3
+        return split if self.parts == 3 else split * 3
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        query, key, value = self.projected(tokens)
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
         output: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return output
@@ -65,6 +69,10 @@ class Layer(nn.Module):
     def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
         tokens = tokens + self.attention(self.attention_norm(tokens))
         return tokens + self.mlp(self.mlp_norm(tokens))
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """What each head mixes of the tokens: its values."""
+        return self.attention.projected(self.attention_norm(tokens))[2]
 
 
 class RecurrentTransformer(RecurrentModel):

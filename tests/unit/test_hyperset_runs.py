@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import isthmus
 from isthmus.analysis import iterations, token_dynamics
 from isthmus.cli import app
 from isthmus.config import run_config
 from isthmus.errors import UserError
+from isthmus.files import read_sealed
 from isthmus.puzzles import answers, only_solution, read_puzzles
+from isthmus.record import find_run, read_record
 from isthmus.run import run
 from isthmus.sudoku.boards import drawn, parse
 from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
@@ -54,16 +58,66 @@ def test_a_run_prints_boards_says_whether_they_are_valid_and_traces_iterations(t
     assert (answer["valid"], answer["solution"], len(answer["iterations"])) == (False, SOLUTION, 4)
     given = [(a, b) for a, b in zip(answer["puzzle"], answer["board"], strict=True) if a != "0"]
     assert all(a == b for a, b in given)
-    curve = iterations.of_run(trained)
-    assert len(curve["curve"]) == 7
-    assert iterations.of_run(trained) == curve
-    assert iterations.draw(curve, tmp_path)[0].is_file()
-    assert len(iterations.summary(curve)) == 3
-    found = token_dynamics.of_run(trained)
-    assert token_dynamics.of_run(trained) == found
-    assert np.array(found["curves"]["angle"]).shape == (7, 2)
-    assert len(token_dynamics.summary(found)) == 6
-    assert all(path.is_file() for path in token_dynamics.draw(found, tmp_path))
+
+
+def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record(trained):
+    said = CliRunner().invoke(app, ["analyze", trained, "--json"])
+    assert said.exit_code == 0, said.exception
+    answer = json.loads(said.stdout)
+    assert set(answer["found"]) == {"iterations", "token_dynamics"}
+    assert len(answer["figures"]) == 4
+    assert all(Path(file).stat().st_size > 1000 for file in answer["figures"])
+    curve = answer["found"]["iterations"]["curve"]
+    assert len(curve) == 7
+    assert curve[3] == pytest.approx(
+        {name: value for name, value in read_record(find_run(trained)).metrics["test"].items() if name != "loss"}
+    ), "at the trained number it is the run's own test"
+    curves = answer["found"]["token_dynamics"]["curves"]
+    assert np.array(curves["attention_energy"]).shape == np.array(curves["angle"]).shape == (7, 2)
+    assert list(answer["found"]["token_dynamics"]["sphere"]) == ["0", "1", "3", "6"]
+    assert iterations.of_run(trained) == read_sealed(find_run(trained) / "analysis" / "iterations.json")
+
+
+@torch.no_grad()
+def test_energies_are_those_of_the_model(trained):
+    model = isthmus.load(trained)
+    x = torch.zeros(2, 81, dtype=torch.int64)
+    found = token_dynamics.measure(model, x)
+    for number, tokens in enumerate(model.states(x, 6)):
+        energies = model.layers[0].energies(tokens)
+        assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(
+            float(energies.attention.mean()), rel=1e-5
+        )
+        assert found["curves"]["feed_forward_energy"][number] == pytest.approx(
+            float(energies.feed_forward.mean()), rel=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer", "crate", "crate_t"])
+def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
+    settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
+    model = isthmus.create_model(name, **settings, layers=2, iterations=2).eval()
+    assert token_dynamics.applies(model) is None
+    assert iterations.applies(model) == "its iterations are those of several layers"
+    x = torch.randn(3, 1, 8, 8)
+    found = token_dynamics.measure(model, x)
+    assert ("attention_energy" in found["curves"]) == (name == "hyper_set")
+    assert np.array(found["curves"]["effective_rank"]).shape == (5, 2)
+    states = list(model.states(x))
+    expected = token_dynamics.angles(model.layers[1].projected(states[3]).double())["angle"]
+    assert found["curves"]["angle"][3] == pytest.approx(expected)
+    assert list(found["sphere"]) == ["0", "2", "4"]
+
+
+def test_a_summary_counts_the_iterations_that_lower_an_energy():
+    curves = {
+        "attention_energy": [[1.0, 2.0], [1.0, 1.0], [1.5, 1.0], [9.0, 9.0]],
+        "angle": [[70.0], [80.0], [90.0], [1.0]],
+    }
+    shown = token_dynamics.summary({"trained_iterations": 2, "layers": 1, "curves": curves})
+    assert shown == {
+        "E_ATTN, sum of heads": "3 → 2.5, 1 of 2 iterations lower it", "average angle (degrees)": "70 → 90",
+    }  # fmt: skip
 
 
 def test_a_filled_board_is_valid(trained, tmp_path):
