@@ -172,12 +172,13 @@ def _end_of_training(axis: Any, found: Mapping[str, Any]) -> None:
 def _sphere(found: Mapping[str, Any], path: Path) -> Path:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.6 * len(found["sphere"]), 3.8), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(found["sphere"]), 4.2), layout="constrained")
     for number, (iteration, points) in enumerate(found["sphere"].items(), start=1):
         axis: Any = figure.add_subplot(1, len(found["sphere"]), number, projection="3d")
         axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
         axis.set_title(f"iteration {iteration}", fontsize=10)
         axis.set_box_aspect((1, 1, 1))
-        for limits in (axis.set_xlim, axis.set_ylim, axis.set_zlim):
-            limits(-1, 1)
+        for name in "xyz":
+            getattr(axis, f"set_{name}lim")(-1, 1)
+            getattr(axis, f"set_{name}ticks")([-1, 0, 1])
     return save(figure, path)

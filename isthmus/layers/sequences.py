@@ -44,6 +44,8 @@ class SequenceConfig(ModelConfig):
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     head_bias: bool = True
+    trained_on: Literal["last", "every"] = "last"
+    """The iteration that the loss is taken of; ``every`` is for puzzles, and changes nothing after training."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -62,6 +64,8 @@ class SequenceConfig(ModelConfig):
             raise ValueError(
                 f"patch={self.patch} does not divide an image of {self.input_shape[1]}×{self.input_shape[2]} pixels"
             )
+        if self.trained_on == "every" and not self.vocabulary:
+            raise ValueError("trained_on=every is for tokens of which each is read; images are trained on the last")
         if self.output_shape is not None and len(self.output_shape) != (2 if self.vocabulary else 1):
             raise ValueError(f"output_shape={self.output_shape}: images have (classes,), tokens (positions, classes)")
         if self.vocabulary and self.output_shape is not None and self.output_shape[0] != self.input_shape[0]:
@@ -184,6 +188,9 @@ class RecurrentModel(nn.Module):
                 yield tokens
 
     def forward(self, x: Tensor, iterations: int | None = None) -> Float[Tensor, "batch ..."]:
+        if self.training and self.config.trained_on == "every":
+            _, *every = self.states(x, iterations)
+            return torch.stack([self.readout(tokens) for tokens in every], dim=1)
         scores: Tensor = self.readout(deque(self.states(x, iterations), maxlen=1).pop())
         return scores
 

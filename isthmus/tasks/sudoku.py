@@ -34,6 +34,8 @@ class SudokuConfig(Component):
     """Training boards are shown in a random symmetric form each time: new names, lines, and transposition."""
     reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
     """Each time a training board is shown, more of its solution is given: so many givens in all, from and to."""
+    reveal_steps: Annotated[int, Field(ge=0)] = 0
+    """Over so many first optimiser steps the fewest givens fall from the upper end of ``reveal`` to the lower."""
     by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
     """Test boards with exactly so many givens are also measured by themselves (``board_accuracy_50``)."""
 
@@ -41,6 +43,8 @@ class SudokuConfig(Component):
     def _reveals_a_range(self) -> Self:
         if self.reveal is not None and self.reveal[0] > self.reveal[1]:
             raise ValueError(f"reveal={list(self.reveal)} must rise")
+        if self.reveal_steps and self.reveal is None:
+            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens to go through")
         return self
 
 
@@ -83,18 +87,29 @@ class Sudoku(Task):
             drawn = random_symmetries(len(puzzles), generator)
             puzzles, solutions = drawn.apply(puzzles), drawn.apply(solutions)
         if self.config.reveal is not None:
-            low, high = self.config.reveal
+            low, high = self._range(step)
             puzzles = revealed(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
         return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
+
+    def _range(self, step: int) -> tuple[int, int]:
+        """Fewest and most givens of a training board at this step."""
+        assert self.config.reveal is not None
+        low, high = self.config.reveal
+        left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
+        return low + round(left * (high - low)), high
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None
         return _batch(rows, targets)
 
     def loss(self, output: Float[Tensor, "boards ..."], target: Int[Tensor, "boards cells"]) -> Tensor:
-        scores = output.reshape(*target.shape, DIGITS)
-        losses = torch.nn.functional.cross_entropy(scores.mT, target, ignore_index=GIVEN, reduction="none")
-        return (losses.sum(dim=1) / (target != GIVEN).sum(dim=1).clamp(min=1)).mean()
+        """Of one output for each board, or of one for each iteration."""
+        scores = output.reshape(len(target), -1, CELLS, DIGITS)
+        wanted = target[:, None].expand(scores.shape[:-1])
+        losses = torch.nn.functional.cross_entropy(
+            scores.flatten(0, 1).mT, wanted.flatten(0, 1), ignore_index=GIVEN, reduction="none"
+        )
+        return (losses.sum(dim=1) / (wanted != GIVEN).sum(dim=2).flatten().clamp(min=1)).mean()
 
     def metrics(self, split: SplitName) -> MetricCollection:
         # "warn" would say in every epoch that a number of givens is absent from validation; nan is left out of records.

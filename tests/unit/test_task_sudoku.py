@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import isthmus
 from isthmus import registry
 from isthmus.config import run_config
 from isthmus.errors import UserError
@@ -88,3 +89,36 @@ def test_a_model_of_numbers_does_not_take_tokens():
     model = {"name": "hourglass_mlp", "d_z": 20, "d_h": 4, "depth": 1}
     with pytest.raises(UserError, match="hourglass_mlp takes numbers, and task sudoku gives tokens; try hyper_set"):
         prepare(run_config({"source": source, "task": {"name": "sudoku"}, "model": model}))
+
+
+def test_the_loss_of_every_iteration_is_the_mean_of_their_losses():
+    built, target = task(), batch(task()).target
+    outputs = torch.randn(4, 3, 81, 9, generator=torch.Generator().manual_seed(0))
+    apart = [float(built.loss(outputs[:, number], target)) for number in range(3)]
+    assert float(built.loss(outputs, target)) == pytest.approx(np.mean(apart), rel=1e-5)
+    assert float(built.loss(outputs[:, 0].flatten(1), target)) == pytest.approx(apart[0])
+
+
+def test_boards_open_up_over_the_first_steps():
+    built = task(reveal=(60, 80), reveal_steps=100)
+    rows = [torch.from_numpy(side[[0] * 64]) for side in (PUZZLES, SOLUTIONS)]
+    view = torch.zeros(64, dtype=torch.int64)
+
+    def fewest(step):
+        return int((built.training_batch(*rows, view, view, 0, step).input > 0).sum(dim=1).min())
+
+    assert [fewest(0), fewest(50), fewest(100), fewest(10_000)] == [80, 70, 60, 60]
+    with pytest.raises(UserError, match="reveal_steps=5 needs reveal"):
+        registry.component("tasks", {"name": "sudoku", "reveal_steps": 5})
+
+
+@pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer"])
+def test_a_model_trained_on_every_iteration_predicts_with_the_last(name):
+    fields = {"input_shape": (81,), "output_shape": (81, 9), "vocabulary": 10, "d": 8, "num_heads": 2, "iterations": 3}
+    model = isthmus.create_model(name, **fields, trained_on="every")
+    x = torch.from_numpy(PUZZLES.astype(np.int64))
+    every = model(x)
+    assert every.shape == (4, 3, 81, 9)
+    assert torch.equal(model.eval()(x), every[:, -1])
+    with pytest.raises(UserError, match="trained_on=every is for tokens"):
+        isthmus.create_model(name, input_shape=(1, 8, 8), output_shape=(3,), patch=4, trained_on="every")
