@@ -100,6 +100,8 @@ class Data:
     classes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     """The names of the input features, where they have some."""
+    vocabulary: int = 0
+    """How many different tokens there are, where rows are tokens of a tokenizer."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)
@@ -187,6 +189,10 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
+
+    def inspect(self, model: Any, rows: Tensor, split: SplitName) -> dict[str, float]:
+        """What is to be measured on a split with the model in hand, beside what its outputs tell."""
+        return {}
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:
