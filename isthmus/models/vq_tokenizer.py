@@ -61,9 +61,13 @@ class VQTokenizerConfig(ModelConfig):
             raise ValueError(f"stride={self.stride} is no power of two")
         if self.width % (self.stride // 2):
             raise ValueError(f"width={self.width} cannot be halved until stride={self.stride} is 2")
-        if self.input_shape is not None and any(side % self.stride for side in self.input_shape[1:]):
-            down, across = self.input_shape[1:]
+        if self.input_shape is None:
+            return self
+        down, across = self.input_shape[1:]
+        if down % self.stride or across % self.stride:
             raise ValueError(f"stride={self.stride} does not divide an image of {down}×{across} pixels")
+        if down * across == self.stride**2:
+            raise ValueError(f"stride={self.stride} leaves one token of an image of {down}×{across} pixels")
         return self
 
     @property

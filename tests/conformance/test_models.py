@@ -73,6 +73,10 @@ SMALL |= {
     "recurrent_transformer": [IMAGE, {**TOKENS, "layers": 2, "qkv": "shared"}],
     "crate": [IMAGE, {**TOKENS, "layers": 2}],
     "crate_t": [IMAGE, {**TOKENS, "back": "same", "step": 0.2}],
+    "vq_tokenizer": [
+        {"input_shape": (3, 8, 12), "codes": 20, "width": 8},
+        {"input_shape": (1, 8, 16), "codes": 5, "width": 4, "stride": 8, "d_code": 3, "blocks": 0, "revive_below": 0},
+    ],
 }
 CASES = [pytest.param(name, fields, id=f"{name}-{n}") for name in SMALL for n, fields in enumerate(SMALL[name])]
 every_model = pytest.mark.parametrize(("name", "fields"), CASES)
