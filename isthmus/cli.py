@@ -456,10 +456,17 @@ def predict(
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Of a Sudoku run: other than the trained number.", show_default=False)
     ] = None,
+    masked: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Of a masked-image run: the part to hide.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a trained run to files. Images of any size are restored tile by tile; a Sudoku is printed solved."""
+    """Apply a trained run to files. Images of any size are restored tile by tile; a Sudoku is printed solved.
+
+    A run on masked images hides a part of each and fills it in again.
+    """
     from isthmus import terminal
+    from isthmus.masked_images import filled, fills_masks
     from isthmus.puzzles import answers, solves_puzzles
 
     if solves_puzzles(run):
@@ -472,6 +479,16 @@ def predict(
         return
     if trace or iterations is not None:
         raise UserError(f"--trace and --iterations are for runs on Sudoku puzzles; {run} is none")
+    if fills_masks(run):
+        answers_to = [*filled(run, files, out, masked)]
+        if as_json:
+            terminal.print_json([answer.as_dict() for answer in answers_to])
+        else:
+            for answer in answers_to:
+                print(answer.line())
+        return
+    if masked is not None:
+        raise UserError(f"--masked is for runs on masked images; {run} is none")
     from isthmus.prediction import predict_files
 
     results = {}

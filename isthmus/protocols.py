@@ -120,6 +120,10 @@ class Source(ABC):
     def load(self, data_dir: Path) -> Data:
         """Read, check, split and fingerprint; a missing file's error says where it was looked for and how to get it."""
 
+    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray | None:
+        """What rows look like, as uint8 images, where they are not images themselves and yet stand for some."""
+        return None
+
 
 class Batch(NamedTuple):
     """What the model receives and what its output is compared with."""
@@ -193,6 +197,11 @@ class Task(ABC):
     def inspect(self, model: Any, rows: Tensor, split: SplitName) -> dict[str, float]:
         """What is to be measured on a split with the model in hand, beside what its outputs tell."""
         return {}
+
+    def lines(self, model: Any, batch: Batch) -> list[np.ndarray] | None:
+        """Rows of a sheet of samples that the source can picture: input, output, target; None where the batch says it
+        all."""
+        return None
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:
