@@ -22,6 +22,7 @@ SOURCES = {
     "digits": "8×8 digits",
     "mnist5k": "5,000 digits of MNIST",
     "photos": "photographs",
+    "tokens": "tokens of images",
     "sudoku": "generated Sudoku",
     "sudoku_csv": "hard Sudoku",
 }

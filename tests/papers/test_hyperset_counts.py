@@ -6,6 +6,8 @@ import pytest
 
 from isthmus import cost
 from isthmus.models import crate, hyper_set, recurrent_transformer
+from isthmus.protocols import Signature
+from isthmus.registry import catalogue, find
 
 PUBLISHED = [
     (hyper_set, "small", "1.24", None),
@@ -48,3 +50,31 @@ def test_the_saving_that_the_paper_states():
     """Claim C6: around 40 % fewer parameters than the Transformer of the same width."""
     saved = 1 - cost(hyper_set.VARIANTS["small"]).params / cost(recurrent_transformer.VARIANTS["small"]).params
     assert round(saved, 2) == 0.40
+
+
+NATIVE = {"cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "imagenet100": (3, 256, 256), "digits": (1, 8, 8),
+          "mnist5k": (1, 28, 28)}  # fmt: skip
+CLASSIFIERS = {
+    "hyperset-cifar10": "1.24", "hyperset-cifar10-scale-up": "1.98", "hyperset-cifar10-base": "3.95",
+    "hyperset-cifar10-transformer": "2.07", "hyperset-cifar10-crate": "0.75", "hyperset-cifar10-crate-t": "0.60",
+    "hyperset-cifar100": None, "hyperset-imagenet100": None, "hyperset-imagenet100-hub": None,
+    "hyperset-cifar10-native": None, "hyperset-cifar100-native": None, "hyperset-imagenet100-native": None,
+    "hyperset-imagenet100-hub-native": None, "hyperset-digits": None, "hyperset-mnist5k": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_classification_recipe_builds_its_model_on_its_data(name):
+    config = find("recipes", name)()
+    resize = config.task.model_dump()["resize"]
+    channels, height, width = NATIVE[config.source.name]
+    classes = 100 if config.source.name.endswith("100") else 10
+    shape = (channels, resize, resize) if resize else (channels, height, width)
+    counted = cost(config.model.completed(Signature(shape, (classes,)), 0))
+    assert (resize is None) == (name.endswith(("native", "digits", "mnist5k")))
+    assert CLASSIFIERS[name] in (None, f"{counted.params / 1e6:.2f}")
+
+
+def test_every_classification_recipe_of_the_paper_is_listed_here():
+    ours = {name for name in catalogue("recipes") if name.startswith("hyperset-")}
+    assert {name for name in ours if find("recipes", name)().task.name == "classification"} == set(CLASSIFIERS)

@@ -257,9 +257,9 @@ def _compared(
 
 
 def conditioning(findings: Findings) -> Judgement:
-    """Solved boards with step sizes that are conditioned on x(0), less those on X_t, on the time alone, and less those
-    with fixed steps: yes if decided ahead of all three, no if decided behind one."""
-    others = {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time", "fixed")}
+    """Solved boards with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
+    yes if decided ahead of both, no if decided behind one."""
+    others = {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")}
     return _compared(findings, others)
 
 
