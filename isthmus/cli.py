@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from isthmus.bench.command import app as bench_app
 from isthmus.errors import UserError
 
 app = typer.Typer(
@@ -24,7 +25,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 runs_app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
-bench_app = typer.Typer(help="Measure speed on this machine, always as a ratio to a named rival.", no_args_is_help=True)
 app.add_typer(runs_app, name="runs")
 app.add_typer(bench_app, name="bench")
 
@@ -83,15 +83,16 @@ def _asked_to_stop() -> Iterator[Any]:
 def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
     """The settings of a recipe or of a JSON or YAML file, with the overrides applied."""
     from isthmus.config import RunConfig, overridden, read_settings
-    from isthmus.registry import catalogue, find
+    from isthmus.registry import find
 
     if Path(target).suffix in (".json", ".yaml", ".yml"):
         settings = read_settings(Path(target))
     else:
         config = find("recipes", target)()
         if not isinstance(config, RunConfig):
-            trainable = ", ".join(name for name in catalogue("recipes") if name != target)
-            raise UserError(f"recipe {target!r} is a study of many runs; `isthmus train` takes one of: {trainable}")
+            raise UserError(
+                f"recipe {target!r} is a study of many runs, for `isthmus study {target}`; `isthmus recipes` lists all"
+            )
         settings = config.model_dump(mode="json", exclude_defaults=True)
     return overridden(settings, overrides or [])
 
@@ -191,9 +192,8 @@ def _study_config(
             raise UserError(f"--budget {budget!r} is not a number of parameters such as 200k")
         from isthmus.studies.shape import shape_study
 
-        config = shape_study(data, task, params, options, columns or ())
-        settings = config.model_dump(mode="json", exclude_defaults=True)
-    elif Path(target).suffix in (".json", ".yaml", ".yml"):
+        return shape_study(data, task, params, options, columns or (), overrides or ())
+    if Path(target).suffix in (".json", ".yaml", ".yml"):
         settings = read_settings(Path(target))
     else:
         config = find("recipes", target)()
@@ -597,101 +597,6 @@ def runs_clean(
         for folder in folders:
             if not remove(folder):
                 terminal.err.print(f"{folder.name} is in use by another process and stays", highlight=False)
-
-
-@bench_app.command("training")
-def bench_training(
-    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 2,
-    as_json: Json = False,
-) -> None:
-    """Our loop against the barest PyTorch loop of the same model, and against the machine's GEMM rate."""
-    from isthmus import terminal
-    from isthmus.bench.training import measure
-
-    with terminal.err.status("measuring …"):
-        lines = measure(repeats, threads)
-    if as_json:
-        terminal.print_json(lines)
-    else:
-        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
-
-
-@bench_app.command("search")
-def bench_search(
-    seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 5,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that train the grids.")] = 2,
-    out: Annotated[Path | None, typer.Option(help="Also write the curves as JSON and PNG into this folder.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Hypervolume over training steps: grid, random, TPE and NSGA-II, with and without pruning, on two grids."""
-    from isthmus import terminal
-    from isthmus.bench.search import measure, save, summary
-
-    curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False))
-    lines = summary(curves)
-    if out is not None:
-        save(curves, out)
-    if as_json:
-        terminal.print_json(lines)
-    else:
-        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
-
-
-@bench_app.command("hyperset")
-def bench_hyperset(
-    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 15,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 1,
-    as_json: Json = False,
-) -> None:
-    """One softmax against two, streamed attention against explicit, and an iteration against a Transformer's."""
-    from isthmus import terminal
-    from isthmus.bench.hyperset import measure
-
-    with terminal.err.status("measuring …"):
-        lines = measure(repeats, threads)
-    if as_json:
-        terminal.print_json(lines)
-    else:
-        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
-
-
-@bench_app.command("studies")
-def bench_studies(
-    trials: Annotated[int, typer.Option(min=1, help="Trials over which the driver is measured.")] = 200,
-    as_json: Json = False,
-) -> None:
-    """Two workers of one thread against one of two, and the driver's share of a study's time."""
-    from isthmus import terminal
-    from isthmus.bench.studies import measure
-
-    with terminal.err.status("measuring …"):
-        lines = measure(trials)
-    if as_json:
-        terminal.print_json(lines)
-    else:
-        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
-
-
-@bench_app.command("mixers")
-def bench_mixers(
-    repeats: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 15,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")] = 2,
-    as_json: Json = False,
-) -> None:
-    """Permuted, plain and sparse rivals of the mixers, and Table S.3 of the wide-and-sparse paper on this machine."""
-    from isthmus import terminal
-    from isthmus.bench import mixers, sparse
-
-    with terminal.err.status("measuring …"):
-        ratios = [*mixers.measure(repeats, threads), sparse.measure_layer(repeats, threads)]
-        table = sparse.measure_table(threads)
-    if as_json:
-        terminal.print_json({"ratios": ratios, "table_s3": table})
-    else:
-        for line in ratios:
-            terminal.print_table("", list(line), [list(line.values())])
-        terminal.print_table("Table S.3", list(table[0]), [list(line.values()) for line in table])
 
 
 if __name__ == "__main__":

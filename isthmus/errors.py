@@ -5,15 +5,23 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_MANY = 12
+
 
 class UserError(Exception):
     """Something the user gave cannot be used; the message says what, what is accepted, and what to type instead."""
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """The end of an error message: the closest valid name, or all of them where none is close."""
+def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
+    """The end of an error message: the closest valid name, or all of them where none is close.
+
+    Of many that the command ``listing`` would print, the three nearest.
+    """
     choices = sorted(choices)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     if close:
         return f"did you mean {close[0]!r}?"
+    if listing and len(choices) > _MANY:
+        few = difflib.get_close_matches(word, choices, n=3, cutoff=0.0)
+        return f"the nearest are {', '.join(few)}; `{listing}` lists all {len(choices)}"
     return f"choose from: {', '.join(choices)}" if choices else "nothing is available"

@@ -4,8 +4,9 @@ A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares what it
 not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
+    TELLING = ("d_z", "d_h", "depth")  # of models: the fields by which a person tells two networks apart
 
-Another package declares the same in its ``pyproject.toml``::
+Another package declares its names in its ``pyproject.toml``, and ``TELLING`` in the module::
 
     [project.entry-points."isthmus.models"]
     my_mlp = "my_package.my_mlp:MyMLP"
@@ -15,7 +16,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import warnings
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -34,10 +37,14 @@ Kind = Literal["sources", "tasks", "models", "recipes"]
 
 def _declared_names(path: Path) -> dict[str, str]:
     """The literal ``NAMES`` of a file, empty where it declares none."""
+    return cast("dict[str, str]", _literal(path, "NAMES") or {})
+
+
+def _literal(path: Path, name: str) -> Any:
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "NAMES":
-            return cast("dict[str, str]", ast.literal_eval(statement.value))
-    return {}
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
+    return None
 
 
 @cache
@@ -59,7 +66,8 @@ def find(kind: Kind, name: str) -> Any:
     """The class (or, of recipes, the function) behind a name, imported now."""
     homes = catalogue(kind)
     if name not in homes:
-        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}; {nearest(name, homes)}")
+        listing = f"isthmus {kind}" if kind in ("recipes", "models") else ""
+        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}; {nearest(name, homes, listing)}")
     module, _, attribute = homes[name].partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -118,6 +126,40 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
             return []
         config = cast("type[Any]", annotation)
     return list(config.model_fields)
+
+
+@cache
+def _telling_fields(name: str) -> tuple[str, ...] | None:
+    """What the file of a model declares, without running it: a page of records is made without torch."""
+    try:
+        spec = importlib.util.find_spec(catalogue("models")[name].partition(":")[0])
+        return tuple(_literal(Path(str(spec and spec.origin)), "TELLING"))
+    except Exception:  # not installed here, or another package's file, which may be broken in any way
+        return None
+
+
+def telling(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields by which a network is told from others of its kind, as far as they are set.
+
+    Of a model that does not say which: its numbers, but for seeds and what the task decides.
+    """
+    names = _telling_fields(model["name"])
+    if names is None:
+        names = tuple(name for name, value in model.items() if _is_size(name, value))
+    values = {name: model.get(name) for name in (*names, *also)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_size(name: str, value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and not name.endswith("seed") and name not in ("d_in", "d_out")
+
+
+def model_title(model: Mapping[str, Any], also: Iterable[str] = ()) -> str:
+    """A network in a line of a list: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
+    fields = telling(model, also).items()
+    shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields)
+    return " ".join([model["name"], *shown])
 
 
 def list_models() -> list[str]:

@@ -95,12 +95,20 @@ def load_data(source: Component, where: Path | None = None) -> Data:
     return data
 
 
-def prepare(config: RunConfig, options: Options | None = None, data: Data | None = None) -> Prepared:
-    """Load the data (unless given), let the task read it, complete the config, and name the run. Nothing is written."""
+def learned_task(config: Component, data: Data) -> Task:
+    task: Task = find("tasks", config.name)(config)
+    task.learn(data)
+    return task
+
+
+def prepare(
+    config: RunConfig, options: Options | None = None, data: Data | None = None, learned: Task | None = None
+) -> Prepared:
+    """Load the data (unless given), let the task read it (unless it has), complete the config, and name the run.
+    Nothing is written."""
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
-    task: Task = find("tasks", config.task.name)(config.task)
-    task.learn(data)
+    task = learned or learned_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
         raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
     # A run that starts from another one keeps what that one's seed drew and froze.

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from isthmus.errors import UserError
 from isthmus.files import read_json
 from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders, runs_folder, verify_file
+from isthmus.registry import model_title
 
 _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
@@ -28,10 +29,8 @@ def _line(folder: Path) -> dict[str, Any]:
     try:
         record = read_record(folder) if (folder / RECORD).exists() else None
         config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
-        model = config["model"]
-        shape = " ".join(f"{name}={model[name]}" for name in ("d_z", "d_h", "depth") if name in model)
         line |= {"problem": f"{config['source']['name']} {config['task']['name']}", "seed": config["seed"]}
-        line["model"] = f"{model['name']} {shape}".strip()
+        line["model"] = model_title(config["model"])
         if record:
             quality = record.quality()
             line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}

@@ -28,13 +28,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run
+from isthmus.analysis.opening import Answer, Opened, need, once, open_run, untrained
 from isthmus.analysis.pictures import matrix, page, save
-from isthmus.config import run_config
 from isthmus.counting import example_input
 from isthmus.errors import UserError
 from isthmus.record import find_run, read_record
-from isthmus.run import Options, starting_model
 
 Layers = Iterable[Tensor]
 """Features of one batch, layer by layer, each of (rows, …)."""
@@ -133,15 +131,15 @@ def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | 
 
     def measure(folder: Path) -> Mapping[str, Any]:
         one = open_run(folder, data_dir)
-        other = None if name == own else _untrained(one) if name == UNTRAINED else open_run(str(against), data_dir)
+        if name == own:
+            other = None
+        elif name == UNTRAINED:
+            other = replace(one, model=untrained(one.record))
+        else:
+            other = open_run(str(against), data_dir)
         return {"against": name, **_compared(one, other)}
 
     return once(run, "cka" if name == own else f"cka-{name}", SCHEMA, measure)
-
-
-def _untrained(opened: Opened) -> Opened:
-    config = run_config(opened.record.config).model_copy(update={"init": None})
-    return replace(opened, model=starting_model(config, Options()).model.eval())
 
 
 @torch.no_grad()

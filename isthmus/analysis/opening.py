@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.config import run_config
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.files import read_sealed, write_sealed
@@ -18,7 +19,7 @@ from isthmus.loading import load, load_task
 from isthmus.protocols import Data, Task
 from isthmus.record import RunRecord, find_run, read_record
 from isthmus.registry import component
-from isthmus.run import load_data
+from isthmus.run import Options, load_data, starting_model
 from isthmus.training.loop import Rows
 
 Answer = dict[str, Any]
@@ -56,6 +57,12 @@ def open_run(run: str | Path, data_dir: Path | None = None) -> Opened:
     if data.fingerprint != record.fingerprint:
         raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
     return Opened(folder, record, model, task, data)
+
+
+def untrained(record: RunRecord) -> Any:
+    """The run's model as its seed drew it, ready for evaluation."""
+    config = run_config(record.config).model_copy(update={"init": None})
+    return starting_model(config, Options()).model.eval()
 
 
 def once(run: str | Path, name: str, schema: str, measure: Callable[[Path], Mapping[str, Any]]) -> Answer:

@@ -27,15 +27,13 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from isthmus import shape_theory as theory
-from isthmus.analysis.opening import Answer, need, once
+from isthmus.analysis.opening import Answer, need, once, untrained
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, steps_of
-from isthmus.config import run_config
 from isthmus.draws import key, numpy_generator
 from isthmus.layers.sparse_linear import SparseLinear, positions
 from isthmus.loading import load
 from isthmus.record import read_record
-from isthmus.run import Options, starting_model
 
 SCHEMA = "isthmus.analysis.singular_values/1"
 _DENSE = 512
@@ -90,8 +88,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
         record = read_record(folder)
         model = load(folder)
         need(applies(model), "singular values", record)
-        config = run_config(record.config).model_copy(update={"init": None})
-        start = _layers(starting_model(config, Options()).model)
+        start = _layers(untrained(record))
         lines = [_line(name, layer, start[name]) for name, layer in _layers(model).items()]
         return {"model": record.config["model"]["name"], "layers": lines}
 

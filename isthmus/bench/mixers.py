@@ -1,20 +1,14 @@
-"""The mixers against their rivals: a permuted one against the normal one, ours against the one that everybody writes.
-
-The rounds are interleaved, because a shared machine changes its speed by the minute; what counts is the median of the
-rounds' ratios.
-"""
+"""The mixers against their rivals: a permuted one against the normal one, ours against the one anybody would write."""
 
 from __future__ import annotations
 
-import os
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from isthmus.bench.ratios import timed
 from isthmus.run import arithmetic
 
 PERMUTED_BAR, PLAIN_BAR = 1.25, 1.0
@@ -72,7 +66,7 @@ def named_as_ours(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def permuted_step(rounds: int) -> dict[str, Any]:
+def permuted_step(rounds: int, batch: int = 128) -> dict[str, Any]:
     """A training step (forward, backward, AdamW) with random permutations, against one without."""
     from isthmus.registry import create_model
 
@@ -80,23 +74,24 @@ def permuted_step(rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     normal = create_model("mlp_mixer", **shape)
     permuted = create_model("mlp_mixer", permutation="random", permutation_seed=0, **shape)
-    images, labels = torch.randn(128, 3, 32, 32), torch.randint(0, 10, (128,))
-    steps = [_training_step(model, images, labels) for model in (permuted, normal)]
-    return _row("training step, permuted against normal Mixer (S = C = 64, batch 128)", steps, rounds, PERMUTED_BAR)
+    images, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+    ours, rival = (_training_step(model, images, labels) for model in (permuted, normal))
+    what = f"training step, permuted against normal Mixer (S = C = 64, batch {batch})"
+    return timed(what, ours, rival, rounds, PERMUTED_BAR)
 
 
-def plain_pass(rounds: int) -> dict[str, Any]:
-    """Forward and backward of S/16 at 224 pixels, ours against the plain one with the same weights."""
+def plain_pass(rounds: int, batch: int = 16, size: int = 224) -> dict[str, Any]:
+    """Forward and backward of S/16, ours against the plain one with the same weights."""
     from isthmus.models.mlp_mixer import VARIANTS
     from isthmus.registry import create_model
 
     torch.manual_seed(0)
-    plain = PlainMixer(image=224, patch=16, classes=1000, C=512, depth=8, token_hidden=256, channel_hidden=2048)
-    ours = create_model(**VARIANTS["s"])
-    ours.load_state_dict(named_as_ours(plain.state_dict()))
-    images = torch.randn(16, 3, 224, 224)
-    passes = [_pass(model, images) for model in (ours, plain)]
-    return _row("forward and backward, our Mixer-S/16 against the plain one (batch 16)", passes, rounds, PLAIN_BAR)
+    rival = PlainMixer(image=size, patch=16, classes=1000, C=512, depth=8, token_hidden=256, channel_hidden=2048)
+    ours = create_model(**VARIANTS["s"] | {"input_shape": (3, size, size)})
+    ours.load_state_dict(named_as_ours(rival.state_dict()))
+    images = torch.randn(batch, 3, size, size)
+    what = f"forward and backward, our Mixer-S/16 against the plain one ({size} pixels, batch {batch})"
+    return timed(what, _pass(ours, images), _pass(rival, images), rounds, PLAIN_BAR)
 
 
 MEASURES: tuple[Callable[[int], dict[str, Any]], ...] = (permuted_step, plain_pass)
@@ -125,32 +120,3 @@ def _pass(model: nn.Module, images: Tensor) -> Callable[[], None]:
         model(images).mean().backward()
 
     return forward_and_backward
-
-
-def _row(measured: str, rivals: list[Callable[[], None]], rounds: int, bar: float) -> dict[str, Any]:
-    """Our seconds (the first of the two) over the rival's."""
-    for rival in rivals:
-        rival()  # the first call pays for memory and kernels
-    seconds = []
-    for number in range(rounds):
-        order = (0, 1) if number % 2 else (1, 0)
-        taken = {i: _seconds(rivals[i]) for i in order}
-        seconds.append((taken[0], taken[1]))
-    return {
-        "measured": measured,
-        "milliseconds": " against ".join(
-            f"{1e3 * statistics.median(times):.1f}" for times in zip(*seconds, strict=True)
-        ),
-        "ratio": round(statistics.median(ours / theirs for ours, theirs in seconds), 3),
-        "bar": bar,
-        "load": round(os.getloadavg()[0], 2),
-    }
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    """Of one among others like it: the first after a rival's finds memory and threads as the rival left them."""
-    work()
-    began = time.perf_counter()
-    for _ in range(3):
-        work()
-    return (time.perf_counter() - began) / 3

@@ -11,7 +11,6 @@ SW-MLP here holds only its connections, at the density that matches the Mixer's.
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isthmus.bench.ratios import load, row, timed
 from isthmus.counting import cost
 from isthmus.layers.sparse_linear import SparseLinear
 from isthmus.papers import load_paper
@@ -28,6 +28,8 @@ from isthmus.run import arithmetic
 from isthmus.shape_theory import matched_density
 
 M, P, BATCH = 3072, 0.02, 128
+TIME_BAR, MEMORY_BAR = 1 / 7, 1 / 15
+"""At most such a part of the masked dense layer's time and memory the sparse one takes."""
 IMAGES = 50_000
 """Of an epoch of CIFAR-10."""
 STEPS = 20
@@ -78,30 +80,23 @@ class Trained:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def measure_layer(repeats: int, threads: int, m: int = M, p: float = P, batch: int = BATCH) -> dict[str, Any]:
-    """How many times faster and smaller the sparse layer trains; the median of interleaved rounds."""
+def measure_layer(rounds: int, threads: int, m: int = M, p: float = P, batch: int = BATCH) -> list[dict[str, Any]]:
+    """The time of a training step, and what it holds, against the masked dense layer."""
     torch.manual_seed(0)
     x = torch.randn(batch, m, requires_grad=True)
     target = torch.randn(batch, m)
+    what = f"SW-MLP layer against the masked dense one (m {m}, p {p:g}, batch {batch})"
 
     def loss(y: Tensor) -> Tensor:
         return (y * target).sum()
 
     with arithmetic(threads):
+        before = load()
         sparse = Trained(SparseLinear(m, m, p, seed=0, compute="sparse"), loss)
         dense = Trained(MaskedLinear(m, m, p), loss)
-        for _ in range(2):
-            sparse.step(x), dense.step(x)
-        rounds = [(_mean(sparse, x), _mean(dense, x)) for _ in range(repeats)]
-    return {
-        "case": f"SW-MLP layer, m {m}, p {p:g}, batch {batch}",
-        "rival": "masked dense layer",
-        "times faster": round(statistics.median(theirs / ours for ours, theirs in rounds), 2),
-        "ms": round(1e3 * statistics.median(ours for ours, _ in rounds), 2),
-        "rival ms": round(1e3 * statistics.median(theirs for _, theirs in rounds), 2),
-        "times smaller": round(dense.held_bytes() / sparse.held_bytes(), 1),
-        "load": round(os.getloadavg()[0], 2),
-    }
+        step = timed(f"training step, {what}", lambda: sparse.step(x), lambda: dense.step(x), rounds, TIME_BAR)
+        held = (sparse.held_bytes() / 1e6, dense.held_bytes() / 1e6)
+    return [step, row(f"memory, {what}", "MB", [held], MEMORY_BAR, before)]
 
 
 def _mean(trained: Trained, x: Tensor) -> float:

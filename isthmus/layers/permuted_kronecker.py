@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -59,6 +59,15 @@ def mat(x: Float[Tensor, "*batch size"], rows: int) -> Float[Tensor, "*batch row
 def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
     """The same numbers in the same shape, but vec(X) lies in memory as rows of one entry for the whole batch."""
     return x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+
+
+def in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
+    """A function of single numbers of X; torch's GELU takes half as long where the axes are as they lie in memory."""
+    if x.is_contiguous() or _exporting():
+        return cast(Tensor, function(x))
+    if x.mT.is_contiguous():
+        return cast(Tensor, function(x.mT).mT)
+    return cast(Tensor, function(x.permute(2, 1, 0)).permute(2, 1, 0))
 
 
 class Permutation(nn.Module, ABC):

@@ -15,7 +15,6 @@ weights are put into a matrix for it, for as long as the product takes; likewise
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -28,6 +27,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
+from isthmus.machine import memory_bytes
 
 SPARSE_UP_TO = 0.1
 """Here sparse and dense products, forward and backward on one thread, took equally long at width 256. Wider layers gain
@@ -296,7 +296,7 @@ _BYTES = 28
 
 def need_memory(connections: int, what: str) -> None:
     """One line where torch would be killed by the system instead."""
-    needed, here = _BYTES * connections, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed, here = _BYTES * connections, memory_bytes()
     if needed > here:
         raise UserError(
             f"{what} has {connections:.3g} connections and trains in {needed / 1e9:,.1f} GB, more memory than the "

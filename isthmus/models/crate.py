@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
+TELLING = ("d", "layers", "iterations")
 
 Tokens = Float[Tensor, "batch N d"]
 

@@ -33,6 +33,7 @@ from isthmus.layers.projections import ProjectionName, projection
 from isthmus.protocols import ModelConfig, Signature
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
+TELLING = ("d_z", "d_h", "depth")
 
 Width = Annotated[int, Field(ge=1, le=2**24)]
 InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]

@@ -48,6 +48,7 @@ from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
 NAMES = {"imixer": "IMixer"}
+TELLING = ("C", "depth", "h_r", "iterations", "norm")
 
 Interaction = Callable[[Tensor, int], Tensor]
 """ξ of one forward pass: of neurons, and of the number of the iteration."""

@@ -35,6 +35,7 @@ from isthmus.errors import UserError
 from isthmus.protocols import ModelConfig, Signature
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
+TELLING = ("size", "S")
 
 Width = Annotated[int, Field(ge=1, le=2**24)]
 

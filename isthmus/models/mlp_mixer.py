@@ -31,11 +31,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.patches import Size
-from isthmus.layers.permuted_kronecker import Arrangement
+from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixing import Axis, Mixer, MixerConfig
 
 NAMES = {"mlp_mixer": "MLPMixer"}
+TELLING = ("C", "S", "patch", "depth", "gamma", "token_hidden", "channel_hidden", "permutation")
 
 
 class MLPMixerConfig(MixerConfig):
@@ -57,7 +58,7 @@ class MixingMLP(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.fc2(self.activation(self.fc1(x)))  # Eqs. (1), (2)
+        y: Tensor = self.fc2(in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
         return y
 
 

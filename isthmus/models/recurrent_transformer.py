@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
+TELLING = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
 
 Tokens = Float[Tensor, "batch N d"]
 

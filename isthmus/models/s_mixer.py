@@ -21,11 +21,12 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from isthmus.layers.permuted_kronecker import Arrangement
+from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixing import Axis, Mixer, MixerConfig
 
 NAMES = {"s_mixer": "SMixer"}
+TELLING = ("C", "S", "patch", "depth", "permutation")
 
 
 class MixingLayer(nn.Module):
@@ -35,8 +36,7 @@ class MixingLayer(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.activation(self.fc(x))  # Eqs. (S.3), (S.13)
-        return y
+        return in_memory_order(self.activation, self.fc(x))  # Eqs. (S.3), (S.13)
 
 
 class SMixer(Mixer):

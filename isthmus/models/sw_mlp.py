@@ -40,6 +40,7 @@ from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory,
 from isthmus.protocols import Signature
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
+TELLING = ("m", "p", "depth", "block")
 
 
 class SparseWeightConfig(ImageModelConfig):

@@ -31,6 +31,7 @@ from isthmus.errors import UserError
 from isthmus.protocols import ModelConfig, Signature
 
 NAMES = {"vq_tokenizer": "VQTokenizer"}
+TELLING = ("codes", "stride", "width", "blocks")
 
 Images = Float[Tensor, "batch channels height width"]
 Codes = Float[Tensor, "batch d_code down across"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from isthmus.config import RunConfig, run_config
+from isthmus.recipes.images import at_224_pixels, brief
 
 NAMES = {
     "cifar10-imixer": "cifar10_imixer",
@@ -33,17 +34,6 @@ SIZES: dict[Size, dict[str, Any]] = {
     "l": {"C": 1024, "depth": 24, "token_hidden": 512, "channel_hidden": 4096, "drop_path": 0.3},
 }
 BATCHES: dict[Size, int] = {"s": 512, "b": 256, "l": 64}
-AUGMENT = {
-    "resized_crop": (0.08, 1.0),
-    "flip": True,
-    "policy": "rand_augment",
-    "magnitude": 9,
-    "magnitude_std": 0.5,
-    "erasing": 0.25,
-    "mixup": 0.8,
-    "cutmix": 1.0,
-}
-TASK = {"name": "classification", "resize": 224, "crop_ratio": 0.875, "label_smoothing": 0.1, "augment": AUGMENT}
 
 
 def imixer(size: Size, h_r: float = 2.0, iterations: int = 2, **fields: Any) -> dict[str, Any]:
@@ -61,7 +51,7 @@ def from_scratch(size: Size, model: dict[str, Any], source: str = "cifar10") -> 
     return run_config(
         {
             "source": {"name": source},
-            "task": TASK,
+            "task": at_224_pixels(),
             "model": model,
             "train": {
                 "epochs": 310,
@@ -87,15 +77,7 @@ def cifar10_imixer() -> RunConfig:
             "source": {"name": "cifar10"},
             "task": {"name": "classification", "augment": {"crop_padding": 4, "flip": True}},
             "model": {"name": "imixer", "patch": 4, "C": 64, "depth": 4},
-            "train": {
-                "epochs": 20,
-                "learning_rate": 2e-3,
-                "weight_decay": 0.01,
-                "decayed": "matrices",
-                "betas": [0.9, 0.99],
-                "schedule": "cosine",
-                "warmup_epochs": 1,
-            },
+            "train": brief(20),
         }
     )
 

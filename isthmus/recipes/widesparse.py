@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.config import RunConfig, run_config
+from isthmus.recipes.images import at_224_pixels, brief
 
 NAMES = {
     "cifar10-mixer": "cifar10_mixer",
@@ -36,23 +37,6 @@ CROPS = {"crop_padding": 4, "flip": True}
 POLICY = CROPS | {"policy": "auto_augment_cifar10"}
 NESTEROV = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "schedule": "cosine", "select": "last"}
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.01, "schedule": "cosine", "select": "last"}
-IMAGENET_TASK = {
-    "name": "classification",
-    "resize": 224,
-    "crop_ratio": 0.875,
-    "label_smoothing": 0.1,
-    "augment": {
-        "resized_crop": (0.08, 1.0),
-        "flip": True,
-        "policy": "rand_augment",
-        "magnitude": 9,
-        "magnitude_std": 0.5,
-        "erasing": 0.25,
-        "mixup": 0.8,
-        "cutmix": 1.0,
-        "cutmix_share": 0.5,
-    },
-}
 IMAGENET_TRAIN = {
     "epochs": 300,
     "batch_size": 4096,
@@ -85,37 +69,30 @@ def _s_mixer(C: int, S: int, depth: int) -> dict[str, Any]:
     return {"name": "s_mixer", "patch": 4, "S": S, "C": C, "depth": depth}
 
 
-def _brief(epochs: int) -> dict[str, Any]:
-    return {
-        "epochs": epochs, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "decayed": "matrices",
-        "betas": [0.9, 0.99], "schedule": "cosine", "warmup_epochs": 1,
-    }  # fmt: skip
-
-
 def cifar10_mixer() -> RunConfig:
     """`isthmus train cifar10-mixer`: 64 tokens of 64 channels, three blocks, 20 epochs of crops and flips."""
-    return _classify("cifar10", _mixer(64, None, 3, 2), _brief(20), CROPS)
+    return _classify("cifar10", _mixer(64, None, 3, 2), brief(20), CROPS)
 
 
 def cifar10_rp_mixer() -> RunConfig:
     """`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed."""
-    return _classify("cifar10", _mixer(64, None, 3, 2, permutation="random"), _brief(20), CROPS)
+    return _classify("cifar10", _mixer(64, None, 3, 2, permutation="random"), brief(20), CROPS)
 
 
 def cifar10_s_mixer() -> RunConfig:
     """`isthmus train cifar10-s-mixer`: one matrix per mixing step, C = S = 64, eight blocks, 20 epochs."""
-    return _classify("cifar10", _s_mixer(64, 64, 8), _brief(20), CROPS)
+    return _classify("cifar10", _s_mixer(64, 64, 8), brief(20), CROPS)
 
 
 def cifar10_sw_mlp() -> RunConfig:
     """`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs."""
     model = {"name": "sw_mlp", "patch": 4, "m": 2048, "p": 0.01, "depth": 8, "mask_scale": "one"}
-    return _classify("cifar10", model, _brief(20), CROPS)
+    return _classify("cifar10", model, brief(20), CROPS)
 
 
 def digits_mixer() -> RunConfig:
     """`isthmus train digits-mixer`: 16 tokens of 32 channels on embedded digits, no download, seconds."""
-    return _classify("digits", _mixer(32, None, 2, 2, patch=2), _brief(10))
+    return _classify("digits", _mixer(32, None, 2, 2, patch=2), brief(10))
 
 
 def figure_4() -> RunConfig:
@@ -151,9 +128,8 @@ def mixer_ss_w_cifar100() -> RunConfig:
 
 
 def _imagenet1k(model: dict[str, Any]) -> RunConfig:
-    return run_config(
-        {"source": {"name": "imagenet1k"}, "task": IMAGENET_TASK, "model": model, "train": IMAGENET_TRAIN}
-    )
+    task = at_224_pixels(cutmix_share=0.5)
+    return run_config({"source": {"name": "imagenet1k"}, "task": task, "model": model, "train": IMAGENET_TRAIN})
 
 
 def mixer_b_w() -> RunConfig:

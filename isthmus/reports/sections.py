@@ -23,6 +23,7 @@ from isthmus.record import (
     run_folders,
     verify_file,
 )
+from isthmus.registry import telling
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 
 
@@ -39,8 +40,7 @@ class Run:
     @property
     def settings(self) -> str:
         """What tells this run from its neighbours."""
-        model = self.record.config["model"]
-        shape = [f"{name} {model[name]}" for name in ("d_z", "d_h", "depth") if name in model]
+        shape = [f"{name} {value}" for name, value in telling(self.record.config["model"]).items()]
         rate = self.record.config["train"]["learning_rate"]
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
@@ -134,16 +134,17 @@ def metric_names(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def varying(candidates: Sequence[Candidate]) -> list[str]:
-    """The settings in which candidates differ, and d_z, d_h and depth in any case, by their dotted names."""
+    """The settings in which candidates differ, and in any case those that tell a model's networks apart, dotted."""
     settings = [flat(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
-    always = ("model.d_z", "model.d_h", "model.depth")
+    always = {f"model.{name}" for candidate in candidates for name in telling(candidate.settings["model"])}
     return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
 
 
 def setting(candidate: Candidate, name: str) -> Any:
-    """A setting by its dotted name, or an empty string where this candidate has no such field."""
-    return flat(candidate.settings).get(name, "")
+    """A setting by its dotted name, or an empty string where this candidate has no such field or left it open."""
+    value = flat(candidate.settings).get(name)
+    return "" if value is None else value
 
 
 def gather(

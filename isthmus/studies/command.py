@@ -11,6 +11,7 @@ from isthmus.errors import UserError
 from isthmus.files import home
 from isthmus.fronts import best, summarise
 from isthmus.record import read_record
+from isthmus.registry import model_title
 from isthmus.run import Options
 from isthmus.studies.estimate import Estimate, Pace, check_room, estimate, fitted, gigabytes, measured_pace
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
@@ -87,7 +88,9 @@ def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int
 
 
 def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
-    prepared, name = trial.runs[run], _name(trial, run)
+    varied = {field for space in study.config.spaces for field in space.vary}
+    name = f"{model_title(trial.model.model_dump(), sorted(varied))} rate={run[0]:g} seed={run[1]}"
+    prepared = trial.runs[run]
     work = work_of(prepared)
     if not isinstance(event, Ended):
         display.advance(prepared.id, work, event.fraction, name)
@@ -102,12 +105,6 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
         display.rest(prepared.id)
 
 
-def _name(trial: Trial, run: Run) -> str:
-    fields = trial.model.model_dump()
-    shape = " ".join(f"{field}={fields[field]}" for field in ("d_z", "d_h", "depth") if field in fields)
-    return f"{trial.model.name} {shape} rate={run[0]:g} seed={run[1]}"
-
-
 def recommend(study: Study) -> None:
     """The network to use, its checkpoint, and how."""
     from isthmus.reports.wording import magnitude, with_spread
@@ -117,11 +114,9 @@ def recommend(study: Study) -> None:
     sign = 1 if chosen.maximise else -1
     runs = {record.id: record for record in records if record.id in chosen.run_ids}
     run = max(runs.values(), key=lambda record: sign * (record.quality("validation") or 0.0))
-    model = run.config["model"]
-    fields = " ".join(f"{name}={model[name]}" for name in ("d_z", "d_h", "depth"))
     reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
     lines = [
-        f"recommended: {model['name']} {fields}, {magnitude(chosen.params)} parameters, "
+        f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "
         f"learning rate {chosen.learning_rate:g}: {reached} on test data",
         f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
         f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(home() / 'runs' / run.id)!r})",

@@ -10,8 +10,7 @@ from isthmus.config import Sampling, StudyConfig
 from isthmus.errors import UserError, nearest
 from isthmus.fronts import MINIMISED
 from isthmus.protocols import Data, ModelConfig, Task
-from isthmus.registry import find
-from isthmus.run import Options, Prepared, load_data, prepare
+from isthmus.run import Options, Prepared, learned_task, load_data, prepare
 from isthmus.studies.judging import Judge, Proposal
 from isthmus.studies.sampling import draw, grid
 
@@ -28,8 +27,7 @@ class Plan:
     @classmethod
     def of(cls, config: StudyConfig, options: Options) -> Plan:
         data = load_data(config.base.source, options.data_dir)
-        task: Task = find("tasks", config.base.task.name)(config.base.task)
-        task.learn(data)
+        task = learned_task(config.base.task, data)
         plan = cls(config, options, data, task)
         known = ["loss", *task.metrics("validation")]
         if plan.quality not in known:
@@ -64,7 +62,7 @@ class Plan:
         return Judge(self.config, self.task.signature)
 
     def run(self, model: ModelConfig, rate: float, seed: int) -> Prepared:
-        return prepare(self.config.run(model, rate, seed), self.options, self.data)
+        return prepare(self.config.run(model, rate, seed), self.options, self.data, self.task)
 
     @cached_property
     def listed(self) -> list[Proposal]:

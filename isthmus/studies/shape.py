@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.config import StudyConfig, study_config
+from isthmus.config import StudyConfig, overridden, study_config
 from isthmus.counting import cost
 from isthmus.errors import UserError, nearest
 from isthmus.files import data_dir as default_data_dir
@@ -33,8 +33,10 @@ _TARGET_NAMES = ("y", "target", "targets", "label", "labels", "class")
 _NEEDS_TARGETS = ("regression", "classification")
 
 
-def shape_study(data: str, task: str, budget: int, options: Options, target: Sequence[str] = ()) -> StudyConfig:
-    """The study behind `isthmus study shape`."""
+def shape_study(
+    data: str, task: str, budget: int, options: Options, target: Sequence[str] = (), overrides: Iterable[str] = ()
+) -> StudyConfig:
+    """The study behind `isthmus study shape`, with ``key=value`` applied."""
     source = component("sources", _source(data, task, target, options))
     find("tasks", task)
     loaded = load_data(source, options.data_dir)
@@ -44,7 +46,7 @@ def shape_study(data: str, task: str, budget: int, options: Options, target: Seq
     batch = 128 if rows >= 2_000 else 32
     epochs = min(200, max(6, round(_STEPS * batch / rows)))
     name = f"shape-{task.replace('_', '-')}-{digest([loaded.fingerprint, budget, task], 8)}"
-    return study_config(
+    config = study_config(
         {
             "name": name,
             "base": {
@@ -58,9 +60,23 @@ def shape_study(data: str, task: str, budget: int, options: Options, target: Seq
             "learning_rates": (1e-3, 3e-3),
             "rates_on": "first_seed",
             "seeds": (0, 1, 2),
-            "pruning": {"rungs": sorted({max(1, epochs // 6), max(2, epochs // 2)})},
         }
     )
+    return _with_rungs(overridden(config.model_dump(mode="json", exclude_defaults=True), overrides))
+
+
+def _with_rungs(settings: dict[str, Any]) -> StudyConfig:
+    """Candidates are compared after a sixth and after half of the epochs, unless it was said when; of one epoch, never.
+
+    ``pruning=null`` trains all to the end.
+    """
+    train = study_config(settings | {"pruning": None}).base.train
+    wanted = (max(1, train.epochs // 6), max(2, train.epochs // 2))
+    rungs = {math.ceil(rung / train.evaluate_every) * train.evaluate_every for rung in wanted}
+    pruning = settings.get("pruning", {})
+    if isinstance(pruning, dict) and (fit := sorted(rung for rung in rungs if rung < train.epochs)):
+        settings = settings | {"pruning": {"rungs": fit} | pruning}
+    return study_config(settings)
 
 
 def candidates(signature: Signature, budget: int) -> list[dict[str, Any]]:

@@ -55,7 +55,9 @@ def refused(folder: Path, *arguments: object) -> str:
     ("arguments", "words"),
     [
         (["train", "mnist5k-denoize"], "unknown recipe 'mnist5k-denoize'; did you mean 'mnist5k-denoise'?"),
-        (["train", "demo"], "is a study of many runs"),
+        (["train", "qqqq"], "unknown recipe 'qqqq'; the nearest are "),
+        (["train", "qqqq"], "; `isthmus recipes` lists all "),
+        (["train", "demo"], "is a study of many runs, for `isthmus study demo`; `isthmus recipes` lists all"),
         (["train", "nowhere.yaml"], "cannot read nowhere.yaml"),
         (["train", "FILE", "model.name=hourglas_mlp"], "unknown model 'hourglas_mlp'; did you mean 'hourglass_mlp'?"),
         (["train", "FILE", "source.name=digit"], "did you mean 'digits'?"),

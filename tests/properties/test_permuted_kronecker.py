@@ -166,7 +166,8 @@ def test_b_3_the_mixers_belong_to_the_family_once_the_outer_activation_is_gone(S
     hidden = gelu(pk(U, W3.T, nothing, J2))
     Y = pk(hidden, W4.T, undone(J2), back)  # Eq. (S.23) without its outer φ
     torch.testing.assert_close(Y, gelu(U.T @ W3) @ W4)  # Eq. (2)
-    assert not torch.allclose(gelu(Y), Y), "with the outer φ, as printed, it is another network"
+    if Y.abs().max() > 1e-3:  # a few hidden numbers can all be far below zero
+        assert not torch.allclose(gelu(Y), Y), "with the outer φ, as printed, it is another network"
 
 
 def test_eqs_s_11_and_s_12_hold_for_row_major_vec_only():

@@ -55,6 +55,30 @@ def test_the_target_is_found_by_its_name_or_place(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("overrides", "rungs"),
+    [
+        (["base.train.epochs=12"], (2, 6)),
+        (["base.train.epochs=3"], (1, 2)),
+        (["base.train.epochs=2"], (1,)),
+        (["base.train.epochs=1"], None),
+        (["base.train.epochs=6", "base.train.evaluate_every=2"], (2, 4)),
+        (["base.train.epochs=12", "pruning.rungs=[4]"], (4,)),
+        (["base.train.epochs=12", "pruning.keep=0.5"], (2, 6)),
+        (["base.train.epochs=12", "pruning=null"], None),
+    ],
+)
+def test_rungs_follow_the_epochs_unless_they_are_given(overrides: list[str], rungs: tuple[int, ...] | None) -> None:
+    config = shape_study("digits", "denoise", 20_000, Options(), overrides=overrides)
+    assert (config.pruning and config.pruning.rungs) == rungs
+    assert config.pruning is None or config.pruning.keep == (0.5 if "pruning.keep=0.5" in overrides else 0.25)
+
+
+def test_a_rung_that_was_given_is_never_moved() -> None:
+    with pytest.raises(UserError, match="rung 4 is no epoch"):
+        shape_study("digits", "denoise", 20_000, Options(), overrides=["base.train.epochs=3", "pruning.rungs=[4]"])
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--data", "nowhere.npz", "--task", "regression", "--budget", "2k"], "no such file"),

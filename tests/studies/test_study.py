@@ -60,6 +60,14 @@ def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch)
     assert result(again)["trials"] == result(first)["trials"]
 
 
+def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = opened(settings(spaces=TWO, seeds=[0, 1]))
+    kind = type(study.plan.task)
+    monkeypatch.setattr(kind, "learn", lambda task, data: pytest.fail("the task read the data again"))
+    assert len(study.remaining()) == 2
+    assert study.recorded_runs() == 0
+
+
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_a_lost_database_is_made_again_from_the_records(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,9 +7,9 @@ of training steps that shared the machine with others (so it is an upper bound):
     study                     runs   epochs   minutes   used by
     widesparse-table-1           6        3        30   T1
     widesparse-similarity       27        3        40   F2 (and 10 of a minute on MNIST)
-    widesparse-width            30        4        42   F4
-    widesparse-effective-width  57        4        42   F5
-    widesparse-ratio            30        5        31   F6
+    widesparse-width            27        3        12   F4
+    widesparse-effective-width  27        3        12   F5
+    widesparse-ratio            30        3        25   F6
     widesparse-depth            24        5        20   F7
     widesparse-density          21        4        15   FS1
     widesparse-expanded         33        3        40   FS2
@@ -214,16 +214,16 @@ def width(scale: Scale) -> list[Part]:
             *(sparse_beside(C, S, round(p, 8), depth, 2, **f) for C, S, p in (*own, *further)),
         ]
 
-    small = {C: tokens_of(C, 2**16, 2) for C in (4, 8, 16, 32)}
+    small = {C: tokens_of(C, 2**14, 2) for C in (4, 8, 16, 20)}
     tiny = {C: tokens_of(C, 2**10, 2) for C in (2, 8)}
     return parts_for(
         "F4",
         "connections held fixed",
         scale,
         {"CIFAR-10": lambda: mixer_study("width", "paper", recipes.figure_4(), models(FIGURE_4, 2**19, 3), range(4))},
-        lambda: mixer_study("width", "cpu", brief(recipes.figure_4(), 4), models(small, 2**16, 3, (2048, 4096))),
+        lambda: mixer_study("width", "cpu", brief(recipes.figure_4(), 3), models(small, 2**14, 3, (2048,))),
         lambda: smoke_study("width", models(tiny, 2**10, 1, patch=2)),
-        {"all": [MASK], "cpu": ["Ω is 2^16 instead of 2^19; two sparse MLPs are wider than any Mixer can be"]},
+        {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^19; one sparse MLP is wider than any Mixer can be"]},
     )
 
 
@@ -237,10 +237,7 @@ def effective_width(scale: Scale) -> list[Part]:
         shapes = [s_mixer(C, S, depth) for group in pairs.values() for C, S in group]
         return [*with_random(shapes), *(sparse(m, p, depth) for p, m in sparses.items())]
 
-    small = {
-        2**14: ((8, 60), (25, 25), (60, 8)),
-        2**16: ((8, 124), (16, 83), (40, 40), (83, 16), (124, 8)),
-    }
+    small = {2**14: ((8, 60), (25, 25), (60, 8))}
     tiny = [*with_random([s_mixer(4, 14, 2, patch=2), s_mixer(8, 8, 2, patch=2)]), sparse(32, 0.5, 2, patch=2)]
     sources = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "STL-10": "stl10"}
 
@@ -254,10 +251,10 @@ def effective_width(scale: Scale) -> list[Part]:
         scale,
         {title: paper(source) for title, source in sources.items()},
         lambda: mixer_study(
-            "effective-width", "cpu", brief(recipes.figure_5(), 4), models(small, {0.9: 135, 0.5: 181, 0.1: 405}, 8)
+            "effective-width", "cpu", brief(recipes.figure_5(), 3), models(small, {0.9: 135, 0.5: 181, 0.1: 405}, 8)
         ),
         lambda: smoke_study("effective-width", tiny),
-        {"all": [MASK], "cpu": ["Ω is 2^14 (Mixers and SW-MLP) and 2^16 (Mixers) instead of 2^18, 2^21 and 2^27"]},
+        {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^18, 2^21 and 2^27"]},
     )
 
 
@@ -286,7 +283,7 @@ def ratio(scale: Scale) -> list[Part]:
         lambda: mixer_study(
             "ratio",
             "cpu",
-            brief(recipes.ratio_cifar10(), 5, batch_size=128, learning_rate=2.5e-3),
+            brief(recipes.ratio_cifar10(), 3, batch_size=128, learning_rate=2.5e-3),
             with_random(s_mixer(C, S, 6) for C, S in small),
         ),
         lambda: smoke_study("ratio", with_random(s_mixer(C, S, 1, patch=2) for C, S in tiny)),

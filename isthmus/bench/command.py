@@ -1,0 +1,97 @@
+"""`isthmus bench`: a command for each measurement, which imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Measure speed on this machine, always as a ratio to a named rival.", no_args_is_help=True)
+
+Rows = Sequence[Mapping[str, Any]]
+Repeats = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    from isthmus import terminal
+
+    with terminal.err.status("measuring …"):
+        yield
+
+
+def answer(found: Rows | Mapping[str, Rows], as_json: bool, **titles: str) -> None:
+    """Rows, or several tables of rows by name: all that a measurement says, for a program or for a person."""
+    from isthmus import terminal
+
+    if as_json:
+        terminal.print_json(found)
+        return
+    for name, rows in found.items() if isinstance(found, Mapping) else [("", found)]:
+        terminal.print_table(titles.get(name, ""), list(rows[0]), [list(row.values()) for row in rows])
+
+
+@app.command()
+def training(repeats: Repeats = 7, threads: Threads = 2, as_json: Json = False) -> None:
+    """Our loop against the barest PyTorch loop of the same model, and against the machine's GEMM rate."""
+    from isthmus.bench.training import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def search(
+    seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 5,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train the grids.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Also write the curves as JSON and PNG into this folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hypervolume over training steps: grid, random, TPE and NSGA-II, with and without pruning, on two grids."""
+    from isthmus import terminal
+    from isthmus.bench.search import measure, save, summary
+
+    curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False))
+    if out is not None:
+        save(curves, out)
+    answer(summary(curves), as_json)
+
+
+@app.command()
+def studies(
+    trials: Annotated[int, typer.Option(min=1, help="Trials over which the driver is measured.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """Two workers of one thread against one of two, and the driver's share of a study's time."""
+    from isthmus.bench.studies import measure
+
+    with measuring():
+        lines = measure(trials)
+    answer(lines, as_json)
+
+
+@app.command()
+def mixers(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """Permuted, plain and sparse rivals of the mixers, and Table S.3 of the wide-and-sparse paper on this machine."""
+    from isthmus.bench import mixers, sparse
+
+    with measuring():
+        ratios = [*mixers.measure(repeats, threads), *sparse.measure_layer(repeats, threads)]
+        table = sparse.measure_table(threads)
+    answer({"ratios": ratios, "table_s3": table}, as_json, table_s3="Table S.3")
+
+
+@app.command()
+def hyperset(repeats: Repeats = 15, threads: Threads = 1, as_json: Json = False) -> None:
+    """One softmax against two, streamed attention against explicit, an iteration against a Transformer's; Sudoku."""
+    from isthmus.bench.hyperset import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
