@@ -259,8 +259,7 @@ def _compared(
 def conditioning(findings: Findings) -> Judgement:
     """Solved boards with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
-    others = {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")}
-    return _compared(findings, others)
+    return _compared(findings, {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")})
 
 
 def time_network(findings: Findings) -> Judgement:
