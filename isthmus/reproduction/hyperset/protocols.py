@@ -11,7 +11,7 @@ training steps that shared the machine with others (so it is an upper bound):
     hyperset-ablations      12        3        32   S4; 10 after F3, which has 2 of its runs
     hyperset-cifar10        15        3        18   T1; of it F4, F5, F11, F12 and four runs of F6
     hyperset-splits         18        3        37   F6; 14 after T1, which has 4 of its runs
-    hyperset-tokenizer       1       12        20   T2, T10, T11, T12, F7, F13
+    hyperset-tokenizer       1        4         7   T2, T10, T11, T12, F7, F13
     hyperset-masked          6        2        28   T2, T10, T11, T12, F7, F13, with the filling in of test images
 
 A step takes 0.26 s of one core for Hyper-SET and 0.13 s for the Transformer on Sudoku; 0.14 to 0.44 s for Hyper-SET,
