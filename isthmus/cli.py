@@ -448,12 +448,47 @@ def _number(value: float | None) -> str:
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, or npy, npz, csv and parquet files of rows.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Images, npy, npz, csv and parquet files of rows, or Sudoku puzzles as text.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
+    trace: Annotated[bool, typer.Option("--trace", help="Of a Sudoku run: show the board at each iteration.")] = False,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Of a Sudoku run: other than the trained number.", show_default=False)
+    ] = None,
+    masked: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Of a masked-image run: the part to hide.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a trained run to files. Images of any size are restored tile by tile."""
+    """Apply a trained run to files. Images of any size are restored tile by tile; a Sudoku is printed solved.
+
+    A run on masked images hides a part of each and fills it in again.
+    """
     from isthmus import terminal
+    from isthmus.masked_images import filled, fills_masks
+    from isthmus.puzzles import answers, solves_puzzles
+
+    if solves_puzzles(run):
+        solved = list(answers(run, files, iterations))
+        if as_json:
+            terminal.print_json([{"file": answer.file, **answer.as_dict()} for answer in solved])
+        else:
+            for text in (text for answer in solved for text in answer.lines(trace)):
+                print(text)
+        return
+    if trace or iterations is not None:
+        raise UserError(f"--trace and --iterations are for runs on Sudoku puzzles; {run} is none")
+    if fills_masks(run):
+        answers_to = [*filled(run, files, out, masked)]
+        if as_json:
+            terminal.print_json([answer.as_dict() for answer in answers_to])
+        else:
+            for answer in answers_to:
+                print(answer.line())
+        return
+    if masked is not None:
+        raise UserError(f"--masked is for runs on masked images; {run} is none")
     from isthmus.prediction import predict_files
 
     results = {}

@@ -53,6 +53,13 @@ class _Flops(TorchDispatchMode):
         return output
 
 
+def example_input(model: Any, rows: int = 1) -> torch.Tensor:
+    """Rows of the kind and shape that a model takes, where their values do not matter."""
+    if getattr(model, "vocabulary", 0):
+        return torch.zeros(rows, *model.input_shape, dtype=torch.int64)
+    return torch.zeros(rows, *model.input_shape)
+
+
 def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
     """The cost of a model, of its config, or of ``{"name": …, field: value}``."""
     return _cost(component("models", getattr(model_or_config, "config", model_or_config)))
@@ -62,7 +69,7 @@ def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
 def _cost(config: Component) -> Cost:
     with torch.device("meta"):
         model = find("models", config.name)(config)
-        x = torch.empty(1, *model.input_shape)
+        x = example_input(model)
     with _Flops() as forward, torch.no_grad():
         model(x)
     with _Flops() as training:

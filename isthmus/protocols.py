@@ -54,6 +54,8 @@ class Signature(NamedTuple):
 
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
+    vocabulary: int = 0
+    """Inputs are int64 tokens below this number; 0 where they are numbers."""
 
 
 class ModelConfig(Component):
@@ -75,8 +77,9 @@ class ModelConfig(Component):
 class Split:
     """Rows of one split, in memory or memory-mapped.
 
-    ``inputs``: uint8 images (rows, channels, height, width) or float32 features (rows, features).
-    ``targets``: int64 labels (rows,), float32 values (rows, outputs), or None.
+    ``inputs``: uint8 images (rows, channels, height, width), float32 features (rows, features) or int16 tokens
+    (rows, positions).
+    ``targets``: int64 labels (rows,), float32 values (rows, outputs), int16 tokens (rows, positions), or None.
     """
 
     inputs: np.ndarray
@@ -97,6 +100,8 @@ class Data:
     classes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     """The names of the input features, where they have some."""
+    vocabulary: int = 0
+    """How many different tokens there are, where rows are tokens of a tokenizer."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)
@@ -114,6 +119,10 @@ class Source(ABC):
     @abstractmethod
     def load(self, data_dir: Path) -> Data:
         """Read, check, split and fingerprint; a missing file's error says where it was looked for and how to get it."""
+
+    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray | None:
+        """What rows look like, as uint8 images, where they are not images themselves and yet stand for some."""
+        return None
 
 
 class Batch(NamedTuple):
@@ -184,6 +193,15 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
+
+    def inspect(self, model: Any, rows: Tensor, split: SplitName) -> dict[str, float]:
+        """What is to be measured on a split with the model in hand, beside what its outputs tell."""
+        return {}
+
+    def lines(self, model: Any, batch: Batch) -> list[np.ndarray] | None:
+        """Rows of a sheet of samples that the source can picture: input, output, target; None where the batch says it
+        all."""
+        return None
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:

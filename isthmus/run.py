@@ -109,6 +109,8 @@ def prepare(
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
     task = learned or learned_task(config.task, data)
+    if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
+        raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
     # A run that starts from another one keeps what that one's seed drew and froze.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
     complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
@@ -244,7 +246,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
                 reason = str(error)
         if devices.rank > 0:
             return
-        metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device)
+        metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
     record = RunRecord(
         id=prepared.id,
         status="failed" if outcome is None else "finished",
@@ -287,12 +289,17 @@ def _journal(prepared: Prepared, options: Options, devices: Devices) -> Journal:
 
 
 def _write_results(
-    prepared: Prepared, model: nn.Module, outcome: Outcome, rows: Mapping[SplitName, Rows], device: torch.device
+    prepared: Prepared,
+    model: nn.Module,
+    outcome: Outcome,
+    rows: Mapping[SplitName, Rows],
+    device: torch.device,
+    options: Options,
 ) -> dict[str, dict[str, float]]:
     model.load_state_dict(outcome.weights)
     model.eval()
     write_model(prepared.folder / MODEL, model, outcome.weights, prepared.config.model.model_dump(mode="json"))
-    _write_samples(prepared.folder, model, prepared.task, rows["test"], device)
+    _write_samples(prepared, model, rows["test"], device, options.data_dir or data_dir())
     held_out: tuple[SplitName, ...] = ("validation", "test")
     return {split: evaluate(model, prepared.task, rows[split], split, device) for split in held_out}
 
@@ -315,10 +322,15 @@ def _is_result(path: Path) -> bool:
 
 
 @torch.no_grad()
-def _write_samples(folder: Path, model: nn.Module, task: Task, rows: Rows, device: torch.device) -> None:
+def _write_samples(prepared: Prepared, model: nn.Module, rows: Rows, device: torch.device, where: Path) -> None:
     """Ten test rows, evenly spread, because a source may keep its test rows in order; the same for every model."""
+    folder, task = prepared.folder, prepared.task
     index = torch.linspace(0, len(rows) - 1, min(10, len(rows))).long()
     batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of a block of their own
+    if lines := task.lines(model, batch):
+        source = find("sources", prepared.config.source.name)(prepared.config.source)
+        write_sheet(folder / SAMPLES, [source.pictures(line, where) for line in lines])
+        return
     decoded = task.decode(model(batch.input))
     if decoded.ndim == 4:
         pictures = (batch.input.clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from isthmus.analysis.opening import Answer, Opened, need, once, open_run, untrained
 from isthmus.analysis.pictures import matrix, page, save
+from isthmus.counting import example_input
 from isthmus.errors import UserError
 from isthmus.record import find_run, read_record
 
@@ -120,7 +121,7 @@ def applies(model: Any) -> str | None:
 
 @torch.no_grad()
 def _names(model: Any) -> list[str]:
-    return [name for name, _ in blocks(model, torch.zeros(1, *model.input_shape))]
+    return [name for name, _ in blocks(model, example_input(model))]
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | None = None) -> Answer:

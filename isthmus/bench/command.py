@@ -85,3 +85,13 @@ def mixers(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -
         ratios = [*mixers.measure(repeats, threads), *sparse.measure_layer(repeats, threads)]
         table = sparse.measure_table(threads)
     answer({"ratios": ratios, "table_s3": table}, as_json, table_s3="Table S.3")
+
+
+@app.command()
+def hyperset(repeats: Repeats = 15, threads: Threads = 1, as_json: Json = False) -> None:
+    """One softmax against two, streamed attention against explicit, an iteration against a Transformer's; Sudoku."""
+    from isthmus.bench.hyperset import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)

@@ -73,8 +73,10 @@ def reproduce(
     options = Options(data_dir=data_dir, command=command)
     parts = exhibit.parts(chosen)
     _need_data(parts, data_dir)
-    extra = count(1)
-    measured = [_measure(part, options, workers, carry_out or _complete, extra) for part in parts]
+    carry_out, extra = carry_out or _complete, count(1)
+    for study in exhibit.first(chosen) if exhibit.first else ():
+        carry_out(study, options, workers)
+    measured = [_measure(part, options, workers, carry_out, extra) for part in parts]
     analysis = exhibit.analyse(Given(measured, chosen, data_dir)) if exhibit.analyse else {}
     findings = Findings(measured, analysis)
     result = {

@@ -16,11 +16,15 @@ SOURCES = {
     "food101": "Food-101",
     "cars": "Stanford Cars",
     "imagenet1k": "ImageNet-1k",
+    "imagenet100": "ImageNet-100",
     "imagenet32": "ImageNet-32",
     "imagenet224": "ImageNet-224 patches",
     "digits": "8×8 digits",
     "mnist5k": "5,000 digits of MNIST",
     "photos": "photographs",
+    "tokens": "tokens of images",
+    "sudoku": "generated Sudoku",
+    "sudoku_csv": "hard Sudoku",
 }
 ROWS = {"mnist": 50_000, "cifar10": 45_000, "cifar100": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
 """Training images, as the sources split them; where a study's source is not named here, steps are not compared."""

@@ -41,7 +41,8 @@ def shape_of(model: Mapping[str, Any]) -> str:
 
 def unit_of(objective: str) -> tuple[str, float]:
     """The unit in which papers print a metric, and how many of them our metric's one is."""
-    return {"accuracy": ("points", 100.0), "psnr": ("dB", 1.0)}.get(objective, ("", 1.0))
+    shares = ("accuracy", "board_accuracy", "masked_accuracy")
+    return ("points", 100.0) if objective in shares else ("dB" if objective == "psnr" else "", 1.0)
 
 
 def measured(candidate: Candidate, identity: str) -> Network:

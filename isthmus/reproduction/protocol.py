@@ -142,3 +142,5 @@ class Exhibit:
     draw: Callable[[Findings], Figure]
     analyse: Callable[[Given], Mapping[str, Any]] | None = None
     """Measures what the records do not hold. An exhibit without parts has nothing else."""
+    first: Callable[[Scale], Sequence[StudyConfig]] | None = None
+    """Studies that are carried out before, because the parts are made of their runs: of a tokenizer's."""

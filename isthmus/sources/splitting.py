@@ -100,13 +100,15 @@ def _contiguous(split: Split) -> Split:
 
 def _check_inputs(where: str, inputs: np.ndarray) -> None:
     kind = (inputs.dtype.name, inputs.ndim)
-    if kind not in {("uint8", 4), ("float32", 2)}:
+    if kind not in {("uint8", 4), ("float32", 2), ("int16", 2)}:
         raise UserError(
-            f"{where}: inputs are uint8 images (rows, channels, height, width) or float32 features (rows, features), "
-            f"not {inputs.dtype} of shape {inputs.shape}"
+            f"{where}: inputs are uint8 images (rows, channels, height, width), float32 features (rows, features) or "
+            f"int16 tokens (rows, positions), not {inputs.dtype} of shape {inputs.shape}"
         )
     if inputs.size == 0:
         raise UserError(f"{where}: no data, the inputs have the shape {inputs.shape}")
+    if inputs.dtype == np.int16 and inputs.min() < 0:
+        raise UserError(f"{where}: tokens are numbers from 0, and the inputs hold {inputs.min()}")
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
         row, column = np.argwhere(~np.isfinite(inputs))[0]
         raise UserError(f"{where}: the inputs hold NaN or infinity, first in row {row}, feature {column}")
@@ -128,8 +130,11 @@ def _check_targets(where: str, split: Split, classes: int) -> None:
             raise UserError(
                 f"{where}: the targets hold NaN or infinity, first in row {np.argwhere(~np.isfinite(targets))[0][0]}"
             )
+    elif targets.dtype == np.int16 and targets.ndim == 2:
+        if targets.min() < 0:
+            raise UserError(f"{where}: tokens are numbers from 0, and the targets hold {targets.min()}")
     else:
         raise UserError(
-            f"{where}: targets are int64 labels (rows,) or float32 values (rows, outputs), "
-            f"not {targets.dtype} of shape {targets.shape}"
+            f"{where}: targets are int64 labels (rows,), float32 values (rows, outputs) or int16 tokens "
+            f"(rows, positions), not {targets.dtype} of shape {targets.shape}"
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import Any
 
 import torch
 
+from isthmus.counting import example_input
 from isthmus.protocols import ModelConfig
 from isthmus.registry import find
 from isthmus.run import arithmetic
@@ -21,8 +21,7 @@ def latency(config: ModelConfig, threads: int) -> float:
     """Milliseconds for a forward of 32 rows. Weights do not matter to it, so they are drawn."""
     model: torch.nn.Module = find("models", config.name)(config)
     model.eval()
-    shape: Any = model.input_shape
-    rows = torch.randn(BATCH, *shape)
+    rows = example_input(model, BATCH)
     times: list[float] = []
     with arithmetic(threads):
         while len(times) < _REPEATS + 3 or sum(times) < _LEAST_SECONDS:

@@ -33,7 +33,7 @@ class Regression(Task):
 
     def learn(self, data: Data) -> None:
         targets = data.train.targets
-        if targets is None or targets.ndim != 2:
+        if targets is None or targets.ndim != 2 or targets.dtype.kind != "f":
             raise UserError(
                 "task regression needs a source with numeric targets, such as arrays with source.kind=regression"
             )

@@ -150,6 +150,7 @@ def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device:
             loss += float(task.loss(output, target)) * len(inputs)
             task.measure(metrics, output, target)
     values = {"loss": loss / len(rows)} | {name: float(value) for name, value in metrics.compute().items()}
+    values |= task.inspect(model, rows.inputs, split)
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 

@@ -57,6 +57,27 @@ SMALL: dict[str, list[dict]] = {
     "monarch_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "S": 5, "bias": True}],
     "kronecker_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "size": 18, "S": 6, "bias": True}],
 }
+IMAGE = {"input_shape": (3, 8, 12), "output_shape": (5,), "patch": 4, "d": 16, "num_heads": 2, "iterations": 3}
+TOKENS = {
+    "input_shape": (9,), "output_shape": (9, 4), "vocabulary": 6, "d": 16, "num_heads": 4, "iterations": 2,
+    "positions": "learned", "head_bias": False,
+}  # fmt: skip
+SMALL |= {
+    "hyper_set": [
+        {**IMAGE, "time_frequencies": 10},
+        {**IMAGE, "layers": 2, "step_sizes": "time", "activation": "gelu", "positions": "learned"},
+        {**TOKENS, "layers": 2, "step_sizes": "X_0", "ff_ratio": 2.5, "embedding_dropout": 0.1},
+        {**TOKENS, "step_sizes": "X_0", "time_mlp": False},
+        {**TOKENS, "step_sizes": "fixed", "fixed_step": 0.2},
+    ],
+    "recurrent_transformer": [IMAGE, {**TOKENS, "layers": 2, "qkv": "shared"}],
+    "crate": [IMAGE, {**TOKENS, "layers": 2}],
+    "crate_t": [IMAGE, {**TOKENS, "back": "same", "step": 0.2}],
+    "vq_tokenizer": [
+        {"input_shape": (3, 8, 12), "codes": 20, "width": 8},
+        {"input_shape": (1, 8, 16), "codes": 5, "width": 4, "stride": 8, "d_code": 3, "blocks": 0, "revive_below": 0},
+    ],
+}
 CASES = [pytest.param(name, fields, id=f"{name}-{n}") for name in SMALL for n, fields in enumerate(SMALL[name])]
 every_model = pytest.mark.parametrize(("name", "fields"), CASES)
 
@@ -67,7 +88,10 @@ def build(name, fields, seed=0):
 
 
 def inputs(model, rows=6, seed=1):
-    return torch.randn(rows, *model.input_shape, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    if vocabulary := getattr(model, "vocabulary", 0):
+        return torch.randint(vocabulary, (rows, *model.input_shape), generator=generator)
+    return torch.randn(rows, *model.input_shape, generator=generator)
 
 
 def stepped(name, fields):
@@ -131,7 +155,7 @@ def test_a_row_does_not_depend_on_the_others(name, fields):
         whole = model(x)
         torch.testing.assert_close(model(x[2:3]), whole[2:3])
         torch.testing.assert_close(model(x.flip(0)), whole.flip(0))
-        spoilt = torch.full_like(x, torch.nan)
+        spoilt = torch.full_like(x, torch.nan) if x.is_floating_point() else inputs(model, seed=2)
         spoilt[2] = x[2]
         torch.testing.assert_close(model(spoilt)[2], whole[2])
 
@@ -151,7 +175,8 @@ def test_the_config_goes_through_json_and_builds_the_same_model(name, fields):
 def test_a_task_completes_what_the_config_leaves_out(name, fields):
     model = build(name, fields)
     with torch.no_grad():
-        signature = Signature(tuple(model.input_shape), tuple(model(inputs(model)).shape[1:]))
+        output_shape = tuple(model(inputs(model)).shape[1:])
+    signature = Signature(tuple(model.input_shape), output_shape, getattr(model, "vocabulary", 0))
     completed = model.config.completed(signature, seed=0)
     assert completed == completed.completed(signature, seed=1), "what is complete stays as it is"
     assert isthmus.cost(completed) == isthmus.cost(model)
@@ -214,8 +239,9 @@ def test_half_and_double_precision_follow_the_weights(name, fields):
     model = stepped(name, fields).eval()
     with torch.no_grad():
         single = model(inputs(model))
-        double = copy.deepcopy(model).double()(inputs(model).double())
-        half = copy.deepcopy(model).bfloat16()(inputs(model).bfloat16())
+        x = inputs(model)  # tokens stay what they are
+        double = copy.deepcopy(model).double()(x.double() if x.is_floating_point() else x)
+        half = copy.deepcopy(model).bfloat16()(x.bfloat16() if x.is_floating_point() else x)
     assert (double.dtype, half.dtype) == (torch.float64, torch.bfloat16)
     torch.testing.assert_close(single, double.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)

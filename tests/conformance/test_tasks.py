@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from isthmus import registry
 from isthmus.augment import ORIENTATIONS
 from isthmus.errors import UserError
 from isthmus.protocols import SPLITS, Component, Data, Split, Task
+from isthmus.sudoku.generation import generated
 from isthmus.tasks.scaling import Scaling
 from isthmus.training.checkpoint import read_tensors, write_tensors
 
@@ -38,11 +40,18 @@ def labels():
     return np.arange(ROWS) % 4
 
 
+def puzzles():
+    _, solved = generated(np.full(ROWS, 80), DRAW)
+    return np.where(DRAW.random(solved.shape) < 0.5, 0, solved).astype(np.int16), solved.astype(np.int16)
+
+
 def values():
     return (DRAW.normal(size=(ROWS, 2)) * [1, 50] + [0, 1000]).astype(np.float32)
 
 
 IMAGES = splits(pictures, labels)
+SUDOKU = Data(Split(*puzzles()), Split(*puzzles()), Split(*puzzles()), "f" * 64)
+TOKENS = replace(splits(lambda: DRAW.integers(0, 300, (ROWS, 12)).astype(np.int16), lambda: None), vocabulary=300)
 LABELLED, VALUED = splits(features, labels), splits(features, values)
 CASES: dict[str, list[tuple[Data, dict]]] = {
     "classification": [
@@ -69,8 +78,11 @@ CASES: dict[str, list[tuple[Data, dict]]] = {
     ],
     "denoise": [(IMAGES, {}), (IMAGES, {"flips": True}), (IMAGES, {"noise": "once", "flips": True})],
     "generative_classification": [(IMAGES, {}), (IMAGES, {"flips": True, "prototype_seed": 3})],
+    "masked_tokens": [(TOKENS, {}), (TOKENS, {"schedule": "arccos", "most_masked": 1, "label_smoothing": 0})],
     "regression": [(VALUED, {}), (VALUED, {"standardise_inputs": False, "standardise_targets": False})],
+    "sudoku": [(SUDOKU, {}), (SUDOKU, {"symmetries": True}), (SUDOKU, {"reveal": (30, 60), "symmetries": True})],
     "super_resolution": [(IMAGES, {}), (IMAGES, {"factor": 4, "flips": True})],
+    "tokenization": [(IMAGES, {}), (IMAGES, {"flips": True})],
 }
 every_task = pytest.mark.parametrize(
     ("name", "data", "fields"),
@@ -103,6 +115,11 @@ def outputs(task, rows=ROWS):
     return torch.randn(rows, math.prod(task.signature.output_shape), generator=torch.Generator().manual_seed(3))
 
 
+def one_hot(target, task):
+    """The output of a model that is sure of the target; what does not count is class 0."""
+    return torch.nn.functional.one_hot(target.clamp(min=0), task.signature.output_shape[-1]).float()
+
+
 def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
@@ -127,6 +144,12 @@ def test_batches_have_the_shapes_of_the_signature(name, data, fields):
     task = build(name, fields, data)
     for batch in (training_batch(task, data), evaluation_batch(task, data)):
         assert batch.input.shape == (ROWS, *task.signature.input_shape)
+        if task.signature.vocabulary:
+            assert batch.input.dtype == batch.target.dtype == torch.int64
+            assert 0 <= batch.input.min() <= batch.input.max() < task.signature.vocabulary
+            assert batch.target.shape == (ROWS, *task.signature.output_shape[:-1])
+            assert batch.target.max() < task.signature.output_shape[-1]
+            continue
         assert batch.input.dtype == torch.float32
         assert batch.input.isfinite().all()
         assert batch.target.dtype in (torch.float32, torch.int64)
@@ -165,7 +188,7 @@ def test_metrics_are_finite_and_hold_the_objective(name, data, fields, split):
 def test_the_objective_prefers_the_target_to_a_guess(name, data, fields):
     task = build(name, fields, data)
     target = evaluation_batch(task, data).target
-    perfect = torch.nn.functional.one_hot(target, 4).float() if target.dtype == torch.int64 else target.flatten(1)
+    perfect = one_hot(target, task) if target.dtype == torch.int64 else target.flatten(1)
     scores = []
     for output in (outputs(task), perfect + 1e-3):
         metrics = task.metrics("test")
@@ -241,7 +264,7 @@ def test_encoding_gives_float32_and_leaves_the_users_rows_alone(name, data, fiel
     rows.flags.writeable = dtype == np.float32  # pandas and memory maps give arrays that cannot be written to
     encoded = task.encode(rows)
     assert encoded.shape == rows.shape
-    assert encoded.dtype == torch.float32
+    assert encoded.dtype == (torch.int64 if task.signature.vocabulary else torch.float32)
     assert np.array_equal(rows, kept)
     assert torch.equal(encoded, task.encode(rows[::-1])[torch.arange(4, -1, -1)])
 
@@ -257,8 +280,15 @@ def test_rows_to_predict_are_scaled_as_in_training(name):
 def test_decoding_gives_the_users_units_back(name, data, fields):
     task = build(name, fields, data)
     target = evaluation_batch(task, data).target
-    if target.dtype == torch.int64:
-        decoded, expected = task.decode(torch.nn.functional.one_hot(target, 4).float()), data.test.targets
+    if name == "sudoku":
+        empty = data.test.inputs == 0
+        decoded, expected = task.decode(one_hot(target, task)) * empty, data.test.targets * empty
+        assert np.array_equal(task.decode(target), decoded)
+    elif name == "masked_tokens":
+        hidden = (target >= 0).numpy()
+        decoded, expected = task.decode(one_hot(target, task)) * hidden, data.test.inputs * hidden
+    elif target.dtype == torch.int64:
+        decoded, expected = task.decode(one_hot(target, task)), data.test.targets
     elif len(task.signature.output_shape) == 3:
         decoded = task.decode(target.flatten(1))
         expected = data.test.inputs if name != "generative_classification" else task.decode(target)
@@ -273,7 +303,7 @@ def test_decoding_gives_the_users_units_back(name, data, fields):
 
 @every_task
 def test_only_the_training_rows_are_learned_from(name, data, fields):
-    other = Data(data.train, data.test, data.validation, data.fingerprint)
+    other = replace(data, validation=data.test, test=data.validation)
     memories = [build(name, fields, rows).memory() for rows in (data, other)]
     assert memories[0].keys() == memories[1].keys()
     assert all(torch.equal(memories[0][key], memories[1][key]) for key in memories[0])

@@ -13,7 +13,7 @@ from isthmus.errors import UserError
 from isthmus.papers import list_papers, load_paper
 
 FRONT_TABLES = ("T6", "T7", "T8", "T9")
-PAPERS = ("hourglass", "imixer", "widesparse")
+PAPERS = ("hourglass", "hyperset", "imixer", "widesparse")
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -12,7 +12,7 @@ from scipy.io import savemat
 from isthmus import registry
 from isthmus.errors import UserError
 from isthmus.sources.caching import decode_all
-from isthmus.sources.imagenet1k import ImageNet1k
+from isthmus.sources.imagenet1k import CMC, ImageNet1k, ImageNet100
 
 
 @pytest.fixture(autouse=True)
@@ -276,6 +276,22 @@ def test_imagenet_wrong_folders_are_named(imagenet):
         load("imagenet1k", imagenet)
     with pytest.raises(UserError, match=r"cannot find .*imagenet100.*train/CLASS"):
         load("imagenet100", imagenet)
+
+
+def test_the_cmc_list_picks_its_hundred_from_all_classes(tmp_path, monkeypatch):
+    assert len(CMC) == 100
+    first, second = "n01558993", "n13040303"
+    assert {first, second} < CMC
+    monkeypatch.setattr(ImageNet100, "classes", 2)
+    for label, name in enumerate([first, "n02000000", second]):
+        for number in range(5):
+            write(tmp_path / "imagenet" / "train" / name / f"{number}.JPEG", label, number)
+            write(tmp_path / "imagenet" / "val" / name / f"{number}.JPEG", label, number)
+    data = load("imagenet100", tmp_path, folder="imagenet", listed="cmc", size=16, validation=2)
+    assert data.classes == (first, second)
+    assert rows(data) == [8, 2, 10]
+    with pytest.raises(UserError, match="holds 3 class folders, not 2"):
+        load("imagenet100", tmp_path, folder="imagenet")
 
 
 @pytest.fixture

@@ -1,0 +1,148 @@
+"""LPIPS and FID, whose networks were trained by others: measured where their weights are on disk.
+
+Both files are safetensors in the data folder. No weights come with this package.
+
+    lpips/alex.safetensors       torchvision's AlexNet (``features.*``) and the heads (``lin0.model.1.weight`` …) of The
+                                 Unreasonable Effectiveness of Deep Features (Zhang et al. 2018), version 0.1
+    fid/inception.safetensors    the Inception of the original FID (Heusel et al. 2017), converted to torch, under the
+                                 names that pt_inception-2015-12-05 has
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.analysis.inception import Inception
+from isthmus.errors import UserError
+from isthmus.training.checkpoint import read_tensors
+
+FILES = {"lpips": "lpips/alex.safetensors", "fid": "fid/inception.safetensors"}
+_ROWS_AT_ONCE = 32
+
+
+def missing(name: str) -> str:
+    """The line that stands in the place of a number."""
+    return f"{name.upper()} needs its weights as {FILES[name]} in the data folder, and they are not there"
+
+
+def _weights(name: str, data_dir: Path, model: nn.Module) -> bool:
+    """Put the file's weights into the model; a weight that is absent or of another shape is named."""
+    path = data_dir / FILES[name]
+    if not path.is_file():
+        return False
+    found, _ = read_tensors(path)
+    wanted = {key: tensor for key, tensor in model.state_dict().items() if not key.endswith("num_batches_tracked")}
+    for key, tensor in wanted.items():
+        if key not in found or found[key].shape != tensor.shape:
+            given = tuple(found[key].shape) if key in found else "absent"
+            raise UserError(f"{path} is not what {name.upper()} needs: {key} is {given}, not {tuple(tensor.shape)}")
+    model.load_state_dict({key: found[key].float() for key in wanted}, strict=False)  # but for counts of batches
+    return True
+
+
+class Lpips(nn.Module):
+    """Differences of AlexNet's features, each of unit length, weighed by channel."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        convolution = nn.Conv2d
+        pool = nn.MaxPool2d(3, stride=2)
+        layers: Mapping[int, nn.Module] = {
+            0: convolution(3, 64, 11, stride=4, padding=2), 2: pool, 3: convolution(64, 192, 5, padding=2), 5: pool,
+            6: convolution(192, 384, 3, padding=1), 8: convolution(384, 256, 3, padding=1),
+            10: convolution(256, 256, 3, padding=1),
+        }  # fmt: skip
+        self.features = nn.ModuleDict({str(place): layer for place, layer in layers.items()})
+        for place, width in enumerate((64, 192, 384, 256, 256)):
+            self.add_module(f"lin{place}", _head(width))
+        self.register_buffer("shift", torch.tensor([-0.030, -0.088, -0.188])[:, None, None], persistent=False)
+        self.register_buffer("scale", torch.tensor([0.458, 0.448, 0.450])[:, None, None], persistent=False)
+
+    @classmethod
+    def found(cls, data_dir: Path) -> Self | None:
+        model = cls()
+        return model.eval() if _weights("lpips", data_dir, model) else None
+
+    def distances(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """Of every pair of images in [0, 1]; grey ones count as three equal colours."""
+        one, other = (((2 * x - 1).expand(-1, 3, -1, -1) - self.shift) / self.scale for x in (ours, theirs))
+        total, place = torch.zeros(len(ours)), 0
+        for layer in self.features.values():
+            one, other = layer(one), layer(other)
+            if isinstance(layer, nn.Conv2d):
+                one, other = one.relu(), other.relu()
+                head = self.get_submodule(f"lin{place}")
+                total = total + head((_unit(one) - _unit(other)).square()).mean(dim=(1, 2, 3))
+                place += 1
+        return total
+
+    @torch.no_grad()
+    def forward(self, ours: Tensor, theirs: Tensor) -> float:
+        pairs = zip(ours.split(_ROWS_AT_ONCE), theirs.split(_ROWS_AT_ONCE), strict=True)
+        return float(torch.cat([self.distances(*pair) for pair in pairs]).mean())
+
+
+def _head(width: int) -> nn.Module:
+    head = nn.Module()
+    head.model = nn.Sequential(nn.Dropout(), nn.Conv2d(width, 1, 1, bias=False))
+    head.forward = head.model.forward  # type: ignore[method-assign]
+    return head
+
+
+def _unit(features: Tensor) -> Tensor:
+    return features / (features.square().sum(dim=1, keepdim=True).sqrt() + 1e-10)
+
+
+class Fid:
+    """The Fréchet distance between two Gaussians: of Inception's features of our images, and of theirs."""
+
+    def __init__(self, network: Inception) -> None:
+        self.network = network
+        self.known: Moments | None = None  # of the originals, which stay the same
+
+    @classmethod
+    def found(cls, data_dir: Path) -> Self | None:
+        network = Inception()
+        return cls(network.eval()) if _weights("fid", data_dir, network) else None
+
+    @torch.no_grad()
+    def __call__(self, ours: Tensor, theirs: Tensor) -> float:
+        if self.known is None:
+            self.known = moments(self._features(theirs))
+        return frechet(moments(self._features(ours)), self.known)
+
+    def _features(self, images: Tensor) -> Tensor:
+        return torch.cat([self.network(part.expand(-1, 3, -1, -1)) for part in images.split(_ROWS_AT_ONCE)])
+
+
+class Moments(NamedTuple):
+    mean: Tensor
+    root: Tensor
+    """R of the covariance Σ = RᵀR, with no more rows than there are images or features."""
+
+
+def moments(features: Tensor) -> Moments:
+    """In float64."""
+    features = features.double()
+    centred = (features - features.mean(dim=0)) / (len(features) - 1) ** 0.5
+    if len(centred) > centred.shape[1]:
+        centred = torch.linalg.qr(centred, mode="r").R
+    return Moments(features.mean(dim=0), centred)
+
+
+def frechet(one: Moments, other: Moments) -> float:
+    """‖μ − μ'‖² + tr(Σ + Σ' − 2 (Σ Σ')^½).
+
+    The eigenvalues of Σ Σ' are the squared singular values of R R'ᵀ, which is small where there are few images.
+    """
+    shared = torch.linalg.svdvals(one.root @ other.root.T).sum()
+    spread = one.root.square().sum() + other.root.square().sum() - 2 * shared
+    return float((one.mean - other.mean).square().sum() + spread)

@@ -1,0 +1,154 @@
+"""Images of which parts were hidden and filled in again: how close they are to the originals.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, Tables 2 and 10 to 12 and Figures 7 and 13. For runs of
+task masked_tokens: a tenth to four tenths of the tokens of test images are hidden, filled in as the task says (24
+arccos steps), and drawn by the tokenizer. With nothing hidden, the same numbers say what the tokenizer alone loses.
+
+    psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; torchmetrics', whose SSIM counts the mirrored border;
+                         MS-SSIM has five scales and needs 161 pixels
+    lpips, fid           lower is better, where their weights are on disk (``perceptual.py``)
+    token_accuracy       of the hidden tokens
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchmetrics.functional.image import (
+    multiscale_structural_similarity_index_measure,
+    peak_signal_noise_ratio,
+    structural_similarity_index_measure,
+)
+
+from isthmus.analysis.opening import Opened, need, once, open_run
+from isthmus.analysis.perceptual import Fid, Lpips, missing
+from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.draws import torch_generator
+from isthmus.files import data_dir as default_data_dir
+from isthmus.files import write_with
+from isthmus.record import RunRecord
+from isthmus.registry import component
+from isthmus.run import load_data
+from isthmus.samples import write_sheet
+from isthmus.tasks.unmasking import exact_mask
+from isthmus.tokenizers import open_tokenizer
+
+SCHEMA = "isthmus.analysis.reconstruction/1"
+SHARES = (0.1, 0.2, 0.3, 0.4)
+ROWS = 256
+_SHOWN = 8
+_MS_SSIM_FROM = 161
+_BETTER = {"psnr": "dB", "ssim": "SSIM", "ms_ssim": "MS-SSIM"}
+
+
+def applies(model: Any, record: RunRecord) -> str | None:
+    return None if record.config["task"]["name"] == "masked_tokens" else "it fills in no hidden tokens"
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
+    """The numbers and a sheet of pictures, measured once: then ``analysis/reconstruction.json``."""
+
+    def measured(folder: Path) -> dict[str, Any]:
+        opened = open_run(folder, data_dir)
+        need(applies(opened.model, opened.record), "reconstruction", opened.record)
+        return measure(opened, data_dir or default_data_dir())
+
+    return once(run, "reconstruction", SCHEMA, measured)
+
+
+@torch.no_grad()
+def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
+    """Of at most so many test images, drawn once and for every run alike."""
+    config = opened.record.config["source"]
+    images = load_data(component("sources", config["images"]), data_dir).test.inputs
+    tokenizer = open_tokenizer(config["tokenizer"], data_dir, images.shape[1:])
+    index = torch.randperm(len(images), generator=torch_generator(0, "analysed rows"))[:rows].sort().values.numpy()
+    originals, tokens = images[index], torch.from_numpy(opened.data.test.inputs[index].astype(np.int64))
+    whole = tokenizer.pictures(tokens.numpy())
+    quality = Quality(originals, data_dir)
+    table = [{"masked": 0.0, **quality(whole)}]
+    lines = [originals, whole]
+    task: Any = opened.task
+    for share in SHARES:
+        mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
+        hidden = tokens.masked_fill(mask, task.mask_token)
+        filled = task.filled(opened.model, hidden, torch_generator(0, f"filled {share:g}"))
+        drawn = tokenizer.pictures(filled.numpy())
+        right = float((filled == tokens)[mask].double().mean())
+        table.append({"masked": share, **quality(drawn), "token_accuracy": right})
+    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens).numpy()), drawn]
+    return {
+        "rows": len(index),
+        "steps": task.config.decoding_steps,
+        "temperature": task.config.temperature,
+        "table": table,
+        "missing": quality.missing,
+        "sheet": _sheet([line[:_SHOWN] for line in lines]),
+    }
+
+
+class Quality:
+    """How close pictures are to the originals, by every measure that can be taken here."""
+
+    def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
+        self.originals = _pixels(originals)
+        self.perceptual = {"lpips": Lpips.found(data_dir), "fid": Fid.found(data_dir)}
+        self.missing = [line for name, found in self.perceptual.items() if found is None for line in [missing(name)]]
+        if min(originals.shape[2:]) < _MS_SSIM_FROM:
+            height, width = originals.shape[2:]
+            self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels, and these have {height}×{width}")
+
+    def __call__(self, pictures: np.ndarray) -> dict[str, float]:
+        ours, theirs = _pixels(pictures), self.originals
+        found = {
+            "psnr": peak_signal_noise_ratio(ours, theirs, data_range=1.0, dim=(1, 2, 3), reduction="elementwise_mean"),
+            "ssim": structural_similarity_index_measure(ours, theirs, data_range=1.0),
+        }
+        if min(ours.shape[2:]) >= _MS_SSIM_FROM:
+            found["ms_ssim"] = multiscale_structural_similarity_index_measure(ours, theirs, data_range=1.0)
+        measured = {name: measure(ours, theirs) for name, measure in self.perceptual.items() if measure is not None}
+        return {name: float(value) for name, value in found.items()} | measured  # type: ignore[arg-type]
+
+
+def _pixels(images: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(images)).float().div_(255)
+
+
+def _sheet(lines: list[np.ndarray]) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sheet.png"
+        write_sheet(path, lines)
+        return base64.b64encode(path.read_bytes()).decode()
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    ceiling, *_, last = found["table"]
+    numbers: dict[str, float | str] = {
+        f"{name}, {last['masked']:.0%} hidden": last[name] for name in last if name != "masked"
+    }
+    numbers |= {f"{name}, tokenizer alone": ceiling[name] for name in ceiling if name != "masked"}
+    return numbers | {f"not measured ({n})": line for n, line in enumerate(found["missing"], start=1)}
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """The measures over the hidden part, and the sheet: original, tokenizer alone, hidden, filled in."""
+    table = found["table"]
+    names = [name for name in _BETTER if name in table[0]]
+    figure, (axes,) = page(1, len(names), width=3.6, height=3.0)
+    for place, (axis, name) in enumerate(zip(axes, names, strict=True)):
+        axis.plot([row["masked"] for row in table], [row[name] for row in table], **style(place))
+        finish(axis, name.upper().replace("_", "-"), "part of the tokens that was hidden", _BETTER[name])
+    sheet = folder / "reconstruction-images.png"
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(base64.b64decode(found["sheet"]))
+
+    write_with(sheet, write)
+    return [save(figure, folder / "reconstruction.png"), sheet]

@@ -1,0 +1,184 @@
+"""How tokens move over the iterations of a model with recurrent depth: energies, ranks and angles by head.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figures 1, 4, 5 and 9 to 12. Of test rows, at X_0 and
+after every iteration, with tokens projected into the subspace of each head:
+
+    attention_energy      E_ATTN of each head, under the constraint (the projections are normalised first), eq. 2 and 3
+    feed_forward_energy   E_FF, likewise, eq. 4
+    effective_rank        exp of the entropy of the normalised singular values, eq. 13
+    full_rank             singular values above the usual tolerance
+    angle                 arccos of the mean cosine of two tokens, in degrees, eq. 14
+    mean_of_angles        the mean of the arccos instead, which is what the authors' code takes
+    sphere                the tokens of one row in the first head, on the three directions in which they vary most
+
+A model of one layer is iterated twice as often as it was trained. Of several layers each is applied as often as in
+training, and measured with its own weights. Rivals of Hyper-SET have no energies; their subspaces are those of what a
+head mixes, CRATE's U and a Transformer's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from isthmus.analysis.opening import need, once, open_run, rounded
+from isthmus.analysis.pictures import finish, page, save, style
+
+SCHEMA = "isthmus.analysis.token_dynamics/1"
+ROWS = 64
+TITLES = {
+    "attention_energy": "E_ATTN, sum of heads",
+    "feed_forward_energy": "E_FF",
+    "effective_rank": "effective rank",
+    "full_rank": "full rank",
+    "angle": "average angle (degrees)",
+    "mean_of_angles": "mean of the angles (degrees)",
+}
+Projected = Float[Tensor, "batch H N p"]
+
+
+def applies(model: Any) -> str | None:
+    layer = next(iter(getattr(model, "layers", ())), None)
+    return None if hasattr(layer, "projected") and hasattr(model, "states") else "it does not iterate on tokens"
+
+
+def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
+    """Curves over iterations, measured once: then ``analysis/token_dynamics.json``."""
+
+    def measured(folder: Path) -> dict[str, Any]:
+        opened = open_run(folder, data_dir)
+        need(applies(opened.model), "token_dynamics", opened.record)
+        inputs = next(opened.test_inputs(ROWS, ROWS))
+        return {"rows": len(inputs), **measure(opened.model, inputs)}
+
+    return once(run, "token_dynamics", SCHEMA, measured)
+
+
+@torch.no_grad()
+def measure(model: Any, x: Tensor) -> dict[str, Any]:
+    """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere."""
+    layers, trained = len(model.layers), model.config.iterations
+    iterations = 2 * trained if layers == 1 else trained
+    shown = [0, *dict.fromkeys(max(1, share) for share in (trained * layers // 2, trained * layers))]
+    shown += [iterations] if layers == 1 else []
+    curves: dict[str, list[Any]] = {}
+    sphere: dict[str, Any] = {}
+    directions = None
+    for number, tokens in enumerate(model.states(x, iterations)):
+        layer = model.layers[max(0, number - 1) // iterations]
+        z = layer.projected(tokens).double()
+        for name, value in {**_energies(layer, tokens), **ranks(z), **angles(z)}.items():
+            curves.setdefault(name, []).append(value)
+        points = torch.nn.functional.normalize(z[0, 0], dim=-1)
+        if directions is None:
+            directions = torch.linalg.svd(points, full_matrices=False).Vh[:3]
+        if number in shown:
+            sphere[str(number)] = rounded(torch.nn.functional.normalize(points @ directions.mT, dim=-1))
+    return {"trained_iterations": trained, "layers": layers, "curves": curves, "sphere": sphere}
+
+
+def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:
+    if not hasattr(layer, "energies"):
+        return {}
+    return {
+        "attention_energy": layer.attention.energy(tokens).double().mean(dim=0).tolist(),
+        "feed_forward_energy": float(layer.feed_forward.energy(tokens).double().mean()),
+    }
+
+
+def ranks(z: Projected) -> dict[str, list[float]]:
+    """Effective and full rank of the tokens of each head, means over rows."""
+    values = torch.linalg.svdvals(z)
+    shares = values / values.sum(dim=-1, keepdim=True).clamp(min=1e-300)
+    effective = torch.special.entr(shares).sum(dim=-1).exp()
+    tolerance = values[..., :1] * max(z.shape[-2:]) * torch.finfo(torch.float32).eps
+    full = (values > tolerance).sum(dim=-1).double()
+    return {"effective_rank": effective.mean(dim=0).tolist(), "full_rank": full.mean(dim=0).tolist()}
+
+
+def angles(z: Projected) -> dict[str, list[float]]:
+    """Both averages of the angle between two tokens of each head, in degrees, means over rows."""
+    tokens = z.shape[-2]
+    points = torch.nn.functional.normalize(z, dim=-1)
+    pairs = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    cosines = (points @ points.mT)[..., pairs].clamp(-1, 1)
+    found = {"angle": cosines.mean(dim=-1).arccos(), "mean_of_angles": cosines.arccos().mean(dim=-1)}
+    return {name: value.rad2deg().mean(dim=0).tolist() for name, value in found.items()}
+
+
+def line(found: Mapping[str, Any], name: str) -> list[float]:
+    """One number for each iteration: the attention's energy is the sum over heads, all else their mean."""
+    parts = [value if isinstance(value, list) else [value] for value in found["curves"][name]]
+    return [sum(heads) / (1 if name == "attention_energy" else len(heads)) for heads in parts]
+
+
+def falls(values: Sequence[float]) -> int:
+    """How many steps go down."""
+    return sum(after < before for before, after in pairwise(values))
+
+
+def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
+    """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy."""
+    end = found["trained_iterations"] * found["layers"]
+    numbers: dict[str, float | str] = {}
+    for name in found["curves"]:
+        values = line(found, name)[: end + 1]
+        down = f", {falls(values)} of {end} iterations lower it" if name.endswith("energy") else ""
+        numbers[TITLES[name]] = f"{values[0]:.4g} → {values[-1]:.4g}{down}"
+    return numbers
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Figure 4 where there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
+    pictures = [
+        _heads(found, folder / "token_dynamics-heads.png"),
+        _sphere(found, folder / "token_dynamics-sphere.png"),
+    ]
+    if "attention_energy" in found["curves"]:
+        return [_energy(found, folder / "token_dynamics-energy.png"), *pictures]
+    return pictures
+
+
+def _energy(found: Mapping[str, Any], path: Path) -> Path:
+    figure, (axes,) = page(1, 2)
+    for place, (axis, name) in enumerate(zip(axes, ("attention_energy", "feed_forward_energy"), strict=True)):
+        axis.plot(line(found, name), **style(place), markersize=3)
+        _end_of_training(axis, found)
+        finish(axis, TITLES[name], "iteration; dashed: the last in training", f"mean of {found['rows']} test rows")
+    return save(figure, path)
+
+
+def _heads(found: Mapping[str, Any], path: Path) -> Path:
+    figure, axes = page(2, 2, width=5.2)
+    names = ("effective_rank", "full_rank", "angle", "mean_of_angles")
+    for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
+        for head, values in enumerate(zip(*found["curves"][name], strict=True)):
+            axis.plot(values, linewidth=1.2, color=style(head)["color"], label=f"head {head + 1}")
+        _end_of_training(axis, found)
+        finish(axis, TITLES[name], "iteration; dashed: the last in training", "")
+    return save(figure, path)
+
+
+def _end_of_training(axis: Any, found: Mapping[str, Any]) -> None:
+    axis.axvline(found["trained_iterations"] * found["layers"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+
+
+def _sphere(found: Mapping[str, Any], path: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.6 * len(found["sphere"]), 4.2), layout="constrained")
+    for number, (iteration, points) in enumerate(found["sphere"].items(), start=1):
+        axis: Any = figure.add_subplot(1, len(found["sphere"]), number, projection="3d")
+        axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
+        axis.set_title(f"iteration {iteration}", fontsize=10)
+        axis.set_box_aspect((1, 1, 1))
+        for name in "xyz":
+            getattr(axis, f"set_{name}lim")(-1, 1)
+            getattr(axis, f"set_{name}ticks")([-1, 0, 1])
+    return save(figure, path)

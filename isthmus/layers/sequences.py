@@ -1,0 +1,200 @@
+"""Sequences of tokens, from the patches of an image or from token ids, that one or a few layers refine again and again.
+
+An image becomes its patches and a class token from which the class is read; token ids become embeddings, and every
+position is read. ``layers`` distinct layers are applied one after the other, each ``iterations`` times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, ValidationError, model_validator
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.layers.patches import cut
+from isthmus.protocols import ModelConfig, Signature
+
+Size = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class SequenceConfig(ModelConfig):
+    """Settings that all models on sequences share."""
+
+    input_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=3)] | None = None
+    """Channels, height and width of an image, or the number of positions; a run takes it from its task."""
+    output_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=2)] | None = None
+    """(classes,) of an image, or (positions, classes)."""
+    vocabulary: Annotated[int, Field(ge=0, le=2**24)] = 0
+    """How many different tokens there are; 0 for images."""
+    patch: Size = 16
+    """Pixels along one side of an image's patch."""
+    d: Size = 384
+    """Width of a token."""
+    num_heads: Annotated[int, Field(ge=1, le=4096)] = 6
+    layers: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Distinct layers."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """How often each layer is applied; another number can be given with every forward pass."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    head_bias: bool = True
+    trained_on: Literal["last", "every"] = "last"
+    """The iteration that the loss is taken of; ``every`` is for puzzles, and changes nothing after training."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.d % self.num_heads:
+            raise ValueError(f"num_heads={self.num_heads} does not divide d={self.d}")
+        if self.d % 2:
+            raise ValueError(f"d={self.d} is odd, and sinusoidal positions come in pairs")
+        if self.input_shape is None:
+            return self
+        if len(self.input_shape) != (1 if self.vocabulary else 3):
+            raise ValueError(
+                f"input_shape={self.input_shape} is neither an image (channels, height, width) nor, "
+                "with a vocabulary, (positions,)"
+            )
+        if not self.vocabulary and (self.input_shape[1] % self.patch or self.input_shape[2] % self.patch):
+            raise ValueError(
+                f"patch={self.patch} does not divide an image of {self.input_shape[1]}×{self.input_shape[2]} pixels"
+            )
+        if self.trained_on == "every" and not self.vocabulary:
+            raise ValueError("trained_on=every is for tokens of which each is read; images are trained on the last")
+        if self.output_shape is not None and len(self.output_shape) != (2 if self.vocabulary else 1):
+            raise ValueError(f"output_shape={self.output_shape}: images have (classes,), tokens (positions, classes)")
+        if self.vocabulary and self.output_shape is not None and self.output_shape[0] != self.input_shape[0]:
+            raise ValueError(f"{self.input_shape[0]} positions cannot be read as {self.output_shape[0]}")
+        return self
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if self.input_shape is None or self.output_shape is None:
+            raise UserError(f"{self.name} needs input_shape and output_shape where no task gives them")
+        return self.input_shape, self.output_shape
+
+    @property
+    def tokens(self) -> int:
+        """N: positions, or patches and the class token."""
+        shape = self.shapes[0]
+        return shape[0] if self.vocabulary else 1 + (shape[1] // self.patch) * (shape[2] // self.patch)
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        if len(signature.input_shape) != 3 and not signature.vocabulary:
+            raise UserError(f"{self.name} works on images or tokens; this task gives rows of {signature.input_shape}")
+        found = signature._asdict()
+        for name, value in found.items():
+            if getattr(self, name) not in (None, 0, value):
+                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
+        try:
+            return type(self)(**self.model_dump() | found)
+        except ValidationError as error:
+            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
+            raise UserError(f"{self.name}: {said}") from None
+
+
+def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "places width"]:
+    """Sines of ``width``/2 wavelengths from 2π to 10⁴·2π, then their cosines."""
+    half = width // 2
+    frequencies = torch.exp(-math.log(1e4) / half * torch.arange(half, dtype=place.dtype, device=place.device))
+    angles = place[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def rms_norm(width: int) -> nn.RMSNorm:
+    """With float32's machine epsilon in every precision: bfloat16's own would count, because tokens start small."""
+    return nn.RMSNorm(width, eps=torch.finfo(torch.float32).eps)
+
+
+class Embedding(nn.Module):
+    """Images or token ids to tokens of width d, with their positions."""
+
+    positions: Tensor
+
+    def __init__(self, config: SequenceConfig, norms: bool) -> None:
+        super().__init__()
+        shape, _ = config.shapes
+        self.patch = 0 if config.vocabulary else config.patch
+        if config.vocabulary:
+            self.tokens = nn.Embedding(config.vocabulary, config.d)
+            nn.init.normal_(self.tokens.weight, std=0.02)
+        else:
+            values = shape[0] * config.patch**2
+            self.before = nn.LayerNorm(values) if norms else nn.Identity()
+            self.linear = nn.Linear(values, config.d)
+            self.after = nn.LayerNorm(config.d) if norms else nn.Identity()
+            self.class_token = nn.Parameter(torch.randn(1, 1, config.d) * 0.02)
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.randn(config.tokens, config.d) * 0.02)
+        else:
+            places = torch.arange(config.tokens, dtype=torch.float64)
+            self.register_buffer("positions", sinusoids(places, config.d).float(), persistent=False)
+        self.dropout = nn.Dropout(config.embedding_dropout)
+
+    def forward(self, x: Tensor) -> Float[Tensor, "batch N d"]:
+        if self.patch:
+            patches = self.after(self.linear(self.before(cut(x, self.patch))))
+            tokens = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+        else:
+            tokens = self.tokens(x)
+        embedded: Tensor = self.dropout(tokens + self.positions)
+        return embedded
+
+
+class Readout(nn.Module):
+    """Tokens to the class scores of the class token, or of every position."""
+
+    def __init__(self, config: SequenceConfig, norm: nn.Module) -> None:
+        super().__init__()
+        self.every_position = bool(config.vocabulary)
+        self.norm = norm
+        self.linear = nn.Linear(config.d, config.shapes[1][-1], bias=config.head_bias)
+
+    def forward(self, tokens: Float[Tensor, "batch N d"]) -> Float[Tensor, "batch ..."]:
+        scores: Tensor = self.linear(self.norm(tokens if self.every_position else tokens[:, 0]))
+        return scores
+
+
+class RecurrentModel(nn.Module):
+    """Embedding, layers that are each applied ``iterations`` times, readout.
+
+    A layer is called with the tokens, with the embedded tokens X_0 and with the number of its iteration, from 1.
+    """
+
+    def __init__(self, config: Any, embedding: Embedding, layers: list[nn.Module], readout: Readout) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = config.shapes[0]
+        self.vocabulary = config.vocabulary
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.readout = readout
+
+    def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
+        """X_0 and the tokens after every iteration of every layer."""
+        iterations = self.config.iterations if iterations is None else iterations
+        if iterations < 1:
+            raise UserError(f"iterations={iterations}: at least one is needed")
+        start = tokens = self.embedding(x)
+        yield start
+        for layer in self.layers:
+            for t in range(1, iterations + 1):
+                tokens = layer(tokens, start, t)
+                yield tokens
+
+    def forward(self, x: Tensor, iterations: int | None = None) -> Float[Tensor, "batch ..."]:
+        if self.training and self.config.trained_on == "every":
+            _, *every = self.states(x, iterations)
+            return torch.stack([self.readout(tokens) for tokens in every], dim=1)
+        scores: Tensor = self.readout(deque(self.states(x, iterations), maxlen=1).pop())
+        return scores
+
+    def trajectory(self, x: Tensor, iterations: int | None = None) -> Iterator[tuple[str, Tensor]]:
+        for number, tokens in enumerate(self.states(x, iterations)):
+            yield f"X_{number}", tokens
+        yield "output", self.readout(tokens)

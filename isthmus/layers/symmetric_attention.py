@@ -1,0 +1,98 @@
+"""Attention of tokens to each other through one projection: the scores are symmetric, and so is what they weigh with.
+
+For z of one head, A = β z zᵀ with β = 1/√p, and the output is (softmax of rows + softmax of columns of A) z: the
+gradient of Σ_i β⁻¹ log Σ_j exp(A_ij) with respect to z (Hyper-SET, eq. 6). Because A is symmetric, its softmax over
+columns is the transpose of its softmax over rows, so one softmax is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+STREAMED_FROM = 1024
+"""Tokens from which the N×N matrices are not worth their memory."""
+_SCORES_AT_ONCE = 2**20
+_SCORES_IN_CACHE = 2**18
+
+
+def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
+    """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed where N is large."""
+    if z.shape[-2] >= STREAMED_FROM and not z.is_meta:
+        return streamed_attention(z)
+    return explicit_attention(z)
+
+
+def explicit_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
+    """A few heads at a time where that keeps their scores in the processor's cache."""
+    tokens, width = z.shape[-2:]
+    heads = z.reshape(-1, tokens, width)
+    at_once = max(1, _SCORES_IN_CACHE // tokens**2) if z.device.type == "cpu" else max(1, len(heads))
+    return torch.cat([_mixed(part) for part in heads.split(at_once)]).view_as(z)
+
+
+def _mixed(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
+    probabilities = _scores(z, z).softmax(dim=-1)
+    return torch.baddbmm(probabilities.mT @ z, probabilities, z)
+
+
+def streamed_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
+    """The same numbers a few rows at a time: neither forward nor backward ever holds an N×N matrix."""
+    return _Streamed.apply(z)
+
+
+def log_partition(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N"]:
+    """log Σ_j exp(β z_i · z_j) of every token i."""
+    if z.shape[-2] < STREAMED_FROM:
+        return _scores(z, z).logsumexp(dim=-1)
+    return torch.cat([_scores(z[..., rows, :], z).logsumexp(dim=-1) for rows in _row_blocks(z)], dim=-1)
+
+
+def _scores(rows: Tensor, z: Tensor) -> Tensor:
+    return (rows * z.shape[-1] ** -0.5) @ z.mT
+
+
+def _row_blocks(z: Tensor) -> list[slice]:
+    *heads, tokens, _ = z.shape
+    size = max(1, min(tokens, _SCORES_AT_ONCE // max(1, tokens * torch.Size(heads).numel())))
+    return [slice(start, min(tokens, start + size)) for start in range(0, tokens, size)]
+
+
+class _Streamed(torch.autograd.Function):
+    """Blocks of rows of P are made, used for both of its products, and forgotten; the backward makes them again."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        output = torch.zeros_like(z)
+        log_sums = z.new_empty(z.shape[:-1])
+        for rows in _row_blocks(z):
+            scores = _scores(z[..., rows, :], z)
+            log_sums[..., rows] = scores.logsumexp(dim=-1)
+            probabilities = scores.sub_(log_sums[..., rows, None]).exp_()
+            output[..., rows, :] += probabilities @ z
+            output += probabilities.mT @ z[..., rows, :]
+        ctx.save_for_backward(z, log_sums)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """With g = ∂L/∂output: ∂L/∂P = g zᵀ + z gᵀ, then through the softmax, then through A = β z zᵀ."""
+        (g,) = gradients
+        z, log_sums = ctx.saved_tensors
+        gradient = torch.zeros_like(z)
+        beta = z.shape[-1] ** -0.5
+        for rows in _row_blocks(z):
+            z_rows, g_rows = z[..., rows, :], g[..., rows, :]
+            probabilities = _scores(z_rows, z).sub_(log_sums[..., rows, None]).exp_()
+            gradient[..., rows, :] += probabilities @ g
+            gradient += probabilities.mT @ g_rows
+            of_probabilities = g_rows @ z.mT
+            of_probabilities += z_rows @ g.mT
+            mean = (of_probabilities * probabilities).sum(dim=-1, keepdim=True)
+            of_scores = of_probabilities.sub_(mean).mul_(probabilities)
+            gradient[..., rows, :] += beta * (of_scores @ z)
+            gradient += beta * (of_scores.mT @ z_rows)
+        return gradient

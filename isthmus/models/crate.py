@@ -1,0 +1,119 @@
+"""CRATE and CRATE-T with recurrent depth: compression of tokens in subspaces, then a step towards a sparse code.
+
+Papers: White-Box Transformers via Sparse Rate Reduction (Yu et al. 2023) and its more faithful variant (Hu et al.
+2024), as the baselines of Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu), Table 1.
+
+    papers               here
+    Z, p                 the tokens, (batch, N, d); p = d / ``num_heads``
+    U                    ``attention.U``, one projection for query, key and value
+    D, η, λ              ``sparsity.D``, ``step``, ``threshold``
+    MSSA, ISTA           ``Attention``, ``Sparsity``
+
+Differs from the papers:
+    One layer is applied again and again. CRATE-T takes tokens back through Uᵀ, the mathematics of its paper, or through
+    U, its authors' code: ``back`` says which.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig
+
+NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
+TELLING = ("d", "layers", "iterations")
+
+Tokens = Float[Tensor, "batch N d"]
+
+
+class CRATEConfig(SequenceConfig):
+    step: Annotated[float, Field(gt=0, le=100)] = 0.1
+    threshold: Annotated[float, Field(ge=0, le=100)] = 0.1
+    back: Literal["learned", "transposed", "same"] | None = None
+    """How tokens leave their subspaces: a linear map of its own (CRATE), Uᵀ (CRATE-T) or U."""
+
+    @model_validator(mode="after")
+    def _leaves_as_its_name_says(self) -> Self:
+        if self.back is not None and (self.back == "learned") != (self.name == "crate"):
+            raise ValueError(f"back={self.back}: crate has back=learned, crate_t back=transposed or back=same")
+        return self
+
+    @property
+    def way_back(self) -> str:
+        return self.back or ("learned" if self.name == "crate" else "transposed")
+
+
+class Attention(nn.Module):
+    """MSSA: softmax(w wᵀ / √p) w in every subspace, and back."""
+
+    def __init__(self, config: CRATEConfig) -> None:
+        super().__init__()
+        self.heads = (config.num_heads, config.d // config.num_heads)
+        self.way_back = config.way_back
+        self.U = nn.Linear(config.d, config.d, bias=False)
+        self.out = nn.Linear(config.d, config.d) if self.way_back == "learned" else None
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        return self.U(tokens).unflatten(-1, self.heads).transpose(1, 2)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        w = self.projected(tokens)
+        mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
+        if self.out is not None:
+            output: Tensor = self.out(mixed)
+            return output
+        return mixed @ (self.U.weight if self.way_back == "transposed" else self.U.weight.mT)
+
+
+class Sparsity(nn.Module):
+    """ISTA: one proximal step of a non-negative sparse code in the dictionary D."""
+
+    def __init__(self, config: CRATEConfig) -> None:
+        super().__init__()
+        self.step, self.threshold = config.step, config.threshold
+        self.D = nn.Parameter(torch.empty(config.d, config.d))
+        nn.init.kaiming_uniform_(self.D)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        error = tokens - tokens @ self.D.mT  # y − D y of every token
+        return (tokens + self.step * (error @ self.D) - self.step * self.threshold).relu()
+
+
+class Layer(nn.Module):
+    def __init__(self, config: CRATEConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.d)
+        self.attention = Attention(config)
+        self.sparsity_norm = nn.LayerNorm(config.d)
+        self.sparsity = Sparsity(config)
+
+    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
+        compressed = tokens + self.attention(self.attention_norm(tokens))
+        coded: Tensor = self.sparsity(self.sparsity_norm(compressed))
+        return coded
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """What each head sees of the tokens."""
+        return self.attention.projected(self.attention_norm(tokens))
+
+
+class CRATE(RecurrentModel):
+    Config = CRATEConfig
+
+    def __init__(self, config: CRATEConfig) -> None:
+        super().__init__(
+            config,
+            Embedding(config, norms=True),
+            [Layer(config) for _ in range(config.layers)],
+            Readout(config, nn.LayerNorm(config.d)),
+        )
+
+
+IMAGE: dict[str, Any] = {"input_shape": (3, 224, 224), "output_shape": (10,)}
+VARIANTS: dict[str, dict[str, Any]] = {"small": {"name": "crate", **IMAGE}, "small-t": {"name": "crate_t", **IMAGE}}
+"""The two rows of Table 1, with the ten classes of CIFAR-10."""

@@ -1,0 +1,230 @@
+"""Hyper-SET: a Transformer layer that descends two energies of tokens on spheres, applied again and again.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu).
+
+    paper                here
+    X, x_i, N            the tokens, (batch, N, d); rows here, columns there
+    W_h, p, H            ``attention.W`` (d × d, all heads), p = d / ``num_heads``
+    D, M                 ``feed_forward.D``, M = ``ff_ratio`` · d
+    E_ATTN, E_FF         ``Layer.energies``
+    α_t, γ_t             ``steps``: one network with two outputs per channel, or fixed
+    x(0), X_t            ``step_sizes``: what the step sizes are conditioned on
+    L, T                 ``layers``, ``iterations`` of each
+
+Differs from the paper:
+    The paper starts the step network at zero. If all of its layers do (``zero_all``), the layers before the last never
+    get a gradient and the steps never depend on t; ``zero_last`` starts only the last layer at zero. The type of the
+    norms around the patches, before the head and in the step network is not printed; ours give the printed sizes.
+    ``fixed`` step sizes, and steps that depend on the time alone, are not in the paper. With several layers each has
+    its own step network and counts its own iterations.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.layers.pointwise import activation
+from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm, sinusoids
+from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
+
+NAMES = {"hyper_set": "HyperSET"}
+TELLING = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
+
+Tokens = Float[Tensor, "batch N d"]
+
+
+class HyperSETConfig(SequenceConfig):
+    ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    """M / d."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """ReLU is the paper's and makes the step −∇E_FF; GELU is in its authors' later code."""
+    step_sizes: Literal["X_0", "X_t", "time", "fixed"] = "X_t"
+    """Learned from the iteration and the embedded tokens, the present ones, or nothing else; or not learned."""
+    step_init: Literal["zero_last", "zero_all"] = "zero_last"
+    fixed_step: Annotated[float, Field(gt=0, le=100)] = 0.1
+    """α and γ where ``step_sizes`` is fixed."""
+    time_mlp: bool = True
+    """Two layers between the sinusoids of t and the step sizes; without them the sinusoids are d wide."""
+    time_frequencies: Annotated[int, Field(ge=2, le=2**16)] = 512
+    """Width of the sinusoids of t."""
+
+    @model_validator(mode="after")
+    def _time_is_even(self) -> Self:
+        if self.time_frequencies % 2:
+            raise ValueError(f"time_frequencies={self.time_frequencies} is odd, and sinusoids come in pairs")
+        return self
+
+    @property
+    def M(self) -> int:  # noqa: N802 (the paper's symbol)
+        return max(1, round(self.ff_ratio * self.d))
+
+
+class Attention(nn.Module):
+    """Σ_h W_h Z_h (softmax of columns + softmax of rows)(β Z_hᵀ Z_h), with Z_h on a sphere: eq. (8) without −α."""
+
+    def __init__(self, d: int, num_heads: int) -> None:
+        super().__init__()
+        self.heads = (num_heads, d // num_heads)
+        self.W = nn.Linear(d, d, bias=False)
+        self.norm = rms_norm(d // num_heads)
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        return self.W(tokens).unflatten(-1, self.heads).transpose(1, 2)  # Eq. (1)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        z = self.norm(self.projected(tokens))  # Eq. (7)
+        return self._back(symmetric_attention(z))
+
+    def descent(self, tokens: Tokens) -> Tokens:
+        """−∇E_ATTN of tokens that are on no sphere: eq. (6)."""
+        return -self._back(symmetric_attention(self.projected(tokens)))
+
+    def _back(self, z: Float[Tensor, "batch H N p"]) -> Tokens:
+        return z.transpose(1, 2).flatten(2) @ self.W.weight
+
+    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, "batch H"]:
+        """E_ATTN of every sample and head, eq. (2); ``on_sphere`` first meets the constraint of eq. (3)."""
+        z = self.projected(tokens)
+        if on_sphere:
+            z = nn.functional.rms_norm(z, z.shape[-1:])
+        return log_partition(z).sum(dim=-1) * self.heads[1] ** 0.5
+
+
+class FeedForward(nn.Module):
+    """D σ(RMSNorm(Dᵀ X)): eq. (10) without γ."""
+
+    def __init__(self, config: HyperSETConfig) -> None:
+        super().__init__()
+        self.D = nn.Linear(config.d, config.M, bias=False)
+        self.norm = rms_norm(config.M)
+        self.activation = activation(config.activation)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        hidden: Tensor = self.activation(self.norm(self.D(tokens)))
+        return hidden @ self.D.weight
+
+    def descent(self, tokens: Tokens) -> Tokens:
+        """−∇E_FF of tokens that are on no sphere: eq. (9)."""
+        return self.D(tokens).relu() @ self.D.weight
+
+    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, " batch"]:
+        """E_FF of every sample, eq. (4)."""
+        hidden = self.D(tokens)
+        if on_sphere:
+            hidden = nn.functional.rms_norm(hidden, hidden.shape[-1:])
+        return -0.5 * hidden.relu().square().sum(dim=(1, 2))
+
+
+class FixedSteps(nn.Module):
+    """The same α and γ for every channel, token and iteration."""
+
+    def __init__(self, step: float) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, tokens: Tokens, start: Tokens, t: int) -> tuple[float, float]:
+        return self.step, self.step
+
+
+class LearnedSteps(nn.Module):
+    """α and γ for every channel of every token, from t and the tokens: eq. (11) and (12)."""
+
+    def __init__(self, config: HyperSETConfig) -> None:
+        super().__init__()
+        self.condition = config.step_sizes
+        self.frequencies = config.time_frequencies if config.time_mlp else config.d
+        self.time = time_mlp(self.frequencies, config.d) if config.time_mlp else nn.Identity()
+        # X_t grows with the iterations, and bare sinusoids are larger than X_0: these are brought to one scale.
+        self.norm = rms_norm(config.d) if config.step_sizes == "X_t" or not config.time_mlp else nn.Identity()
+        self.last = nn.Linear(config.d, 2 * config.d)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear) and (layer is self.last or config.step_init == "zero_all"):
+                nn.init.zeros_(layer.weight)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: Tokens, start: Tokens, t: int) -> tuple[Tensor, Tensor]:
+        place = torch.tensor([float(t)], dtype=torch.float64, device=tokens.device)
+        time = self.time(sinusoids(place, self.frequencies).to(tokens.dtype))
+        if self.condition == "time":
+            hidden = self.norm(time)[None]
+        elif isinstance(self.time, nn.Identity):
+            hidden = self.norm(time + (start if self.condition == "X_0" else tokens))
+        else:
+            hidden = time + (start if self.condition == "X_0" else self.norm(tokens))
+        attention, feed_forward = self.last(nn.functional.gelu(hidden)).chunk(2, dim=-1)
+        return attention, feed_forward
+
+
+def time_mlp(frequencies: int, d: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(frequencies, d), nn.GELU(), nn.Linear(d, d))
+
+
+class Energies(NamedTuple):
+    """Of every sample; the attention's is the sum over heads."""
+
+    attention: Float[Tensor, " batch"]
+    feed_forward: Float[Tensor, " batch"]
+
+
+class Layer(nn.Module):
+    """One step down E_ATTN, then one down E_FF."""
+
+    def __init__(self, config: HyperSETConfig) -> None:
+        super().__init__()
+        self.attention = Attention(config.d, config.num_heads)
+        self.feed_forward = FeedForward(config)
+        fixed = config.step_sizes == "fixed"
+        self.steps = FixedSteps(config.fixed_step) if fixed else LearnedSteps(config)
+
+    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
+        alpha, gamma = self.steps(tokens, start, t)
+        tokens = tokens - alpha * self.attention(tokens)  # Eq. (8)
+        return tokens + gamma * self.feed_forward(tokens)  # Eq. (10)
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """The tokens in the subspace of each head."""
+        return self.attention.projected(tokens)
+
+    def energies(self, tokens: Tokens, on_sphere: bool = True) -> Energies:
+        """E_ATTN and E_FF, one number per sample."""
+        attention = self.attention.energy(tokens, on_sphere).sum(dim=1)
+        return Energies(attention, self.feed_forward.energy(tokens, on_sphere))
+
+
+class HyperSET(RecurrentModel):
+    Config = HyperSETConfig
+
+    def __init__(self, config: HyperSETConfig) -> None:
+        norm = rms_norm(config.d) if config.vocabulary else nn.LayerNorm(config.d)
+        super().__init__(
+            config,
+            Embedding(config, norms=True),
+            [Layer(config) for _ in range(config.layers)],
+            Readout(config, norm),
+        )
+
+
+IMAGE: dict[str, Any] = {"name": "hyper_set", "input_shape": (3, 224, 224), "output_shape": (10,)}
+SUDOKU: dict[str, Any] = {
+    "name": "hyper_set", "input_shape": (81,), "output_shape": (81, 9), "vocabulary": 10, "d": 768, "num_heads": 12,
+    "iterations": 24, "ff_ratio": 4, "positions": "learned", "embedding_dropout": 0.1, "head_bias": False,
+    "step_sizes": "X_0",
+}  # fmt: skip
+MASKED: dict[str, Any] = {
+    "name": "hyper_set", "input_shape": (256,), "output_shape": (256, 1024), "vocabulary": 1025, "d": 768,
+    "num_heads": 12, "step_sizes": "X_0", "time_mlp": False,
+}  # fmt: skip
+VARIANTS: dict[str, dict[str, Any]] = {
+    "small": IMAGE,
+    "small-scale-up": {**IMAGE, "d": 512, "num_heads": 8},
+    "base": {**IMAGE, "d": 768, "num_heads": 12},
+    "sudoku": SUDOKU,
+    "masked-images": MASKED,
+    "masked-images-8d": {**MASKED, "iterations": 24, "ff_ratio": 8},
+}
+"""Tables 4, 6, 7 and 9, and the last row of Table 2; the images' with the ten classes of CIFAR-10."""

@@ -1,0 +1,105 @@
+"""A Transformer whose one layer is applied again and again: the rival of Hyper-SET at the same depth.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu), section 5: pre-norm with RMSNorm, no
+biases, no dropout, MLP ratio 4.
+
+    paper                here
+    X, N                 the tokens, (batch, N, d)
+    H, d                 ``num_heads``, ``d``
+    L, T                 ``layers``, ``iterations`` of each
+
+Differs from the paper:
+    ``qkv="shared"`` projects queries, keys and values with one matrix, as Hyper-SET does: what is left between the two
+    is then the energy's second softmax, the tied output and the step sizes. GELU in the MLP is not printed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
+
+NAMES = {"recurrent_transformer": "RecurrentTransformer"}
+TELLING = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
+
+Tokens = Float[Tensor, "batch N d"]
+
+
+class RecurrentTransformerConfig(SequenceConfig):
+    ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
+    """Width of the MLP over d."""
+    qkv: Literal["separate", "shared"] = "separate"
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, config: RecurrentTransformerConfig) -> None:
+        super().__init__()
+        self.heads = (config.num_heads, config.d // config.num_heads)
+        self.parts = 1 if config.qkv == "shared" else 3
+        self.qkv = nn.Linear(config.d, self.parts * config.d, bias=False)
+        self.out = nn.Linear(config.d, config.d, bias=False)
+
+    def projected(self, tokens: Tokens) -> list[Float[Tensor, "batch H N p"]]:
+        """Queries, keys and values of every head."""
+        parts = self.qkv(tokens).chunk(self.parts, dim=-1)
+        split = [part.unflatten(-1, self.heads).transpose(1, 2) for part in parts]
+        return split if self.parts == 3 else split * 3
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        query, key, value = self.projected(tokens)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        output: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return output
+
+
+class Layer(nn.Module):
+    def __init__(self, config: RecurrentTransformerConfig) -> None:
+        super().__init__()
+        hidden = max(1, round(config.ff_ratio * config.d))
+        self.attention_norm = rms_norm(config.d)
+        self.attention = SelfAttention(config)
+        self.mlp_norm = rms_norm(config.d)
+        self.mlp = nn.Sequential(
+            nn.Linear(config.d, hidden, bias=False), nn.GELU(), nn.Linear(hidden, config.d, bias=False)
+        )
+
+    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
+        tokens = tokens + self.attention(self.attention_norm(tokens))
+        return tokens + self.mlp(self.mlp_norm(tokens))
+
+    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+        """What each head mixes of the tokens: its values."""
+        return self.attention.projected(self.attention_norm(tokens))[2]
+
+
+class RecurrentTransformer(RecurrentModel):
+    Config = RecurrentTransformerConfig
+
+    def __init__(self, config: RecurrentTransformerConfig) -> None:
+        super().__init__(
+            config,
+            Embedding(config, norms=False),
+            [Layer(config) for _ in range(config.layers)],
+            Readout(config, rms_norm(config.d)),
+        )
+
+
+IMAGE: dict[str, Any] = {"name": "recurrent_transformer", "input_shape": (3, 224, 224), "output_shape": (10,)}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "small": IMAGE,
+    "base": {**IMAGE, "d": 768, "num_heads": 12},
+    "upper-bound": {**IMAGE, "layers": 12, "iterations": 1},
+    "sudoku": {
+        "name": "recurrent_transformer", "input_shape": (81,), "output_shape": (81, 9), "vocabulary": 10, "d": 768,
+        "num_heads": 12, "iterations": 24, "positions": "learned", "embedding_dropout": 0.1, "head_bias": False,
+    },
+    "masked-images": {
+        "name": "recurrent_transformer", "input_shape": (256,), "output_shape": (256, 1024), "vocabulary": 1025,
+        "d": 768, "num_heads": 12, "positions": "learned",
+    },
+}  # fmt: skip
+"""Table 1, the reference of Figure 6, section 5.1 and Table 2; the images' with the ten classes of CIFAR-10."""

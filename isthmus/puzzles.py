@@ -1,0 +1,125 @@
+"""A trained run applied to a user's Sudoku puzzles: what it fills in, whether that is right, and how it got there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from isthmus.errors import UserError
+from isthmus.loading import load, load_task
+from isthmus.record import find_run, read_record
+from isthmus.sudoku.boards import CELLS, conflict, drawn, parse
+from isthmus.sudoku.solver import solve
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One puzzle, its only solution, and the boards after each iteration, of which the last is the answer."""
+
+    file: str
+    puzzle: np.ndarray
+    solution: np.ndarray
+    boards: list[np.ndarray]
+
+    @property
+    def board(self) -> np.ndarray:
+        return self.boards[-1]
+
+    @property
+    def empty(self) -> int:
+        return int((self.puzzle == 0).sum())
+
+    def right(self, board: np.ndarray) -> int:
+        """How many of the empty cells a board has right."""
+        return int(((self.puzzle == 0) & (board == self.solution)).sum())
+
+    @property
+    def verdict(self) -> str:
+        if np.array_equal(self.board, self.solution):
+            return "valid: this solves the puzzle"
+        broken = conflict(self.board)
+        return f"not valid: {broken}; {self.right(self.board)} of {self.empty} empty cells are right"
+
+    def as_dict(self) -> dict[str, Any]:
+        def text(board: np.ndarray) -> str:
+            return "".join(map(str, board.tolist()))
+
+        return {
+            "puzzle": text(self.puzzle),
+            "board": text(self.board),
+            "solution": text(self.solution),
+            "valid": bool(np.array_equal(self.board, self.solution)),
+            "right": self.right(self.board),
+            "empty": self.empty,
+            "iterations": [text(board) for board in self.boards],
+        }
+
+    def lines(self, trace: bool) -> Iterator[str]:
+        """What a person reads: with ``trace``, each iteration's board before the last."""
+        given = self.puzzle > 0
+        if trace:
+            yield f"{self.file}, the puzzle\n{drawn(self.puzzle)}"
+            before = self.puzzle
+            for number, board in enumerate(self.boards):
+                changed = int((board != before).sum())
+                yield (
+                    f"iteration {number}: {changed} cells changed, {self.right(board)} of {self.empty} empty cells "
+                    f"right\n{drawn(board, given)}"
+                )
+                before = board
+        else:
+            yield drawn(self.board, given)
+        yield f"{self.file}: {self.verdict}"
+
+
+def solves_puzzles(run: str | Path) -> bool:
+    """Whether a run was trained on Sudoku."""
+    return bool(read_record(find_run(run)).config["task"]["name"] == "sudoku")
+
+
+@torch.no_grad()
+def answers(run: str | Path, files: Iterable[Path], iterations: int | None = None) -> Iterator[Answer]:
+    """The run's board for every puzzle of the files, all of which are checked before the first is answered."""
+    puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
+    solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
+    model: Any = load(run)
+    task = load_task(run)
+    if not hasattr(model, "readout"):
+        raise UserError(f"run {run} is a {model.config.name}, which has no iterations to show")
+    for (origin, puzzle), solution in zip(puzzles, solutions, strict=True):
+        tokens = task.encode(puzzle[None])
+        boards = [
+            np.where(puzzle > 0, puzzle, task.decode(model.readout(state))[0])
+            for state in model.states(tokens, iterations)
+        ]
+        yield Answer(origin, puzzle, solution, boards)
+
+
+def read_puzzles(file: Path) -> list[np.ndarray]:
+    """A text file of one board, or of several with one in each line."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is no text file; a puzzle is 81 digits, with 0 or . for an empty cell") from None
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and all(len(line) == CELLS for line in lines):
+        return [parse(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
+    return [parse(text, str(file))]
+
+
+def only_solution(puzzle: np.ndarray, origin: str) -> np.ndarray:
+    if broken := conflict(puzzle):
+        raise UserError(f"{origin}: the puzzle is invalid, it has {broken}")
+    solved = solve(puzzle[None])
+    if solved.counts[0] == 0:
+        raise UserError(f"{origin}: the puzzle is contradictory, no digits solve it")
+    if solved.counts[0] > 1:
+        raise UserError(f"{origin}: the puzzle has more than one solution; a puzzle to predict has exactly one")
+    return np.asarray(solved.solutions[0])

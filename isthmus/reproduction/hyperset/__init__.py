@@ -1,0 +1,81 @@
+"""The tables and figures of the Hyper-SET paper that can be measured again, and ``S4``, ablations of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.papers import load_paper
+from isthmus.reproduction.drawing import by_shape, over
+from isthmus.reproduction.hyperset import claims, dynamics, figures, masked, protocols
+from isthmus.reproduction.protocol import Exhibit, Findings, Given, Judgement, Part, Scale, tests_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PAPER = load_paper("hyperset")
+TESTS: dict[str, Callable[[Findings], Judgement]] = {
+    "C1": claims.c1, "C2": claims.c2, "C3": claims.c3, "C4": claims.c4, "C5": claims.c5, "C6": claims.c6,
+    "C7": claims.c7, "C9": masked.c9, "C10": claims.c10, "C11": claims.c11,
+    "4.3a": claims.conditioning, "4.3b": claims.time_network, "4.3c": claims.start,
+}  # fmt: skip
+STATEMENTS = {
+    "4.3a": "Step sizes that are conditioned on x(0) solve more boards than others (our question; section 4.3).",
+    "4.3b": "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images).",
+    "4.3c": "Only the last layer of the step network should start at zero (our question; section 4.3).",
+}
+SHARED = {f"F{number}": f"Figure {number}" for number in (9, 10, 11, 12)}
+
+
+def _exhibit(
+    name: str,
+    parts: Callable[[Scale], Sequence[Part]],
+    *tests: str,
+    draw: Callable[[Findings], Figure],
+    analyse: Callable[[Given], Mapping[str, Any]] | None = None,
+) -> Exhibit:
+    """A table or figure by its id; Figures 9 to 12 share an entry of the published data."""
+    if name in PAPER.tables:
+        printed_as, shows = PAPER.tables[name].printed_as, PAPER.tables[name].caption
+    else:
+        figure = PAPER.figures["F9_F12" if name in SHARED else name]
+        printed_as, shows = SHARED.get(name, figure.printed_as), figure.shows
+    return Exhibit(printed_as, shows, parts, tests_of(PAPER, tests, TESTS, STATEMENTS), draw, analyse)
+
+
+def _masked(name: str, table: str, draw: Callable[[Findings], Figure]) -> Exhibit:
+    """A table of masked images, or pictures beside one."""
+    judges = {**TESTS, "C8": masked.c8(table)}
+    tests = tests_of(PAPER, ("C8", "C9") if table == "T2" else ("C8",), judges, STATEMENTS)
+    shown = PAPER.tables[name].caption if name in PAPER.tables else PAPER.figures[name].shows
+    printed_as = PAPER.tables[name].printed_as if name in PAPER.tables else PAPER.figures[name].printed_as
+    return Exhibit(printed_as, shown, masked.parts, tests, draw, masked.restored(table), masked.tokenizers)
+
+
+_params = over(lambda network: network.params, "parameters", by_shape)
+
+TABLES = {
+    "T1": _exhibit("T1", protocols.data_sets, "C5", "C6", "C7", draw=_params),
+    **{name: _masked(name, name, masked.quality) for name in masked.SHARES},
+    "F1": _exhibit("F1", protocols.sudoku_tokens, "C4", draw=figures.sphere, analyse=dynamics.tokens),
+    "F3": _exhibit(
+        "F3", protocols.extrapolation, "C1", "C2", draw=figures.extrapolation, analyse=dynamics.over_iterations
+    ),
+    "F4": _exhibit("F4", protocols.both_tokens, "C3", draw=figures.energies, analyse=dynamics.tokens),
+    "F5": _exhibit("F5", protocols.both_tokens, "C4", draw=figures.ranks_and_angles, analyse=dynamics.tokens),
+    "F6": _exhibit("F6", protocols.splits, "C10", draw=figures.layers),
+    "F7": _masked("F7", "T2", masked.pictures),
+    "F9": _exhibit("F9", protocols.sudoku_tokens, "C4", draw=figures.ranks_of_heads, analyse=dynamics.tokens),
+    "F10": _exhibit("F10", protocols.sudoku_tokens, "C4", draw=figures.angles_of_heads, analyse=dynamics.tokens),
+    "F11": _exhibit("F11", protocols.image_tokens, "C4", draw=figures.ranks_of_heads, analyse=dynamics.tokens),
+    "F12": _exhibit("F12", protocols.image_tokens, "C4", draw=figures.angles_of_heads, analyse=dynamics.tokens),
+    "F13": _masked("F13", "T2", masked.pictures),
+    "S4": Exhibit(
+        "Section 4.3",
+        "Hyper-SET with other step sizes, another start of them, and other positions.",
+        protocols.ablations,
+        tests_of(PAPER, ("4.3a", "4.3b", "4.3c", "C11"), TESTS, STATEMENTS),
+        figures.compared,
+        dynamics.over_iterations,
+    ),
+}

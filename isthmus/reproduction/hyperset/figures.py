@@ -1,0 +1,158 @@
+"""The figures of this paper that are more than accuracy over one quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.reproduction.drawing import ACCURACY, curves, finish, page, scatter, style
+from isthmus.reproduction.hyperset.dynamics import line
+from isthmus.reproduction.networks import Network
+from isthmus.reproduction.protocol import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ITERATION = "iteration; dashed: the last in training"
+TITLES = {
+    "attention_energy": "E_ATTN",
+    "feed_forward_energy": "E_FF",
+    "effective_rank": "effective rank",
+    "full_rank": "full rank",
+    "angle": "average angle (degrees)",
+}
+
+
+def _label(network: Network) -> str:
+    told = {"positions": "learned", "step_sizes": "X_0", "time_mlp": True, "step_init": "zero_last"}
+    other = [f"{name} {network.model[name]}" for name, usual in told.items() if network.model.get(name, usual) != usual]
+    return ", ".join([f"{network.shape} d {network.model['d']}", *other])
+
+
+def extrapolation(findings: Findings) -> Figure:
+    """Figure 3: solved boards over the iterations at test time, the mean of the seeds and their range."""
+    figure, ((axis,),) = page(1, 1, width=7)
+    for item in findings.parts:
+        for place, network in enumerate(item.networks):
+            found = findings.analysis["extrapolation"][network.id]
+            _range(axis, found["runs"], _label(network), place)
+        _dashed(axis, found["trained"])
+        finish(axis, item.part.title, ITERATION, "solved boards (%)")
+    return figure
+
+
+def _range(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
+    by_iteration = list(zip(*runs, strict=True))
+    look: dict[str, Any] = {"color": style(place)["color"]}
+    mean = [sum(values) / len(values) for values in by_iteration]
+    axis.plot(range(len(mean)), mean, label=label, **look)
+    low, high = ([pick(values) for values in by_iteration] for pick in (min, max))
+    axis.fill_between(range(len(mean)), low, high, alpha=0.15, **look)
+
+
+def _dashed(axis: Axes, trained: int) -> None:
+    axis.axvline(trained, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+
+
+def energies(findings: Findings) -> Figure:
+    """Figure 4: a row for each data set."""
+    return _over_seeds(findings, ("attention_energy", "feed_forward_energy"), first_head=False)
+
+
+def ranks_and_angles(findings: Findings) -> Figure:
+    """Figure 5: of the first head, a row for each data set."""
+    return _over_seeds(findings, ("effective_rank", "full_rank", "angle"), first_head=True)
+
+
+def _over_seeds(findings: Findings, names: Sequence[str], first_head: bool) -> Figure:
+    found = findings.analysis["tokens"]
+    figure, axes = page(len(found), len(names))
+    for (title, entry), row in zip(found.items(), axes, strict=True):
+        for place, (axis, name) in enumerate(zip(row, names, strict=True)):
+            runs = [_first(run, name) if first_head else line(run, name) for run in entry["runs"]]
+            _range(axis, runs, f"{len(runs)} seeds", place)
+            _dashed(axis, entry["trained"])
+            finish(axis, title, ITERATION, TITLES[name] + (", head 1" if first_head else ""))
+    return figure
+
+
+def _first(run: Mapping[str, Any], name: str) -> list[float]:
+    return [heads[0] for heads in run[name]]
+
+
+def ranks_of_heads(findings: Findings) -> Figure:
+    """Figures 9 and 11."""
+    return _heads(findings, "effective_rank")
+
+
+def angles_of_heads(findings: Findings) -> Figure:
+    """Figures 10 and 12."""
+    return _heads(findings, "angle")
+
+
+def _heads(findings: Findings, name: str) -> Figure:
+    """A panel for each head: the mean of the seeds and their range."""
+    ((title, entry),) = findings.analysis["tokens"].items()
+    heads = len(entry["runs"][0][name][0])
+    columns = min(4, heads)
+    figure, axes = page(-(-heads // columns), columns, width=3.6, height=2.8)
+    for head, axis in enumerate(axis for row in axes for axis in row):
+        if head >= heads:
+            axis.axis("off")
+            continue
+        _range(
+            axis, [[values[head] for values in run[name]] for run in entry["runs"]], f"{len(entry['runs'])} seeds", 0
+        )
+        _dashed(axis, entry["trained"])
+        finish(axis, f"head {head + 1}, {title}", "iteration", TITLES[name])
+    return figure
+
+
+def sphere(findings: Findings) -> Figure:
+    """Figure 1: the tokens of one board in the first head, on the three directions in which they vary most at first."""
+    from matplotlib.figure import Figure
+
+    ((title, entry),) = findings.analysis["tokens"].items()
+    shown = entry["sphere"]
+    figure = Figure(figsize=(3.6 * len(shown), 4.2), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    for number, (iteration, points) in enumerate(shown.items(), start=1):
+        axis: Any = figure.add_subplot(1, len(shown), number, projection="3d")
+        axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
+        axis.set_title(f"iteration {iteration}", fontsize=10)
+        axis.set_box_aspect((1, 1, 1))
+        for name in "xyz":
+            getattr(axis, f"set_{name}lim")(-1, 1)
+            getattr(axis, f"set_{name}ticks")([-1, 0, 1])
+    return figure
+
+
+def layers(findings: Findings) -> Figure:
+    """Figure 6: accuracy and parameters over the number of distinct layers."""
+    figure, ((left, right),) = page(1, 2)
+    (item,) = findings.parts
+    groups: dict[str, list[Network]] = {}
+    for network in item.networks:
+        groups.setdefault(f"{network.shape} d {network.model['d']}", []).append(network)
+    curves(left, groups, lambda network: float(network.model["layers"]))
+    finish(left, item.part.title, "distinct layers", ACCURACY)
+    for place, (name, members) in enumerate(groups.items()):
+        points = sorted((network.model["layers"], network.params) for network in members)
+        right.plot(*zip(*points, strict=True), label=name, **style(place))
+    finish(right, item.part.title, "distinct layers", "parameters")
+    return figure
+
+
+def compared(findings: Findings) -> Figure:
+    """The ablations: solved boards as trained, and over the iterations at test time."""
+    figure, ((left, right),) = page(1, 2, width=6.4)
+    (item,) = findings.parts
+    for place, network in enumerate(item.networks):
+        scatter(left, [(place, network)], _label(network), place)
+        _range(right, findings.analysis["extrapolation"][network.id]["runs"], "", place)
+    left.set_xticks([])
+    finish(left, item.part.title, "", "solved boards (%), mean ± 1 σ")
+    _dashed(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
+    finish(right, item.part.title, ITERATION, "solved boards (%)")
+    return figure

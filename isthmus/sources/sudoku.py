@@ -1,0 +1,251 @@
+"""Sudoku puzzles with one solution each: from ``puzzle,solution`` csv files, or generated here.
+
+A row is a board of 81 tokens, 0 for an empty cell; its target is the solved board. No solution, up to the names of its
+digits, is in two splits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from isthmus.draws import numpy_generator
+from isthmus.errors import UserError
+from isthmus.protocols import SPLITS, Component, Data, Source, Split, SplitName
+from isthmus.sources.caching import memory_mapped
+from isthmus.sources.reading import read_bytes, resolve
+from isthmus.sources.splitting import DrawnSplits, Rows, array_digest, checked
+from isthmus.sudoku.boards import CELLS, complete, conflict, grid_keys
+from isthmus.sudoku.generation import FEWEST_GIVENS, derived, generated
+from isthmus.sudoku.solver import solve
+
+NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
+
+Givens = Annotated[int, Field(ge=17, le=80)]
+FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
+
+
+class GeneratedSudoku(Source):
+    """int16 (boards, 81) made from a seed: puzzles dug from random grids, or images of the puzzles of a file."""
+
+    class Config(Component):
+        givens: Annotated[tuple[Givens, ...], Field(min_length=1, max_length=64)] = (50,)
+        """Numbers of given digits, each equally often; fewer than 24 need ``known``."""
+        train: Rows = 1000
+        """Boards to train on."""
+        validation: Rows = 100
+        """Boards for validation."""
+        test: Rows = 200
+        """Boards for the test."""
+        known: str | None = None
+        """A csv file of puzzles: boards are symmetric images of them, with more cells shown where givens ask for it."""
+        split_seed: int = 0
+        """Seed of all that is drawn; the run's seed does not change it."""
+
+        @model_validator(mode="after")
+        def _can_be_made(self) -> Self:
+            if self.known is None and min(self.givens) < FEWEST_GIVENS:
+                raise ValueError(
+                    f"givens={min(self.givens)} cannot be dug from random grids, {FEWEST_GIVENS} can; "
+                    "name a csv file of puzzles with as few as source.known"
+                )
+            return self
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def load(self, data_dir: Path) -> Data:
+        config = self.config
+        known = None
+        settings = config.model_dump(mode="json", exclude={"name", "known"})
+        if config.known is not None:
+            known = read_puzzles(resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known"))
+            settings["known"] = [array_digest(part) for part in known]
+        rows = config.train + config.validation + config.test
+        made = memory_mapped("sudoku", settings, (2, rows, CELLS), lambda array: self._fill(array, known)).array
+        puzzles, solutions = made.astype(np.int16)
+        bounds = np.cumsum([config.train, config.validation])
+        parts = zip(np.split(puzzles, bounds), np.split(solutions, bounds), strict=True)
+        return checked("sudoku", [Split(*part) for part in parts])
+
+    def _fill(self, array: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Every split is made by itself: from grids of its own, or from known puzzles of its own."""
+        pools = None if known is None else self._pools(*known)
+        used: set[bytes] = set()
+        start = 0
+        for name in SPLITS:
+            rows = getattr(self.config, name)
+            givens = np.resize(np.array(self.config.givens), rows)
+            if pools is None:
+                made = _unused(givens, used, numpy_generator(self.config.split_seed, f"sudoku/{name}"))
+            else:
+                fewest = (pools[name][0] > 0).sum(axis=1).min()
+                if fewest > givens.min():
+                    raise UserError(
+                        f"source.known has no puzzle with {givens.min()} givens or fewer for the {name} split; "
+                        f"the fewest there are {fewest}"
+                    )
+                made = derived(*pools[name], givens, numpy_generator(self.config.split_seed, f"sudoku/{name}"))
+            array[:, start : start + rows] = made
+            start += rows
+
+    def _pools(self, puzzles: np.ndarray, solutions: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        shares = [self.config.validation, self.config.test]
+        total = self.config.train + sum(shares)
+        groups = _groups(solutions)
+        held_out = [max(1, (int(groups.max()) + 1) * share // total) for share in shares]
+        parts = _by_group(groups, held_out, self.config.split_seed, "source.known")
+        return {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, parts, strict=True)}
+
+
+def _unused(givens: np.ndarray, used: set[bytes], generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Generated puzzles, made anew where a grid is among those that were used before."""
+    puzzles, solutions = generated(givens, generator)
+    while True:
+        keys = grid_keys(solutions)
+        again = np.array([number for number, key in enumerate(keys) if bytes(key) in used], np.intp)
+        if not len(again):
+            used.update(bytes(key) for key in keys)
+            return puzzles, solutions
+        puzzles[again], solutions[again] = generated(givens[again], generator)
+
+
+class SudokuFiles(Source):
+    """int16 (boards, 81) of csv or csv.gz files; solutions are checked, and proved to be the only ones if asked."""
+
+    class Config(DrawnSplits):
+        path: str
+        """The file to train on, absolute, under the data folder or under the current one."""
+        validation_path: str | None = None
+        """A file with the validation boards; without it they are drawn from ``path``."""
+        test_path: str | None = None
+        """A file with the test boards; without it they are drawn from ``path``."""
+        givens: tuple[Givens, Givens] | None = None
+        """Only boards with so many given digits, from and to."""
+        most: Rows | None = None
+        """At most so many training boards, drawn from all."""
+        most_held_out: Rows | None = None
+        """At most so many boards each of validation and test."""
+        prove: bool = False
+        """Whether to prove that every puzzle has one solution only (about 10,000 in a second)."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def load(self, data_dir: Path) -> Data:
+        config = self.config
+        given = {"path": config.path, "validation_path": config.validation_path, "test_path": config.test_path}
+        boards = {
+            field: self._read(resolve(data_dir, path, f"give a csv file with {FORM} as source.{field}"))
+            for field, path in given.items()
+            if path is not None
+        }
+        puzzles, solutions = boards["path"]
+        fields: dict[SplitName, str] = {"validation": "validation_path", "test": "test_path"}
+        groups = _groups(solutions)
+        held_out = config.drawn(int(groups.max()) + 1, [name for name, field in fields.items() if field in boards])
+        rows = _by_group(groups, held_out, config.split_seed, config.path)
+        splits = {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, rows, strict=True)}
+        splits |= {name: boards[field] for name, field in fields.items() if field in boards}
+        splits = {name: self._some(name, *part) for name, part in splits.items()}
+        _refuse_shared(splits)
+        parts = [splits[name] for name in SPLITS]
+        return checked(config.path, [Split(*(side.astype(np.int16) for side in part)) for part in parts])
+
+    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
+        puzzles, solutions = read_puzzles(path)
+        if self.config.givens is not None:
+            low, high = self.config.givens
+            counts = (puzzles > 0).sum(axis=1)
+            kept = (counts >= low) & (counts <= high)
+            if not kept.any():
+                raise UserError(f"{path} has no puzzle with {low} to {high} givens, but {counts.min()}–{counts.max()}")
+            puzzles, solutions = puzzles[kept], solutions[kept]
+        if self.config.prove and (many := np.flatnonzero(solve(puzzles).counts != 1)).size:
+            raise UserError(f"{path}: {many.size} puzzles have more than one solution, first {_text(puzzles[many[0]])}")
+        return puzzles, solutions
+
+    def _some(self, name: str, puzzles: np.ndarray, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        most = self.config.most if name == "train" else self.config.most_held_out
+        if most is None or most >= len(puzzles):
+            return puzzles, solutions
+        chosen = numpy_generator(self.config.split_seed, f"sudoku/{name}").permutation(len(puzzles))[:most]
+        return puzzles[chosen], solutions[chosen]
+
+
+def read_puzzles(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Puzzles and solutions of a csv file as uint8 (boards, 81), each checked against the rules and each other."""
+    lines = read_bytes(path).split()
+    if not lines or lines[0].strip().lower() != b"puzzle,solution":
+        shown = lines[0][:40].decode("utf-8", "replace") if lines else "nothing"
+        raise UserError(f"{path} is no file of puzzles: it begins with {shown!r}, not with {FORM}")
+    if len(lines) == 1:
+        raise UserError(f"{path} has no puzzles")
+    wrong = next((n for n, line in enumerate(lines[1:], start=2) if len(line) != 2 * CELLS + 1), None)
+    if wrong is not None:
+        raise UserError(
+            f"{path}, line {wrong}: a line has 81 digits, a comma and 81 digits, not {_short(lines, wrong)}"
+        )
+    table = np.frombuffer(b"".join(lines[1:]), np.uint8).reshape(-1, 2 * CELLS + 1)
+    puzzles, solutions = table[:, :CELLS] - np.uint8(48), table[:, CELLS + 1 :] - np.uint8(48)
+    bad = (table[:, CELLS] != ord(",")) | (puzzles > 9).any(axis=1) | (solutions > 9).any(axis=1)
+    if bad.any():
+        line = 2 + int(bad.argmax())
+        raise UserError(f"{path}, line {line}: a line has 81 digits, a comma and 81 digits, not {_short(lines, line)}")
+    _check_rules(path, puzzles, solutions)
+    return puzzles, solutions
+
+
+def _short(lines: list[bytes], number: int) -> str:
+    text = lines[number - 1].decode("utf-8", "replace")
+    return repr(text if len(text) <= 40 else text[:39] + "…")
+
+
+def _text(board: np.ndarray) -> str:
+    return "".join(map(str, board.tolist()))
+
+
+def _check_rules(path: Path, puzzles: np.ndarray, solutions: np.ndarray) -> None:
+    wrong = np.flatnonzero(~complete(solutions))
+    if wrong.size:
+        broken = conflict(solutions[wrong[0]]) or "an empty cell"
+        raise UserError(f"{path}, line {wrong[0] + 2}: the solution is none, it has {broken}")
+    differs = np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1))
+    if differs.size:
+        raise UserError(f"{path}, line {differs[0] + 2}: the solution differs from the puzzle in a given cell")
+
+
+def _groups(solutions: np.ndarray) -> np.ndarray:
+    """A number for each solution, equal where solutions differ in the names of their digits only."""
+    return np.asarray(np.unique(grid_keys(solutions), return_inverse=True)[1])
+
+
+def _by_group(groups: np.ndarray, held_out: list[int], seed: int, origin: str) -> list[np.ndarray]:
+    """Shuffled rows of the three splits: whole groups, so many of them held out."""
+    count = int(groups.max()) + 1
+    if count - sum(held_out) < 1:
+        raise UserError(f"{origin}: {count} different solutions are too few to hold {sum(held_out)} of them out")
+    generator = numpy_generator(seed, "split")
+    order = generator.permutation(count)
+    part_of_group = np.zeros(count, np.intp)
+    bounds = np.cumsum([count - sum(held_out), *held_out])[:-1]
+    for number, part in enumerate(np.split(order, bounds)):
+        part_of_group[part] = number
+    rows = generator.permutation(len(groups))
+    return [rows[part_of_group[groups[rows]] == number] for number in range(3)]
+
+
+def _refuse_shared(splits: Mapping[SplitName, tuple[np.ndarray, np.ndarray]]) -> None:
+    keys = {name: set(grid_keys(part[1]).tolist()) for name, part in splits.items()}
+    for one, other in itertools.combinations(SPLITS, 2):
+        shared = len(keys[one] & keys[other])
+        if shared:
+            raise UserError(
+                f"{shared} solutions, up to the names of their digits, are in {one} and in {other}; "
+                f"leave out source.{other}_path, or give another file"
+            )

@@ -1,0 +1,66 @@
+"""The tokens that a tokenizer makes of another source's images.
+
+They are made once and kept under the tokenizer's hash and the images' fingerprint, and both are part of what the
+data's own fingerprint says. Labels are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, SerializeAsAny
+
+from isthmus.errors import UserError
+from isthmus.files import digest
+from isthmus.protocols import SPLITS, Component, Data, Source, Split
+from isthmus.registry import component, find
+from isthmus.sources.caching import memory_mapped
+from isthmus.sources.splitting import checked
+
+if TYPE_CHECKING:
+    from isthmus.tokenizers import Tokenizer
+
+NAMES = {"tokens": "ImageTokens"}
+
+
+class ImageTokens(Source):
+    """int16 (rows, positions), from 0 to the size of the codebook less one, in the splits of the images."""
+
+    class Config(Component):
+        tokenizer: str
+        """A run of task tokenization (its id or folder), or a safetensors file: its weights, or the public VQGAN's."""
+        images: Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
+        """The source of the images: ``{name: cifar10}``."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def load(self, data_dir: Path) -> Data:
+        from isthmus.tokenizers import open_tokenizer
+
+        images: Data = find("sources", self.config.images.name)(self.config.images).load(data_dir)
+        if images.train.inputs.ndim != 4:
+            raise UserError(f"source.images.name={self.config.images.name} gives no images, which tokens are made of")
+        tokenizer = open_tokenizer(self.config.tokenizer, data_dir, images.train.inputs.shape[1:])
+        splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
+        data = checked(f"tokens of {self.config.images.name}", splits)
+        identity = digest([data.fingerprint, tokenizer.digest, images.fingerprint])
+        return replace(data, fingerprint=identity, vocabulary=tokenizer.codes)
+
+    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray:
+        from isthmus.tokenizers import open_tokenizer
+
+        return open_tokenizer(self.config.tokenizer, data_dir, positions=rows.shape[1]).pictures(rows)
+
+    def _tokens(self, images: Data, name: Any, tokenizer: Tokenizer) -> np.ndarray:
+        inputs = images.split(name).inputs
+        key = {"tokenizer": tokenizer.digest, "images": images.fingerprint, "split": name}
+
+        def make(array: np.ndarray) -> None:
+            array.view(np.int16)[..., 0] = tokenizer.tokens(inputs)
+
+        kept = memory_mapped("tokens", key, (len(inputs), tokenizer.positions, 2), make)  # two bytes for a token
+        return np.array(kept.array.view(np.int16)[..., 0])

@@ -1,0 +1,1 @@
+"""The game of Sudoku: boards and their symmetries, an exact solver, and puzzles with a unique solution."""

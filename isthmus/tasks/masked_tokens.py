@@ -1,0 +1,144 @@
+"""Masked image modelling: some tokens of an image are hidden, and the model says what they were.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.3 and appendix A.4: the part that is hidden is
+drawn from 0 to 0.4 for each image, hidden tokens are replaced by a learned one, and they alone count in the loss.
+Images are filled in again in 24 steps. ``commonest_accuracy`` is what naming the commonest training token everywhere
+would reach: ``masked_accuracy`` must be read beside it.
+
+Differs from the paper: the loss of an image is the mean over its hidden tokens, so that a batch's loss is a mean over
+images; at least one token is hidden. Validation and test hide the same number of tokens in each image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+from torchmetrics import MeanMetric, MetricCollection
+
+from isthmus.draws import torch_generator
+from isthmus.errors import UserError
+from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.unmasking import Mask, Tokens, exact_mask, fill, random_mask
+
+NAMES = {"masked_tokens": "MaskedTokens"}
+
+SHOWN = -100
+"""The target of a token that is not hidden, which counts nowhere."""
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class MaskedTokensConfig(Component):
+    most_masked: Share = 0.4
+    """The largest part of a training image that is hidden."""
+    schedule: Literal["uniform", "arccos"] = "uniform"
+    """How that part is drawn for each image: evenly, or as MaskGIT does, mostly much."""
+    evaluation_masked: Share = 0.4
+    """The part of an image that validation and test hide."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
+    """Passes in which hidden tokens are filled in again, for samples and predictions."""
+    temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """At which they are drawn; 0 takes the likeliest."""
+    evaluation_seed: Annotated[int, Field(ge=0)] = 0
+    """Fixes what validation and test hide, whatever the run's seed: all models see the same."""
+
+
+class MaskedTokens(Task):
+    Config = MaskedTokensConfig
+    objective = "masked_accuracy"
+    maximise = True
+
+    def __init__(self, config: MaskedTokensConfig) -> None:
+        self.config = config
+        self.positions, self.codes, self.commonest = 0, 0, 0
+
+    def learn(self, data: Data) -> None:
+        if not data.vocabulary:
+            raise UserError("task masked_tokens needs tokens of images, which source tokens makes")
+        self.positions, self.codes = data.train.inputs.shape[1], data.vocabulary
+        self.commonest = int(np.bincount(data.train.inputs.reshape(-1)).argmax())
+
+    def memory(self) -> dict[str, Tensor]:
+        return {name: torch.tensor(getattr(self, name)) for name in ("positions", "codes", "commonest")}
+
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        self.positions, self.codes, self.commonest = (int(memory[name]) for name in ("positions", "codes", "commonest"))
+
+    @property
+    def mask_token(self) -> int:
+        """The number that stands for a hidden token, behind those of the codes."""
+        return self.codes
+
+    @property
+    def signature(self) -> Signature:
+        return Signature((self.positions,), (self.positions, self.codes), self.codes + 1)
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        generator = torch_generator(seed, "mask", step)
+        shares = torch.rand(len(rows), generator=generator)
+        if self.config.schedule == "arccos":
+            shares = shares.acos() * (2 / math.pi)
+        return self._batch(rows, random_mask(shares * self.config.most_masked, self.positions, generator))
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        generator = torch_generator(self.config.evaluation_seed, f"mask/{split}", block)
+        return self._batch(rows, exact_mask(len(rows), self.positions, self.config.evaluation_masked, generator))
+
+    def _batch(self, rows: Tensor, mask: Mask) -> Batch:
+        tokens, mask = rows.long(), mask.to(rows.device)
+        return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
+
+    def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
+        scores = output.reshape(*target.shape, self.codes)
+        losses = torch.nn.functional.cross_entropy(
+            scores.mT, target, ignore_index=SHOWN, reduction="none", label_smoothing=self.config.label_smoothing
+        )
+        return (losses.sum(dim=1) / (target != SHOWN).sum(dim=1).clamp(min=1)).mean()
+
+    def metrics(self, split: SplitName) -> MetricCollection:
+        return MetricCollection(
+            {"masked_accuracy": MeanMetric(), "commonest_accuracy": MeanMetric()}, compute_groups=False
+        )
+
+    def measure(self, metrics: MetricCollection, output: Tensor, target: Tokens) -> None:
+        hidden = target != SHOWN
+        named = output.reshape(*target.shape, self.codes).argmax(dim=-1)
+        metrics["masked_accuracy"].update((named == target)[hidden].float())
+        metrics["commonest_accuracy"].update((target == self.commonest)[hidden].float())
+
+    def lines(self, model: Any, batch: Batch) -> list[np.ndarray]:
+        generator = torch_generator(self.config.evaluation_seed, "decoding")
+        filled = self.filled(model, batch.input, generator)
+        shown = batch.target == SHOWN
+        whole = torch.where(shown, batch.input, batch.target)
+        hidden = torch.where(shown, whole, -1 - whole)  # so that the tokenizer can draw what is beside it
+        return [tokens.to(torch.int16).cpu().numpy() for tokens in (hidden, filled, whole)]
+
+    def filled(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
+        """The image's tokens with hidden ones (:attr:`mask_token`) filled in, step by step."""
+        return fill(model, tokens, self.mask_token, self.config.decoding_steps, self.config.temperature, generator)
+
+    def encode(self, rows: np.ndarray) -> Int[Tensor, "rows positions"]:
+        tokens = torch.from_numpy(np.array(rows, dtype=np.int64))
+        if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) <= self.mask_token:
+            raise UserError(
+                f"tokens are numbers from 0 to {self.codes - 1}, and {self.mask_token} for one to fill in; "
+                f"these run from {int(tokens.min())} to {int(tokens.max())}"
+            )
+        return tokens
+
+    def decode(self, output: Tensor) -> np.ndarray:
+        """The likeliest token of every place; of a target its tokens, with −100 where nothing was hidden."""
+        if not output.is_floating_point():
+            return output.to(torch.int16).cpu().numpy()
+        scores = output.reshape(len(output), self.positions, self.codes)
+        return scores.argmax(dim=-1).to(torch.int16).cpu().numpy()

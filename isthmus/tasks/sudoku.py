@@ -1,0 +1,145 @@
+"""Sudoku: the digits of the empty cells, by cross-entropy on these cells alone.
+
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.1. A board counts as solved when every cell
+that was empty is right. The loss of a board is the mean over its empty cells, so that a batch's loss is a mean over
+boards however many cells each leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+from torchmetrics import MeanMetric, MetricCollection
+
+from isthmus.draws import numpy_generator
+from isthmus.errors import UserError
+from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.sudoku.boards import CELLS, DIGITS, random_symmetries
+from isthmus.sudoku.generation import revealed
+
+NAMES = {"sudoku": "Sudoku"}
+
+GIVEN = -100
+"""The target of a cell that was given, which counts nowhere."""
+
+
+class SudokuConfig(Component):
+    symmetries: bool = False
+    """Training boards are shown in a random symmetric form each time: new names, lines, and transposition."""
+    reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
+    """Each time a training board is shown, more of its solution is given: so many givens in all, from and to."""
+    reveal_steps: Annotated[int, Field(ge=0)] = 0
+    """Over so many first optimiser steps the fewest givens fall from the upper end of ``reveal`` to the lower."""
+    by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
+    """Test boards with exactly so many givens are also measured by themselves (``board_accuracy_50``)."""
+
+    @model_validator(mode="after")
+    def _reveals_a_range(self) -> Self:
+        if self.reveal is not None and self.reveal[0] > self.reveal[1]:
+            raise ValueError(f"reveal={list(self.reveal)} must rise")
+        if self.reveal_steps and self.reveal is None:
+            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens to go through")
+        return self
+
+
+class Sudoku(Task):
+    Config = SudokuConfig
+    objective = "board_accuracy"
+    maximise = True
+
+    def __init__(self, config: SudokuConfig) -> None:
+        self.config = config
+
+    def learn(self, data: Data) -> None:
+        for split in (data.train, data.validation, data.test):
+            for side in (split.inputs, split.targets):
+                if side is None or side.dtype != np.int16 or side.shape[1:] != (CELLS,) or side.max() > DIGITS:
+                    raise UserError("task sudoku needs a source of puzzles and solutions: sudoku or sudoku_csv")
+        counts = set(np.unique((data.test.inputs > 0).sum(axis=1)).tolist())
+        if absent := [number for number in self.config.by_givens if number not in counts]:
+            raise UserError(f"task.by_givens={absent[0]}: the test boards have {', '.join(map(str, sorted(counts)))}")
+
+    def memory(self) -> dict[str, Tensor]:
+        return {"cells": torch.tensor(CELLS)}
+
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        pass  # the rules of the game are the same for every run
+
+    @property
+    def signature(self) -> Signature:
+        return Signature((CELLS,), (CELLS, DIGITS), DIGITS + 1)
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        assert targets is not None  # learn() refused sources without solutions
+        if not self.config.symmetries and self.config.reveal is None:
+            return self.evaluation_batch(rows, targets, "train", step)
+        puzzles, solutions = rows.cpu().numpy(), targets.cpu().numpy()
+        generator = numpy_generator(seed, "sudoku", step)
+        if self.config.symmetries:
+            drawn = random_symmetries(len(puzzles), generator)
+            puzzles, solutions = drawn.apply(puzzles), drawn.apply(solutions)
+        if self.config.reveal is not None:
+            low, high = self._range(step)
+            puzzles = revealed(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
+        return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
+
+    def _range(self, step: int) -> tuple[int, int]:
+        """Fewest and most givens of a training board at this step."""
+        assert self.config.reveal is not None
+        low, high = self.config.reveal
+        left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
+        return low + round(left * (high - low)), high
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        assert targets is not None
+        return _batch(rows, targets)
+
+    def loss(self, output: Float[Tensor, "boards ..."], target: Int[Tensor, "boards cells"]) -> Tensor:
+        """Of one output for each board, or of one for each iteration."""
+        scores = output.reshape(len(target), -1, CELLS, DIGITS)
+        wanted = target[:, None].expand(scores.shape[:-1])
+        losses = torch.nn.functional.cross_entropy(
+            scores.flatten(0, 1).mT, wanted.flatten(0, 1), ignore_index=GIVEN, reduction="none"
+        )
+        return (losses.sum(dim=1) / (wanted != GIVEN).sum(dim=2).flatten().clamp(min=1)).mean()
+
+    def metrics(self, split: SplitName) -> MetricCollection:
+        # "warn" would say in every epoch that a number of givens is absent from validation; nan is left out of records.
+        kinds = ["board_accuracy", "cell_accuracy"]
+        if split == "test":
+            kinds += [f"board_accuracy_{number}" for number in self.config.by_givens]
+        return MetricCollection({kind: MeanMetric() for kind in kinds}, compute_groups=False)
+
+    def measure(self, metrics: MetricCollection, output: Tensor, target: Int[Tensor, "boards cells"]) -> None:
+        right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != GIVEN
+        solved = (right | ~empty).all(dim=1).float()
+        givens = (~empty).sum(dim=1)
+        metrics["board_accuracy"].update(solved)
+        metrics["cell_accuracy"].update(right[empty].float())
+        for number in self.config.by_givens:
+            name = f"board_accuracy_{number}"
+            if name in metrics and (givens == number).any():
+                metrics[name].update(solved[givens == number])
+
+    def encode(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(rows, dtype=np.int64))
+
+    def decode(self, output: Tensor) -> np.ndarray:
+        """The likeliest digit of every cell, givens included; of a target its digits, with 0 for a given cell."""
+        if not output.is_floating_point():
+            return (output + 1).clamp(min=0).to(torch.uint8).cpu().numpy()
+        digits = output.reshape(len(output), CELLS, DIGITS).argmax(dim=-1) + 1
+        return digits.to(torch.uint8).cpu().numpy()
+
+
+def _batch(puzzles: Tensor, solutions: Tensor) -> Batch:
+    inputs = puzzles.long()
+    return Batch(inputs, torch.where(inputs > 0, GIVEN, solutions.long() - 1))

@@ -1,0 +1,93 @@
+"""Which tokens of an image are masked, and the steps in which a masked model fills them in again.
+
+Paper: MaskGIT (Chang, Zhang, Jiang, Liu, Freeman 2022): in every step the model proposes a token for each masked place,
+and those it is surest of stay. How many stay in step k of T is proportional to arccos(1 − k / (T − 1)), k = 0 … T − 1:
+few at first, when little is known.
+
+Differs from the paper: the order is that of the confidence alone, without added noise. Hyper-SET starts from images of
+which parts are known, so that each image has its own number of places to fill; each follows the same curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Tokens = Int[Tensor, "rows positions"]
+Mask = Bool[Tensor, "rows positions"]
+
+_ROWS_AT_ONCE = 128
+_COLD = 1e-4  # below it scores over the temperature leave float32's range, and nothing but the likeliest is drawn
+
+
+def random_mask(shares: Float[Tensor, " rows"], positions: int, generator: torch.Generator) -> Mask:
+    """Each place of a row with the row's probability, and at least one."""
+    drawn = torch.rand(len(shares), positions, generator=generator, device=generator.device)
+    return (drawn < shares[:, None]) | (drawn == drawn.amin(dim=1, keepdim=True))
+
+
+def exact_mask(rows: int, positions: int, share: float, generator: torch.Generator) -> Mask:
+    """The same number of places in every row: the share, rounded, and at least one."""
+    drawn = torch.rand(rows, positions, generator=generator, device=generator.device)
+    return drawn.argsort(dim=1).argsort(dim=1) < max(1, round(share * positions))
+
+
+def arccos_shares(steps: int) -> list[float]:
+    """Which part of the masked places is filled after each step."""
+    if steps == 1:
+        return [1.0]
+    weights = [math.acos(1 - k / (steps - 1)) for k in range(steps)]
+    return [sum(weights[: k + 1]) / sum(weights) for k in range(steps)]
+
+
+@torch.no_grad()
+def fill(
+    model: Callable[[Tensor], Tensor],
+    tokens: Tokens,
+    mask_token: int,
+    steps: int,
+    temperature: float,
+    generator: torch.Generator,
+) -> Tokens:
+    """The tokens with every ``mask_token`` replaced, in so many passes of the model or as soon as none is left."""
+    parts = tokens.split(_ROWS_AT_ONCE)
+    return torch.cat([_filled(model, part, mask_token, steps, temperature, generator) for part in parts])
+
+
+def _filled(
+    model: Callable[[Tensor], Tensor],
+    tokens: Tokens,
+    mask_token: int,
+    steps: int,
+    temperature: float,
+    generator: torch.Generator,
+) -> Tokens:
+    total = (tokens == mask_token).sum(dim=1)
+    for step, share in enumerate(arccos_shares(steps)):
+        masked = tokens == mask_token
+        if not masked.any():
+            break
+        proposed, confidence = _proposed(model(tokens)[..., :mask_token], temperature, generator)
+        due = (total * share).round().long().clamp(min=step + 1).minimum(total)  # at least one in every step
+        if step == steps - 1:
+            due = total
+        now = due - (total - masked.sum(dim=1))
+        surest = confidence.masked_fill(~masked, -1).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        tokens = torch.where(masked & (surest < now[:, None]), proposed, tokens)
+    return tokens
+
+
+def _proposed(
+    scores: Float[Tensor, "rows positions codes"], temperature: float, generator: torch.Generator
+) -> tuple[Tokens, Float[Tensor, "rows positions"]]:
+    """A token for every place, drawn at the temperature (0: the likeliest), and the model's probability of it."""
+    probabilities = scores.float().softmax(dim=-1)
+    if temperature < _COLD:
+        return probabilities.argmax(dim=-1), probabilities.amax(dim=-1)
+    tempered = (scores.float() / temperature).softmax(dim=-1).flatten(0, 1).to(generator.device)
+    drawn = torch.multinomial(tempered, 1, generator=generator).view(scores.shape[:2]).to(scores.device)
+    return drawn, probabilities.gather(-1, drawn[..., None])[..., 0]

@@ -1,0 +1,164 @@
+"""A tiny Sudoku run from training to its printed boards and analyses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import isthmus
+from isthmus.analysis import iterations, token_dynamics
+from isthmus.cli import app
+from isthmus.config import run_config
+from isthmus.errors import UserError
+from isthmus.files import read_sealed
+from isthmus.puzzles import answers, only_solution, read_puzzles
+from isthmus.record import find_run, read_record
+from isthmus.run import run
+from isthmus.sudoku.boards import drawn, parse
+from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
+
+SETTINGS = {
+    "source": {"name": "sudoku", "givens": [70], "train": 16, "validation": 4, "test": 6},
+    "task": {"name": "sudoku", "symmetries": True, "by_givens": [70]},
+    "model": {
+        "name": "hyper_set",
+        "d": 16,
+        "num_heads": 2,
+        "iterations": 3,
+        "positions": "learned",
+        "step_sizes": "X_0",
+    },
+    "train": {"epochs": 1, "batch_size": 8},
+    "threads": 1,
+}
+
+
+@pytest.fixture
+def trained():
+    record = run(run_config(SETTINGS))
+    assert set(record.metrics["test"]) == {"loss", "board_accuracy", "board_accuracy_70", "cell_accuracy"}
+    return record.id
+
+
+def test_a_run_prints_boards_says_whether_they_are_valid_and_traces_iterations(trained, tmp_path):
+    file = tmp_path / "puzzle.txt"
+    file.write_text(drawn(parse(SEVENTEEN, "")))
+    plain = CliRunner().invoke(app, ["predict", trained, str(file)])
+    assert plain.exit_code == 0, plain.output
+    assert "puzzle.txt: not valid: two " in plain.output
+    assert "of 64 empty cells are right" in plain.output
+    traced = CliRunner().invoke(app, ["predict", trained, str(file), "--trace", "--iterations", "5"])
+    assert [f"iteration {n}:" in traced.output for n in range(7)] == [True] * 6 + [False]
+    (answer,) = json.loads(CliRunner().invoke(app, ["predict", trained, str(file), "--json"]).output)
+    assert (answer["valid"], answer["solution"], len(answer["iterations"])) == (False, SOLUTION, 4)
+    given = [(a, b) for a, b in zip(answer["puzzle"], answer["board"], strict=True) if a != "0"]
+    assert all(a == b for a, b in given)
+
+
+def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record(trained):
+    said = CliRunner().invoke(app, ["analyze", trained, "--json"])
+    assert said.exit_code == 0, said.exception
+    answer = json.loads(said.stdout)
+    assert set(answer["found"]) == {"iterations", "token_dynamics"}
+    assert len(answer["figures"]) == 4
+    assert all(Path(file).stat().st_size > 1000 for file in answer["figures"])
+    curve = answer["found"]["iterations"]["curve"]
+    assert len(curve) == 7
+    assert curve[3] == pytest.approx(
+        {name: value for name, value in read_record(find_run(trained)).metrics["test"].items() if name != "loss"}
+    ), "at the trained number it is the run's own test"
+    curves = answer["found"]["token_dynamics"]["curves"]
+    assert np.array(curves["attention_energy"]).shape == np.array(curves["angle"]).shape == (7, 2)
+    assert list(answer["found"]["token_dynamics"]["sphere"]) == ["0", "1", "3", "6"]
+    assert iterations.of_run(trained) == read_sealed(find_run(trained) / "analysis" / "iterations.json")
+
+
+@torch.no_grad()
+def test_energies_are_those_of_the_model(trained):
+    model = isthmus.load(trained)
+    x = torch.zeros(2, 81, dtype=torch.int64)
+    found = token_dynamics.measure(model, x)
+    for number, tokens in enumerate(model.states(x, 6)):
+        energies = model.layers[0].energies(tokens)
+        assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(
+            float(energies.attention.mean()), rel=1e-5
+        )
+        assert found["curves"]["feed_forward_energy"][number] == pytest.approx(
+            float(energies.feed_forward.mean()), rel=1e-5
+        )
+
+
+@pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer", "crate", "crate_t"])
+def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
+    settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
+    model = isthmus.create_model(name, **settings, layers=2, iterations=2).eval()
+    assert token_dynamics.applies(model) is None
+    assert iterations.applies(model) == "its iterations are those of several layers"
+    x = torch.randn(3, 1, 8, 8)
+    found = token_dynamics.measure(model, x)
+    assert ("attention_energy" in found["curves"]) == (name == "hyper_set")
+    assert np.array(found["curves"]["effective_rank"]).shape == (5, 2)
+    states = list(model.states(x))
+    expected = token_dynamics.angles(model.layers[1].projected(states[3]).double())["angle"]
+    assert found["curves"]["angle"][3] == pytest.approx(expected)
+    assert list(found["sphere"]) == ["0", "2", "4"]
+
+
+def test_a_summary_counts_the_iterations_that_lower_an_energy():
+    curves = {
+        "attention_energy": [[1.0, 2.0], [1.0, 1.0], [1.5, 1.0], [9.0, 9.0]],
+        "angle": [[70.0], [80.0], [90.0], [1.0]],
+    }
+    shown = token_dynamics.summary({"trained_iterations": 2, "layers": 1, "curves": curves})
+    assert shown == {
+        "E_ATTN, sum of heads": "3 → 2.5, 1 of 2 iterations lower it", "average angle (degrees)": "70 → 90",
+    }  # fmt: skip
+
+
+def test_a_filled_board_is_valid(trained, tmp_path):
+    file = tmp_path / "two.txt"
+    file.write_text(f"{SOLUTION}\n{SOLUTION}\n")
+    assert [answer.verdict for answer in answers(trained, [file])] == ["valid: this solves the puzzle"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("123", "81 cells, and here are 3"),
+        ("5" * 2 + "0" * 79, "the puzzle is invalid, it has two 5s in row 1"),
+        (NO_SOLUTION, "the puzzle is contradictory, no digits solve it"),
+        ("0" * 81, "more than one solution"),
+    ],
+)
+def test_a_puzzle_that_is_none_is_one_line(tmp_path, text, said):
+    file = tmp_path / "wrong.txt"
+    file.write_text(text)
+    with pytest.raises(UserError, match=said) as error:
+        [only_solution(puzzle, str(file)) for puzzle in read_puzzles(file)]
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_or_absent_is_one_line(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    with pytest.raises(UserError, match="is no text file"):
+        read_puzzles(tmp_path / "picture.png")
+    with pytest.raises(UserError, match=r"cannot read .*absent\.txt: No such file"):
+        read_puzzles(tmp_path / "absent.txt")
+
+
+def test_ranks_and_angles_of_known_tokens():
+    orthogonal = 3 * torch.eye(4, dtype=torch.float64)[None, None]
+    assert token_dynamics.ranks(orthogonal) == {"effective_rank": [pytest.approx(4)], "full_rank": [4]}
+    assert token_dynamics.angles(orthogonal)["angle"] == [pytest.approx(90)]
+    equal = torch.ones(1, 1, 5, 3, dtype=torch.float64)
+    assert token_dynamics.ranks(equal)["effective_rank"] == [pytest.approx(1, abs=1e-6)]
+    assert token_dynamics.ranks(equal)["full_rank"] == [1]
+    fan = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)[None, None]
+    found = token_dynamics.angles(fan)
+    assert found["mean_of_angles"] == [pytest.approx((90 + 90 + 180) / 3)]
+    assert found["angle"] == [pytest.approx(np.degrees(np.arccos(-1 / 3)))]
