@@ -21,6 +21,7 @@ Tokens = Int[Tensor, "rows positions"]
 Mask = Bool[Tensor, "rows positions"]
 
 _ROWS_AT_ONCE = 128
+_COLD = 1e-4  # below it scores over the temperature leave float32's range, and nothing but the likeliest is drawn
 
 
 def random_mask(shares: Float[Tensor, " rows"], positions: int, generator: torch.Generator) -> Mask:
@@ -85,7 +86,7 @@ def _proposed(
 ) -> tuple[Tokens, Float[Tensor, "rows positions"]]:
     """A token for every place, drawn at the temperature (0: the likeliest), and the model's probability of it."""
     probabilities = scores.float().softmax(dim=-1)
-    if temperature == 0:
+    if temperature < _COLD:
         return probabilities.argmax(dim=-1), probabilities.amax(dim=-1)
     tempered = (scores.float() / temperature).softmax(dim=-1).flatten(0, 1).to(generator.device)
     drawn = torch.multinomial(tempered, 1, generator=generator).view(scores.shape[:2]).to(scores.device)

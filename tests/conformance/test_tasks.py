@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,7 @@ def values():
 
 IMAGES = splits(pictures, labels)
 SUDOKU = Data(Split(*puzzles()), Split(*puzzles()), Split(*puzzles()), "f" * 64)
+TOKENS = replace(splits(lambda: DRAW.integers(0, 300, (ROWS, 12)).astype(np.int16), lambda: None), vocabulary=300)
 LABELLED, VALUED = splits(features, labels), splits(features, values)
 CASES: dict[str, list[tuple[Data, dict]]] = {
     "classification": [
@@ -76,9 +78,11 @@ CASES: dict[str, list[tuple[Data, dict]]] = {
     ],
     "denoise": [(IMAGES, {}), (IMAGES, {"flips": True}), (IMAGES, {"noise": "once", "flips": True})],
     "generative_classification": [(IMAGES, {}), (IMAGES, {"flips": True, "prototype_seed": 3})],
+    "masked_tokens": [(TOKENS, {}), (TOKENS, {"schedule": "arccos", "most_masked": 1, "label_smoothing": 0})],
     "regression": [(VALUED, {}), (VALUED, {"standardise_inputs": False, "standardise_targets": False})],
     "sudoku": [(SUDOKU, {}), (SUDOKU, {"symmetries": True}), (SUDOKU, {"reveal": (30, 60), "symmetries": True})],
     "super_resolution": [(IMAGES, {}), (IMAGES, {"factor": 4, "flips": True})],
+    "tokenization": [(IMAGES, {}), (IMAGES, {"flips": True})],
 }
 every_task = pytest.mark.parametrize(
     ("name", "data", "fields"),
@@ -280,6 +284,9 @@ def test_decoding_gives_the_users_units_back(name, data, fields):
         empty = data.test.inputs == 0
         decoded, expected = task.decode(one_hot(target, task)) * empty, data.test.targets * empty
         assert np.array_equal(task.decode(target), decoded)
+    elif name == "masked_tokens":
+        hidden = (target >= 0).numpy()
+        decoded, expected = task.decode(one_hot(target, task)) * hidden, data.test.inputs * hidden
     elif target.dtype == torch.int64:
         decoded, expected = task.decode(one_hot(target, task)), data.test.targets
     elif len(task.signature.output_shape) == 3:
@@ -296,7 +303,7 @@ def test_decoding_gives_the_users_units_back(name, data, fields):
 
 @every_task
 def test_only_the_training_rows_are_learned_from(name, data, fields):
-    other = Data(data.train, data.test, data.validation, data.fingerprint)
+    other = replace(data, validation=data.test, test=data.validation)
     memories = [build(name, fields, rows).memory() for rows in (data, other)]
     assert memories[0].keys() == memories[1].keys()
     assert all(torch.equal(memories[0][key], memories[1][key]) for key in memories[0])
