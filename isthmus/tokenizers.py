@@ -47,11 +47,15 @@ class Tokenizer:
 
     @torch.no_grad()
     def pictures(self, tokens: np.ndarray) -> np.ndarray:
-        """int (rows, positions) as uint8 images, grey where a token is none of the codebook's: where it is hidden."""
+        """int (rows, positions) as uint8 images, grey where a token is none of the codebook's: where it is hidden.
+
+        A hidden token t can be given as −1 − t: its neighbours are then drawn as if it were there.
+        """
         images = np.empty((len(tokens), *self.input_shape), np.uint8)
         for part in self._parts(len(tokens)):
             numbers = torch.from_numpy(np.array(tokens[part], np.int64))
-            drawn = self.model.pictures(numbers.clamp(0, self.codes - 1)).clamp(0, 1).mul(255).round()
+            known = torch.where(numbers < 0, -1 - numbers, numbers).clamp(max=self.codes - 1)
+            drawn = self.model.pictures(known).clamp(0, 1).mul(255).round()
             hidden = ((numbers < 0) | (numbers >= self.codes)).unflatten(1, self.grid)
             for axis, side in enumerate(self.input_shape[1:], start=1):
                 hidden = hidden.repeat_interleave(side // self.grid[axis - 1], dim=axis)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class Fid:
 
     def __init__(self, network: Inception) -> None:
         self.network = network
-        self.known: tuple[Tensor, Tensor] | None = None  # of the originals, which stay the same
+        self.known: Moments | None = None  # of the originals, which stay the same
 
     @classmethod
     def found(cls, data_dir: Path) -> Self | None:
@@ -117,21 +117,32 @@ class Fid:
     def __call__(self, ours: Tensor, theirs: Tensor) -> float:
         if self.known is None:
             self.known = moments(self._features(theirs))
-        return frechet(*moments(self._features(ours)), *self.known)
+        return frechet(moments(self._features(ours)), self.known)
 
     def _features(self, images: Tensor) -> Tensor:
         return torch.cat([self.network(part.expand(-1, 3, -1, -1)) for part in images.split(_ROWS_AT_ONCE)])
 
 
-def moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance, in float64."""
-    return features.double().mean(dim=0), torch.cov(features.double().T)
+class Moments(NamedTuple):
+    mean: Tensor
+    root: Tensor
+    """R of the covariance Σ = RᵀR, with no more rows than there are images or features."""
 
 
-def frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> float:
-    """‖μ − μ'‖² + tr(Σ + Σ' − 2 (Σ Σ')^½); the trace of the root is that of a symmetric matrix with the same roots."""
-    values, vectors = torch.linalg.eigh(covariance)
-    root = vectors * values.clamp(min=0).sqrt() @ vectors.T
-    roots = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt()
-    trace = covariance.trace() + other_covariance.trace() - 2 * roots.sum()
-    return float((mean - other_mean).square().sum() + trace)
+def moments(features: Tensor) -> Moments:
+    """In float64."""
+    features = features.double()
+    centred = (features - features.mean(dim=0)) / (len(features) - 1) ** 0.5
+    if len(centred) > centred.shape[1]:
+        centred = torch.linalg.qr(centred, mode="r").R
+    return Moments(features.mean(dim=0), centred)
+
+
+def frechet(one: Moments, other: Moments) -> float:
+    """‖μ − μ'‖² + tr(Σ + Σ' − 2 (Σ Σ')^½).
+
+    The eigenvalues of Σ Σ' are the squared singular values of R R'ᵀ, which is small where there are few images.
+    """
+    shared = torch.linalg.svdvals(one.root @ other.root.T).sum()
+    spread = one.root.square().sum() + other.root.square().sum() - 2 * shared
+    return float((one.mean - other.mean).square().sum() + spread)

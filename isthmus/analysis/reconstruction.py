@@ -4,7 +4,8 @@ Paper: Hyperspherical Energy Transformer with Recurrent Depth, Tables 2 and 10 t
 task masked_tokens: a tenth to four tenths of the tokens of test images are hidden, filled in as the task says (24
 arccos steps), and drawn by the tokenizer. With nothing hidden, the same numbers say what the tokenizer alone loses.
 
-    psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; MS-SSIM has five scales and needs 161 pixels
+    psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; torchmetrics', whose SSIM counts the mirrored border;
+                         MS-SSIM has five scales and needs 161 pixels
     lpips, fid           lower is better, where their weights are on disk (``perceptual.py``)
     token_accuracy       of the hidden tokens
 """
@@ -82,7 +83,7 @@ def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})
-    lines += [tokenizer.pictures(hidden.numpy()), drawn]
+    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens).numpy()), drawn]
     return {
         "rows": len(index),
         "steps": task.config.decoding_steps,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.errors import UserError
 
-Features = Float[Tensor, "batch channels height width"]
+Features = Float[Tensor, "batch _ _ _"]
 
 STRIDE = 16
 CODES = 1024

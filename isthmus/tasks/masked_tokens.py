@@ -118,8 +118,10 @@ class MaskedTokens(Task):
     def lines(self, model: Any, batch: Batch) -> list[np.ndarray]:
         generator = torch_generator(self.config.evaluation_seed, "decoding")
         filled = self.filled(model, batch.input, generator)
-        whole = torch.where(batch.target == SHOWN, batch.input, batch.target)
-        return [tokens.to(torch.int16).cpu().numpy() for tokens in (batch.input, filled, whole)]
+        shown = batch.target == SHOWN
+        whole = torch.where(shown, batch.input, batch.target)
+        hidden = torch.where(shown, whole, -1 - whole)  # so that the tokenizer can draw what is beside it
+        return [tokens.to(torch.int16).cpu().numpy() for tokens in (hidden, filled, whole)]
 
     def filled(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
         """The image's tokens with hidden ones (:attr:`mask_token`) filled in, step by step."""

@@ -42,7 +42,7 @@ def middle(name):
 
 
 def published():
-    """ddconfig of vqgan_imagenet_f16_1024: ch 128, ch_mult 1 1 2 2 4, two blocks, attention at 16, z 256, no double z."""
+    """vqgan_imagenet_f16_1024: 128 channels, 1 1 2 2 4 times, two blocks each, attention at 16 pixels, codes of 256."""
     found = convolution("encoder.conv_in", 3, 128)
     for level, (before, after) in enumerate([(128, 128), (128, 128), (128, 256), (256, 256), (256, 512)]):
         for number in range(2):
@@ -97,8 +97,7 @@ class Plain:
         mean = groups.mean(dim=(2, 3, 4), keepdim=True)
         spread = (groups - mean).square().mean(dim=(2, 3, 4), keepdim=True)
         x = ((groups - mean) / (spread + 1e-6).sqrt()).flatten(1, 2)
-        x = x * self.tensors[f"{name}.weight"][:, None, None] + self.tensors[f"{name}.bias"][:, None, None]
-        return x
+        return x * self.tensors[f"{name}.weight"][:, None, None] + self.tensors[f"{name}.bias"][:, None, None]
 
     def block(self, name, x):
         hidden = self.swished(f"{name}.norm1", x)

@@ -1,0 +1,178 @@
+"""A tiny tokenizer and a tiny masked model on digits, from training to sheets, analyses and predictions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from isthmus.analysis import reconstruction
+from isthmus.cli import app
+from isthmus.config import run_config
+from isthmus.errors import UserError
+from isthmus.files import home
+from isthmus.loading import load
+from isthmus.protocols import Signature
+from isthmus.record import find_run
+from isthmus.registry import component, find
+from isthmus.run import load_data, run
+from isthmus.tokenizers import GREY, open_tokenizer
+
+DIGITS = {"name": "digits", "validation": 20, "test": 60}
+TOKENIZER = {
+    "source": DIGITS,
+    "task": {"name": "tokenization"},
+    "model": {"name": "vq_tokenizer", "codes": 16, "stride": 2, "width": 8},
+    "train": {"epochs": 1, "batch_size": 256, "learning_rate": 5e-3},
+    "threads": 1,
+}
+
+
+def masked(tokenizer, **source):
+    return {
+        "source": {"name": "tokens", "tokenizer": tokenizer, "images": DIGITS, **source},
+        "task": {"name": "masked_tokens", "decoding_steps": 4},
+        "model": {
+            "name": "hyper_set", "d": 16, "num_heads": 2, "iterations": 2, "step_sizes": "X_0", "time_mlp": False,
+        },
+        "train": {"epochs": 1, "batch_size": 256},
+        "threads": 1,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def tokenizer():
+    return run(run_config(TOKENIZER)).id
+
+
+def tokens_of(reference, **fields):
+    settings = {"name": "tokens", "tokenizer": reference, "images": DIGITS, **fields}
+    return load_data(component("sources", settings))
+
+
+def test_tokens_are_those_of_the_tokenizer_and_are_made_once(tokenizer, monkeypatch):
+    data, images = tokens_of(tokenizer), load_data(component("sources", DIGITS))
+    model = load(tokenizer)
+    with torch.no_grad():
+        expected = model.tokens(torch.from_numpy(images.test.inputs).float() / 255)
+    assert data.test.inputs.dtype == np.int16
+    assert np.array_equal(data.test.inputs, expected.numpy())
+    assert (data.vocabulary, len(data.train), data.test.targets) == (16, len(images.train), None)
+    assert len(list((home() / "cache" / "tokens").glob("*.npy"))) == 3
+    monkeypatch.setattr("isthmus.tokenizers.Tokenizer.tokens", None)  # would fail if it were asked again
+    again = tokens_of(tokenizer)
+    assert again.fingerprint == data.fingerprint != images.fingerprint
+    assert np.array_equal(again.train.inputs, data.train.inputs)
+
+
+def test_another_tokenizer_gives_other_data(tokenizer):
+    other = run(run_config(TOKENIZER | {"seed": 1})).id
+    assert tokens_of(other).fingerprint != tokens_of(tokenizer).fingerprint
+    by_file = tokens_of(str(find_run(tokenizer) / "model.safetensors"))
+    assert by_file.fingerprint == tokens_of(tokenizer).fingerprint, "the weights count, not what they are called"
+
+
+def test_pictures_are_grey_where_a_token_is_hidden(tokenizer, tmp_path):
+    opened = open_tokenizer(tokenizer, tmp_path)
+    tokens = np.arange(16)[None].astype(np.int16)
+    whole = opened.pictures(tokens)
+    assert (opened.pictures(np.where(tokens == 6, 16, tokens))[0, 0, 2:4, 4:6] == GREY).all()
+    hidden = opened.pictures(np.where(tokens == 6, -1 - tokens, tokens))
+    assert (hidden[0, 0, 2:4, 4:6] == GREY).all()
+    assert (np.delete(hidden.reshape(-1), [20, 21, 28, 29]) == np.delete(whole.reshape(-1), [20, 21, 28, 29])).all()
+
+
+def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_path):
+    record = run(run_config(masked(tokenizer)))
+    found = record.metrics["test"]
+    data = tokens_of(tokenizer)
+    assert set(found) == {"loss", "masked_accuracy", "commonest_accuracy"}
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens", "decoding_steps": 4}))
+    task.learn(data)
+    commonest = np.bincount(data.train.inputs.reshape(-1)).argmax()
+    target = task.evaluation_batch(torch.from_numpy(data.test.inputs), None, "test", 0).target.numpy()
+    assert found["commonest_accuracy"] == pytest.approx((target[target >= 0] == commonest).mean())
+    assert (target >= 0).sum(axis=1).tolist() == [6] * 60  # 40 % of 16
+    sheet = np.asarray(Image.open(find_run(record.id) / "samples.png"))
+    assert sheet.shape[0] == 3 * 90 + 6
+
+    answer = reconstruction.of_run(record.id)
+    assert [row["masked"] for row in answer["table"]] == [0, 0.1, 0.2, 0.3, 0.4]
+    assert answer["table"][0]["psnr"] > answer["table"][4]["psnr"]
+    assert answer == reconstruction.of_run(record.id)
+    assert all(path.is_file() for path in reconstruction.draw(answer, tmp_path))
+    assert any("LPIPS needs its weights" in str(line) for line in reconstruction.summary(answer).values())
+
+    image = tmp_path / "photo.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)).save(image)
+    gaps = np.where(np.arange(16) < 5, 16, data.test.inputs[:2])
+    np.save(tmp_path / "tokens.npy", gaps)
+    called = ["predict", record.id, str(image), str(tmp_path / "tokens.npy"), "--out", str(tmp_path / "out"), "--json"]
+    result = CliRunner().invoke(app, [*called, "--masked", "0.25"])
+    assert result.exit_code == 0, result.output
+    of_image, of_tokens = json.loads(result.output)
+    assert (of_image["hidden"], of_image["tokens"], of_tokens["hidden"]) == (4, 16, 10)
+    assert Image.open(tmp_path / "out" / "photo.png").size == (24, 8)
+    filled = np.load(tmp_path / "out" / "tokens.predicted.npy")
+    assert filled.max() < 16
+    assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
+    said = CliRunner().invoke(app, [*called[:3], "--out", str(tmp_path / "out")])
+    assert "6 of 16 tokens filled in" in said.output
+
+
+def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
+    with pytest.raises(UserError, match=r"takes images of \(1, 8, 8\), and the source has rows of \(3, 32, 32\)"):
+        tokens_of(tokenizer, images={"name": "photos"})
+    with pytest.raises(UserError, match="there is no run 'f00d'"):
+        tokens_of("f00d")
+    with pytest.raises(UserError, match=r"there is no file .*gan\.safetensors; give the weights of a tokenizer"):
+        tokens_of("gan.safetensors")
+    settings = TOKENIZER | {"model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 4, "depth": 1}}
+    with pytest.raises(UserError, match="is a hourglass_mlp, which makes no tokens; a vq_tokenizer does"):
+        tokens_of(run(run_config(settings)).id)
+    with pytest.raises(UserError, match="gives no images, which tokens are made of"):
+        tokens_of(tokenizer, images={"name": "sudoku", "train": 2, "validation": 1, "test": 1})
+    with pytest.raises(UserError, match="unknown source 'digit'; did you mean 'digits'"):
+        run_config(masked(tokenizer, images={"name": "digit"}))
+
+
+def test_what_is_asked_of_the_wrong_run_is_one_line(tokenizer, tmp_path):
+    image = tmp_path / "photo.png"
+    Image.new("L", (8, 8)).save(image)
+    result = CliRunner().invoke(app, ["predict", tokenizer, str(image), "--masked", "0.5"])
+    assert isinstance(result.exception, UserError)
+    assert "--masked is for runs on masked images" in str(result.exception)
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
+    with pytest.raises(UserError, match="needs tokens of images, which source tokens makes"):
+        task.learn(load_data(component("sources", DIGITS)))
+    task.learn(tokens_of(tokenizer))
+    with pytest.raises(UserError, match="numbers from 0 to 15, and 16 for one to fill in; these run from 3 to 17"):
+        task.encode(np.array([[3, 17]]))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "params"),
+    [("hyperset-masked", 3_937_856), ("hyperset-masked-8d", 8_072_000), ("hyperset-masked-transformer", 8_851_456)],
+)
+def test_the_protocol_of_table_8(recipe, params):
+    from isthmus import cost
+
+    config = find("recipes", recipe)()
+    assert cost(config.model.completed(Signature((256,), (256, 1024), 1025), 0)).params == params
+    train = config.train
+    assert (train.epochs, train.batch_size, train.schedule, train.clip_norm) == (300, 256, "constant", 3.0)
+    assert (train.learning_rate, train.weight_decay) == (1e-4, 0.1)
+    assert (config.task.decoding_steps, config.task.temperature, config.task.most_masked) == (24, 1.0, 0.4)
+
+
+def test_the_recipe_of_the_masked_model_names_the_run_of_the_tokenizers_recipe(shared_data):
+    """An id is a hash of config and data: a change of either must be made in both recipes."""
+    from isthmus.run import Options, prepare
+
+    tokenizer = prepare(find("recipes", "cifar10-tokenizer")(), Options(data_dir=shared_data))
+    for recipe in ("cifar10-masked", "cifar10-masked-transformer"):
+        assert find("recipes", recipe)().source.tokenizer == tokenizer.id
