@@ -97,8 +97,8 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     target = task.evaluation_batch(torch.from_numpy(data.test.inputs), None, "test", 0).target.numpy()
     assert found["commonest_accuracy"] == pytest.approx((target[target >= 0] == commonest).mean())
     assert (target >= 0).sum(axis=1).tolist() == [6] * 60  # 40 % of 16
-    sheet = np.asarray(Image.open(find_run(record.id) / "samples.png"))
-    assert sheet.shape[0] == 3 * 90 + 6
+    with Image.open(find_run(record.id) / "samples.png") as sheet:
+        assert sheet.height == 3 * 90 + 6
 
     answer = reconstruction.of_run(record.id)
     assert [row["masked"] for row in answer["table"]] == [0, 0.1, 0.2, 0.3, 0.4]
@@ -116,7 +116,8 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     assert result.exit_code == 0, result.output
     of_image, of_tokens = json.loads(result.output)
     assert (of_image["hidden"], of_image["tokens"], of_tokens["hidden"]) == (4, 16, 10)
-    assert Image.open(tmp_path / "out" / "photo.png").size == (24, 8)
+    with Image.open(tmp_path / "out" / "photo.png") as drawn:
+        assert drawn.size == (24, 8)
     filled = np.load(tmp_path / "out" / "tokens.predicted.npy")
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
