@@ -19,7 +19,7 @@ from isthmus.protocols import SPLITS, Component, Source
 
 SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if home.startswith("isthmus."))
 EMBEDDED = {"digits", "mnist5k", "photos", "sudoku"}
-REQUIRED = {
+REQUIRED: dict[str, dict[str, Any]] = {
     "arrays": {"path": "absent.csv"},
     "image_folder": {"path": "absent"},
     "sudoku_csv": {"path": "absent.csv.gz"},

@@ -278,7 +278,7 @@ def test_c10_asks_the_base_width_at_every_split(base, size, answer):
 def test_ablations_are_told_apart_by_their_settings():
     def judged(claim: Any, others: float) -> str:
         networks = [
-            classifier("hyper_set", around(others if fields else 50.0), **claims.CHOSEN | fields)
+            classifier("hyper_set", around(others if fields else 50.0), **{**claims.CHOSEN, **fields})
             for fields in protocols.ABLATIONS.values()
         ]
         return str(claim(findings(PARTS["S4", "cpu"][0], networks)).measured)

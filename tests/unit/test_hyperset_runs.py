@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record
 
 @torch.no_grad()
 def test_energies_are_those_of_the_model(trained):
-    model = isthmus.load(trained)
+    model: Any = isthmus.load(trained)
     x = torch.zeros(2, 81, dtype=torch.int64)
     found = token_dynamics.measure(model, x)
     for number, tokens in enumerate(model.states(x, 6)):
@@ -96,7 +97,7 @@ def test_energies_are_those_of_the_model(trained):
 @pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer", "crate", "crate_t"])
 def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
     settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
-    model = isthmus.create_model(name, **settings, layers=2, iterations=2).eval()
+    model: Any = isthmus.create_model(name, **settings, layers=2, iterations=2).eval()
     assert token_dynamics.applies(model) is None
     assert iterations.applies(model) == "its iterations are those of several layers"
     x = torch.randn(3, 1, 8, 8)

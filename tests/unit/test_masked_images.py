@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def tokens_of(reference, **fields):
 
 def test_tokens_are_those_of_the_tokenizer_and_are_made_once(tokenizer, monkeypatch):
     data, images = tokens_of(tokenizer), load_data(component("sources", DIGITS))
-    model = load(tokenizer)
+    model: Any = load(tokenizer)
     with torch.no_grad():
         expected = model.tokens(torch.from_numpy(images.test.inputs).float() / 255)
     assert data.test.inputs.dtype == np.int16

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -67,7 +69,7 @@ def test_a_code_that_nothing_chooses_is_put_where_something_is():
 
 def test_a_picture_of_its_tokens_is_what_the_model_gives_back():
     torch.manual_seed(0)
-    model = isthmus.create_model("vq_tokenizer", input_shape=(3, 8, 16), codes=11, width=8)
+    model: Any = isthmus.create_model("vq_tokenizer", input_shape=(3, 8, 16), codes=11, width=8)
     images = torch.rand(5, 3, 8, 16)
     for _ in range(3):
         model(images)
@@ -81,12 +83,12 @@ def test_a_picture_of_its_tokens_is_what_the_model_gives_back():
 
 def test_a_straight_through_gradient_is_that_of_the_codes():
     torch.manual_seed(0)
-    model = isthmus.create_model("vq_tokenizer", input_shape=(1, 8, 8), codes=7, width=4).double().eval()
+    model: Any = isthmus.create_model("vq_tokenizer", input_shape=(1, 8, 8), codes=7, width=4).double().eval()
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     encoded = model.encoded(images).detach()
     codes = model.codebook.look_up(model.codebook.nearest(encoded)).requires_grad_()
     (wanted,) = torch.autograd.grad(model.drawn(codes).square().mean(), codes)
-    found = {}
+    found: dict[str, torch.Tensor] = {}
 
     def keep(module, inputs):
         inputs[0].register_hook(lambda gradient: found.update(codes=gradient / codes.shape[1] ** -0.5))
@@ -112,7 +114,7 @@ def test_what_cannot_be_built_is_one_line(fields, said):
 
 
 def test_it_refuses_a_task_that_does_not_give_images_back():
-    config = component("models", {"name": "vq_tokenizer"})
+    config: Any = component("models", {"name": "vq_tokenizer"})
     with pytest.raises(UserError, match="task tokenization asks for that"):
         config.completed(Signature((3, 32, 32), (10,)), 0)
 
@@ -129,7 +131,7 @@ SETTINGS = {
 def test_a_run_reports_the_use_of_its_codebook():
     record = run(run_config(SETTINGS))
     folder = prepare(run_config(SETTINGS)).folder
-    model = isthmus.load(folder)
+    model: Any = isthmus.load(folder)
     rows = prepare(run_config(SETTINGS)).data.test.inputs
     with torch.no_grad():
         tokens = model.tokens(torch.from_numpy(rows).float() / 255)

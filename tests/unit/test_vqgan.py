@@ -164,7 +164,7 @@ def test_the_file_opens_as_a_tokenizer_and_what_does_not_fit_is_named(made, tmp_
     assert (tokenizer.codes, tokenizer.grid, len(tokenizer.digest)) == (1024, (1, 2), 64)
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 16, 32), np.uint8)
     tokens = tokenizer.tokens(images)
-    assert (tokens.shape, tokens.dtype) == ((2, 2), np.int16)
+    assert (tokens.shape, str(tokens.dtype)) == ((2, 2), "int16")
     assert tokenizer.pictures(tokens).shape == images.shape
     assert open_tokenizer("vqgan.safetensors", tmp_path, positions=4).input_shape == (3, 32, 32)
     with pytest.raises(
