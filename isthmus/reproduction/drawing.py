@@ -35,6 +35,17 @@ def finish(axis: Axes, title: str, x: str, y: str) -> None:
         axis.legend(frameon=False, fontsize=8)
 
 
+def logarithmic(axis: Axes, base: float = 10) -> None:
+    """A logarithmic axis whose numbers a person would write; less than a decade has numbers between its powers too."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+
+    axis.set_xscale("log", base=base)
+    low, high = axis.get_xlim()
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    short = base == 10 and high / low < 12
+    axis.xaxis.set_minor_formatter(LogFormatter(base, minor_thresholds=(2, 0.4)) if short else NullFormatter())
+
+
 def style(place: int) -> dict[str, Any]:
     """The colours and markers of the page."""
     return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
@@ -120,8 +131,7 @@ def over(
         for item, axis in zip(findings.parts, axes, strict=True):
             curves(axis, groups(item.networks), x)
             if log is not None:
-                axis.set_xscale("log", base=log)
-                axis.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
+                logarithmic(axis, log)
             finish(axis, item.part.title, title, ACCURACY)
         return figure
 

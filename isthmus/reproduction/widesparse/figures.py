@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.reproduction.drawing import ACCURACY, by_shape, curves, finish, page, scatter, style
+from isthmus.reproduction.drawing import ACCURACY, by_shape, curves, finish, logarithmic, page, scatter, style
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Measured
 from isthmus.reproduction.widesparse.claims import of, series, width
@@ -25,7 +25,7 @@ def similarity(findings: Findings) -> Figure:
             [1 / line["p"] for line in lines], [line["mean"] for line in lines], yerr=[half / 2 for half in spread],
             capsize=2.5, label=name, **style(place),
         )  # fmt: skip
-    axes[0].set_xscale("log")
+    logarithmic(axes[0])
     finish(axes[0], "(a) mean CKA, and the range of seeds", "1/p", "CKA of corresponding blocks")
     lines = next(iter(found.values()))
     peak, dense = max(lines, key=lambda line: line["mean"]), max(lines, key=lambda line: line["p"])
@@ -57,7 +57,7 @@ def widths(findings: Findings) -> Figure:
     figure, ((left, right),) = page(1, 2)
     (item,) = findings.parts
     curves(left, by_shape(item.networks), lambda network: width(network) * network.model["gamma"])
-    left.set_xscale("log")
+    logarithmic(left)
     finish(left, item.part.title, "width γm", ACCURACY)
     _edges(right, findings.analysis["singular_values"])
     return figure
@@ -81,7 +81,7 @@ def shape_curves(findings: Findings) -> Figure:
     for axis, name, title in ((left, "m", "effective width m"), (right, "p", "density p")):
         axis.plot([line["C"] for line in lines], [line[name] for line in lines], color=style(0)["color"])
         axis.axvline(findings.analysis["peak"]["C_theory"], color="#22262b", linestyle="--", linewidth=1, label="C = S")
-        axis.set_xscale("log")
+        logarithmic(axis)
         axis.set_yscale("log")
         finish(axis, "Ω = 10^8, γ = 1", "C", title)
     return figure
@@ -92,7 +92,7 @@ def densities(findings: Findings) -> Figure:
     figure, (axes,) = page(1, 3)
     (item,) = findings.parts
     curves(axes[0], by_shape(item.networks), lambda network: float(network.model["p"]))
-    axes[0].set_xscale("log")
+    logarithmic(axes[0])
     finish(axes[0], item.part.title, "p", ACCURACY)
     lines = findings.analysis["scaling"]["exponents"]
     axes[1].hist(lines[-1]["values"], bins=60, density=True, color=style(0)["color"])
@@ -114,7 +114,7 @@ def expansions(findings: Findings) -> Figure:
     finish(left, f"C = S, {item.part.title}", "γ", ACCURACY)
     groups = {name: members for name, members in series(item.networks).items() if len(members) > 2}
     curves(right, groups, lambda network: network.model["S"] / network.model["C"])
-    right.set_xscale("log")
+    logarithmic(right)
     finish(right, item.part.title, "S/C", ACCURACY)
     return figure
 
