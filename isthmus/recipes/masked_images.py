@@ -41,9 +41,9 @@ def _cifar10(model: dict[str, Any]) -> RunConfig:
         {
             "source": {"name": "tokens", "tokenizer": CIFAR10_TOKENIZER, "images": {"name": "cifar10"}},
             "task": {"name": "masked_tokens"},
-            "model": {"d": 128, "num_heads": 4, "iterations": 6, **model},
+            "model": {"d": 96, "num_heads": 4, "iterations": 4, "ff_ratio": 2, **model},
             "train": {
-                "epochs": 8, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+                "epochs": 5, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
                 "schedule": "cosine", "warmup_epochs": 0.5, "clip_norm": 3.0,
             },
             "threads": 1,
@@ -53,7 +53,7 @@ def _cifar10(model: dict[str, Any]) -> RunConfig:
 
 def cifar10_masked() -> RunConfig:
     """`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`."""
-    return _cifar10({"name": "hyper_set", "ff_ratio": 4, "step_sizes": "X_0", "time_mlp": False})
+    return _cifar10({"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False})
 
 
 def cifar10_masked_transformer() -> RunConfig:
