@@ -21,7 +21,7 @@ from isthmus.counting import Cost, cost
 from isthmus.draws import key
 from isthmus.errors import UserError
 from isthmus.files import data_dir, make_folder, sha256, write_json
-from isthmus.machine import code_version, machine, memory_bytes, versions
+from isthmus.machine import code_version, keep_freed_memory, machine, memory_bytes, versions
 from isthmus.protocols import SPLITS, Component, Data, SplitName, Task
 from isthmus.record import (
     CONFIG,
@@ -192,6 +192,7 @@ def arithmetic(threads: int) -> Iterator[None]:
 
     It belongs to the whole process, as torch's random generator does, so the runs of one process take turns.
     """
+    keep_freed_memory()
     with _TURN:
         before = torch.get_num_threads()
         torch.set_num_threads(threads)

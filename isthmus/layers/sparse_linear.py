@@ -102,12 +102,18 @@ def _index_type(connections: int) -> torch.dtype:
 def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
     """W x, or Wᵀ x, for the columns x of a batch; W has these values in this pattern."""
     starts, columns, transposed_starts, transposed_columns, order = pattern
-    shape = (len(starts) - 1, len(transposed_starts) - 1)
     if transposed:
-        weight = _compressed(transposed_starts, transposed_columns, values.index_select(0, order), shape[::-1])
-    else:
-        weight = _compressed(starts, columns, values, shape)
-    return weight @ x.contiguous()
+        starts, columns, values = transposed_starts, transposed_columns, values.index_select(0, order)
+    x = x.contiguous()
+    if x.device.type == "cpu" and x.dtype == torch.float32:
+        return _sums_of_rows(x, values, starts, columns)
+    return _compressed(starts, columns, values, (len(starts) - 1, len(x))) @ x
+
+
+def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) -> Tensor:
+    """The same product as weighted bags of embeddings: their kernel needs half of the time of the compressed rows'."""
+    bags = {"per_sample_weights": values, "mode": "sum", "include_last_offset": True}
+    return functional.embedding_bag(columns, x, starts, **bags)
 
 
 @torch.library.custom_op(

@@ -73,6 +73,19 @@ def test_streams_and_seeds_draw_different_masks():
 
 
 @settings(max_examples=40)
+@given(sides, sides, densities, seeds, st.sampled_from([1, 3, 16, 33]))
+def test_products_in_single_precision_are_those_of_the_weight_in_double(columns, rows, density, seed, batch):
+    """The kernel of single precision is another one; rows without a connection, and masks without any, included."""
+    made = SparseLinear(columns, rows, density, seed, compute="sparse")
+    weight = made.weight().detach().double()
+    for transposed, width, matrix in ((False, columns, weight), (True, rows, weight.T)):
+        x = torch.randn(width, batch)
+        y = sparse_product(x, made.values.detach(), made.pattern(), transposed)
+        assert y.dtype == torch.float32
+        torch.testing.assert_close(y.double(), matrix @ x.double(), rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=40)
 @given(sides, sides, densities, seeds, st.integers(1, 4), st.booleans(), st.sampled_from(["sparse", "dense"]))
 def test_outputs_and_gradients_are_those_of_the_masked_dense_layer(columns, rows, p, seed, batch, bias, compute):
     ours = layer(columns, rows, p, seed, scale=1.5, bias=bias, compute=compute)
