@@ -279,7 +279,7 @@ def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candid
     timed = [latencies[run.id] for run in runs if run.id in latencies]
     return Candidate(
         source=runs[0].config["source"]["name"],
-        task=runs[0].config["task"]["name"],
+        task=runs[0].task,
         architecture=model["name"],
         settings=_settings(runs[0]),
         learning_rate=rate,

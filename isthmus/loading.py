@@ -32,6 +32,6 @@ def load_task(path: str | Path) -> Task:
     """The task of a finished run with what it learned, so that predictions need no data set."""
     folder = find_run(path)
     record = read_record(folder)
-    task: Task = find("tasks", record.config["task"]["name"])(component("tasks", record.config["task"]))
+    task: Task = find("tasks", record.task)(component("tasks", record.config["task"]))
     task.recall(read_tensors(verify_file(folder, TASK, record))[0])
     return task

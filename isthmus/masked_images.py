@@ -49,7 +49,7 @@ class Filled:
 
 def fills_masks(run: str | Path) -> bool:
     """Whether a run was trained on masked tokens."""
-    return bool(read_record(find_run(run)).config["task"]["name"] == "masked_tokens")
+    return read_record(find_run(run)).task == "masked_tokens"
 
 
 @torch.no_grad()

@@ -79,7 +79,7 @@ class Answer:
 
 def solves_puzzles(run: str | Path) -> bool:
     """Whether a run was trained on Sudoku."""
-    return bool(read_record(find_run(run)).config["task"]["name"] == "sudoku")
+    return read_record(find_run(run)).task == "sudoku"
 
 
 @torch.no_grad()

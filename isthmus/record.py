@@ -59,6 +59,10 @@ class RunRecord:
     files: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
 
+    @property
+    def task(self) -> str:
+        return str(self.config["task"]["name"])
+
     def quality(self, split: str = "test") -> float | None:
         """The task's objective on a split, or None where the run failed before it was measured."""
         return self.metrics.get(split, {}).get(self.objective)

@@ -3,9 +3,8 @@
 A file of this folder that defines ``of_run`` is an analysis, and ``isthmus analyze RUN`` finds it by that; nothing else
 changes when one is added. It offers
 
-    applies(model) -> str | None
-        Why nothing can be measured on this model ("it has no token mixing"); None where it can. An analysis of some
-        tasks only takes the run's record as well: ``applies(model, record)``.
+    applies(model, task) -> str | None
+        Why nothing can be measured on this model, or of its task ("it has no token mixing"); None where it can.
     of_run(run, data_dir=None) -> dict[str, Any]
         The numbers, measured once: later calls answer from the sealed ``RUN/analysis/NAME.json`` (``NAME`` is the
         file's name, ``schema`` and ``run`` are among the fields). A run to which it does not apply is a ``UserError``.

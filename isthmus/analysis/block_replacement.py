@@ -52,7 +52,7 @@ def _mixes(config: Any) -> bool:
     return all(hasattr(config, name) for name in ("depth", "random_blocks", "is_random"))
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     if not _mixes(getattr(model, "config", None)):
         return "its blocks have no permutation"
     return None if normal_blocks(model) else "all its blocks are random already"
@@ -73,7 +73,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
 
     def measure(folder: Path) -> Mapping[str, Any]:
         opened = open_run(folder, data_dir)
-        need(applies(opened.model), "the replacement of a block", opened.record)
+        need(applies(opened.model, opened.record.task), "the replacement of a block", opened.record)
         return {
             "model": opened.record.config["model"]["name"],
             "metric": opened.task.objective,

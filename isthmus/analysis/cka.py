@@ -111,7 +111,7 @@ def blocks(model: Any, x: Tensor) -> Iterator[tuple[str, Tensor]]:
             before = value
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     if not hasattr(model, "trajectory"):
         return "it has no trajectory"
     if not _names(model):
@@ -146,7 +146,7 @@ def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | 
 def _compared(one: Opened, other: Opened | None) -> Mapping[str, Any]:
     both = (one, other or one)
     for opened in both:
-        need(applies(opened.model), "CKA", opened.record)
+        need(applies(opened.model, opened.record.task), "CKA", opened.record)
     if one.data.fingerprint != both[1].data.fingerprint:
         raise UserError(
             f"CKA compares networks on the same rows; runs {one.record.id} and {both[1].record.id} learned from other "

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from isthmus import terminal
 from isthmus.errors import UserError, nearest
 from isthmus.loading import load
-from isthmus.record import RunRecord, find_run, read_record
+from isthmus.record import find_run, read_record
 
 
 @cache
@@ -49,7 +49,7 @@ def analyze(
         raise UserError(f"run {record.id} failed and left no weights to analyse: {record.reason}")
     chosen = {name: find_analysis(name) for name in _chosen(only, against)}
     model = load(folder)
-    reasons = {name: _reason(module, model, record) for name, module in chosen.items()}
+    reasons: dict[str, str | None] = {name: module.applies(model, record.task) for name, module in chosen.items()}
     for name in only:
         if reasons[name] is not None:
             raise UserError(f"{name} does not apply to run {record.id}: {reasons[name]}")
@@ -72,13 +72,6 @@ def analyze(
         "figures": [str(file) for file in files],
         "does_not_apply": {name: reason for name, reason in reasons.items() if reason is not None},
     }
-
-
-def _reason(module: ModuleType, model: Any, record: RunRecord) -> str | None:
-    """Why an analysis does not apply, asked of the model and, where it wants to know, of the run's record."""
-    asked = (model, record) if "record" in inspect.signature(module.applies).parameters else (model,)
-    reason: str | None = module.applies(*asked)
-    return reason
 
 
 def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:

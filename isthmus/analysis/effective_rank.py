@@ -55,7 +55,7 @@ def effective_rank(matrix: Float[Tensor, "rows columns"]) -> float:
     return float(torch.special.entr(values / values.sum()).sum().exp())
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     parts = all(hasattr(model, name) for name in ("trajectory", "blocks", "W_out"))
     if not parts or not all(hasattr(block, "W1") and hasattr(block, "W2") for block in model.blocks):
         return "it has no W_out, W_1 and W_2"
@@ -71,7 +71,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
         return known
     model: Any = load(folder)
     task = load_task(folder)
-    need(applies(model), "effective rank", record)
+    need(applies(model, record.task), "effective rank", record)
     data = load_data(component("sources", record.config["source"]), data_dir)
     if data.fingerprint != record.fingerprint:
         raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")

@@ -35,7 +35,7 @@ CORNER = 64
 """Entries along a side of the picture of its corner, as many as Figure S.9 shows."""
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no permuted-Kronecker or masked layers"
 
 
@@ -121,7 +121,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
 
     def measure(folder: Path) -> Mapping[str, Any]:
         record, model = read_record(folder), load(folder)
-        need(applies(model), "effective weights", record)
+        need(applies(model, record.task), "effective weights", record)
         return {"model": record.config["model"]["name"], "layers": measured(model)}
 
     return once(run, "effective_weights", SCHEMA, measure)

@@ -34,7 +34,7 @@ MOST_ITERATIONS = 64
 CHANNELS = 6
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     iterated = hasattr(model, "mixers") and model.config.hierarchy > 1
     return None if iterated else "its token mixing iterates to no fixed point"
 
@@ -44,7 +44,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
     def measured(folder: Path) -> dict[str, Any]:
         opened = open_run(folder, data_dir)
-        need(applies(opened.model), "fixed_point", opened.record)
+        need(applies(opened.model, opened.record.task), "fixed_point", opened.record)
         return measure(opened.model, next(opened.test_inputs(ROWS, ROWS)))
 
     return once(run, "fixed_point", SCHEMA, measured)

@@ -19,7 +19,7 @@ from isthmus.training.loop import EVALUATION_BLOCK, Rows
 SCHEMA = "isthmus.analysis.iterations/1"
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     if not hasattr(model, "states") or not hasattr(model, "readout"):
         return "it has no iterations"
     return None if len(model.layers) == 1 else "its iterations are those of several layers"
@@ -30,7 +30,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
     def measured(folder: Path) -> dict[str, Any]:
         opened = open_run(folder, data_dir)
-        need(applies(opened.model), "iterations", opened.record)
+        need(applies(opened.model, opened.record.task), "iterations", opened.record)
         trained = opened.model.config.iterations
         return {
             "objective": opened.record.objective,

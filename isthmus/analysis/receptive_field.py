@@ -43,7 +43,7 @@ _MAPS = 8
 _STREAM = re.compile(r"[xv]_(token_)?\d+")
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     if len(getattr(model, "input_shape", ())) != 3 or not hasattr(model, "trajectory"):
         return "it does not work on images"
     if len(_stream_names(model)) < 2:
@@ -174,7 +174,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     def measure(folder: Path) -> Mapping[str, Any]:
         opened: Opened = open_run(folder, data_dir)
         model = opened.model
-        need(applies(model), "receptive field", opened.record)
+        need(applies(model, opened.record.task), "receptive field", opened.record)
         return {
             "model": opened.record.config["model"]["name"],
             "image": list(model.input_shape),

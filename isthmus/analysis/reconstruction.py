@@ -33,7 +33,6 @@ from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.draws import torch_generator
 from isthmus.files import data_dir as default_data_dir
 from isthmus.files import write_with
-from isthmus.record import RunRecord
 from isthmus.registry import component
 from isthmus.run import load_data
 from isthmus.samples import write_sheet
@@ -48,8 +47,8 @@ _MS_SSIM_FROM = 161
 _BETTER = {"psnr": "dB", "ssim": "SSIM", "ms_ssim": "MS-SSIM"}
 
 
-def applies(model: Any, record: RunRecord) -> str | None:
-    return None if record.config["task"]["name"] == "masked_tokens" else "it fills in no hidden tokens"
+def applies(model: Any, task: str) -> str | None:
+    return None if task == "masked_tokens" else "it fills in no hidden tokens"
 
 
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
     def measured(folder: Path) -> dict[str, Any]:
         opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record), "reconstruction", opened.record)
+        need(applies(opened.model, opened.record.task), "reconstruction", opened.record)
         return measure(opened, data_dir or default_data_dir())
 
     return once(run, "reconstruction", SCHEMA, measured)

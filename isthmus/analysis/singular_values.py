@@ -77,7 +77,7 @@ def masked_weight(rows: int, columns: int, p: float, seed: int) -> sparse.csr_ar
     return sparse.csr_array((values, (flat // columns, flat % columns)), shape=(rows, columns))
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no mixing and no masked weights"
 
 
@@ -87,7 +87,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     def measure(folder: Path) -> Mapping[str, Any]:
         record = read_record(folder)
         model = load(folder)
-        need(applies(model), "singular values", record)
+        need(applies(model, record.task), "singular values", record)
         start = _layers(untrained(record))
         lines = [_line(name, layer, start[name]) for name, layer in _layers(model).items()]
         return {"model": record.config["model"]["name"], "layers": lines}

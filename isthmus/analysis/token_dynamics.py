@@ -43,7 +43,7 @@ TITLES = {
 Projected = Float[Tensor, "batch H N p"]
 
 
-def applies(model: Any) -> str | None:
+def applies(model: Any, task: str) -> str | None:
     layer = next(iter(getattr(model, "layers", ())), None)
     return None if hasattr(layer, "projected") and hasattr(model, "states") else "it does not iterate on tokens"
 
@@ -53,7 +53,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
     def measured(folder: Path) -> dict[str, Any]:
         opened = open_run(folder, data_dir)
-        need(applies(opened.model), "token_dynamics", opened.record)
+        need(applies(opened.model, opened.record.task), "token_dynamics", opened.record)
         inputs = next(opened.test_inputs(ROWS, ROWS))
         return {"rows": len(inputs), **measure(opened.model, inputs)}
 

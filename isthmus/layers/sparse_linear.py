@@ -112,8 +112,7 @@ def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed:
 
 def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) -> Tensor:
     """The same product as weighted bags of embeddings: their kernel needs half of the time of the compressed rows'."""
-    bags = {"per_sample_weights": values, "mode": "sum", "include_last_offset": True}
-    return functional.embedding_bag(columns, x, starts, **bags)
+    return functional.embedding_bag(columns, x, starts, mode="sum", per_sample_weights=values, include_last_offset=True)
 
 
 @torch.library.custom_op(

@@ -79,8 +79,7 @@ class Section:
 
     @property
     def task(self) -> str:
-        name: str = self.first.config["task"]["name"]
-        return name
+        return self.first.task
 
     @property
     def objective(self) -> str:

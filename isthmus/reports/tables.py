@@ -126,7 +126,7 @@ def runs_csv(sections: Iterable[Section]) -> str:
                     "status": record.status,
                     "reason": record.reason,
                     "source": record.config["source"]["name"],
-                    "task": record.config["task"]["name"],
+                    "task": record.task,
                     "architecture": run.architecture,
                     "learning_rate": record.config["train"]["learning_rate"],
                     "seed": record.seed,

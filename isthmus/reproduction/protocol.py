@@ -144,3 +144,30 @@ class Exhibit:
     """Measures what the records do not hold. An exhibit without parts has nothing else."""
     first: Callable[[Scale], Sequence[StudyConfig]] | None = None
     """Studies that are carried out before, because the parts are made of their runs: of a tokenizer's."""
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    """Makes the exhibits of a paper, by their ids: T1, F3."""
+
+    paper: Paper
+    judges: Mapping[str, Callable[[Findings], Judgement]]
+    statements: Mapping[str, str]
+    sharing: Mapping[str, tuple[str, str]]
+    """Of ids without an entry of their own in the published data: how they are printed, and whose entry is theirs."""
+
+    def __call__(
+        self,
+        name: str,
+        parts: Callable[[Scale], Sequence[Part]],
+        *tests: str,
+        draw: Callable[[Findings], Figure],
+        analyse: Callable[[Given], Mapping[str, Any]] | None = None,
+        first: Callable[[Scale], Sequence[StudyConfig]] | None = None,
+    ) -> Exhibit:
+        printed_as, entry = self.sharing.get(name, ("", name))
+        table = self.paper.tables.get(entry)
+        published = self.paper.figures[entry] if table is None else table
+        shows = self.paper.figures[entry].shows if table is None else table.caption
+        found = tests_of(self.paper, tests, self.judges, self.statements)
+        return Exhibit(printed_as or published.printed_as, shows, parts, found, draw, analyse, first)

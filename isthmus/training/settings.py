@@ -55,7 +55,7 @@ class TrainConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} leaves nothing of epochs={self.epochs}")
+            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} leaves nothing of epochs={self.epochs}; 0 would do")
         if self.warmup_epochs + self.cooldown_epochs >= self.epochs:
             raise ValueError(
                 f"warmup_epochs={self.warmup_epochs:g} and cooldown_epochs={self.cooldown_epochs:g} "

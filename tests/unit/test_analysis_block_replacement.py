@@ -67,10 +67,10 @@ def test_blocks_that_are_random_already_keep_their_permutations() -> None:
 def test_which_models_it_fits() -> None:
     assert normal_blocks(mixer()) == [1, 2, 3, 4]
     assert normal_blocks(mixer(permutation="random", random_blocks=(2,))) == [1, 3, 4]
-    assert applies(mixer()) is None
-    assert applies(mixer(permutation="random")) == "all its blocks are random already"
+    assert applies(mixer(), "classification") is None
+    assert applies(mixer(permutation="random"), "classification") == "all its blocks are random already"
     other = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=1)
-    assert applies(other) == "its blocks have no permutation"
+    assert applies(other, "classification") == "its blocks have no permutation"
 
 
 def test_figure_s4_is_trained_with_one_random_block() -> None:

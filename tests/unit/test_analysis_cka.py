@@ -173,14 +173,14 @@ def test_features_are_what_blocks_add_to_the_skip():
 
 
 def test_models_without_blocks_are_told_why():
-    assert applies(Mixing()) is None
-    assert "no trajectory" in str(applies(torch.nn.Linear(2, 3)))
+    assert applies(Mixing(), "classification") is None
+    assert "no trajectory" in str(applies(torch.nn.Linear(2, 3), "classification"))
 
     class Shapeless(Mixing):
         def trajectory(self, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
             yield "output", x
 
-    assert "names no block" in str(applies(Shapeless()))
+    assert "names no block" in str(applies(Shapeless(), "classification"))
 
 
 def trained(seed: int = 0, source: str = "digits", **model: Any) -> str:

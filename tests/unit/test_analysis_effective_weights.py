@@ -153,9 +153,9 @@ def test_each_kind_of_block_is_pictured_once() -> None:
 
 
 def test_models_of_other_layers_are_told_why() -> None:
-    assert applies(built("normal")) is None
+    assert applies(built("normal"), "classification") is None
     mlp = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=1)
-    assert "no permuted-Kronecker or masked layers" in str(applies(mlp))
+    assert "no permuted-Kronecker or masked layers" in str(applies(mlp, "classification"))
 
 
 def trained(**model: Any) -> str:

@@ -89,4 +89,4 @@ def test_other_models_have_no_fixed_point() -> None:
     record = trained(hierarchy=1)
     with pytest.raises(UserError, match="its token mixing iterates to no fixed point"):
         analysis.of_run(record.id)
-    assert analysis.applies(torch.nn.Linear(2, 2)) is not None
+    assert analysis.applies(torch.nn.Linear(2, 2), "classification") is not None

@@ -185,10 +185,10 @@ def test_derivatives_that_overflow_are_named() -> None:
 
 
 def test_models_it_does_not_fit_are_told_why() -> None:
-    assert applies(mixer()) is None
-    assert applies(built("sparse")) is None
+    assert applies(mixer(), "classification") is None
+    assert applies(built("sparse"), "classification") is None
     mlp = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=1)
-    assert applies(mlp) == "it does not work on images"
+    assert applies(mlp, "classification") == "it does not work on images"
 
 
 def trained(**model: Any) -> str:

@@ -140,7 +140,7 @@ def test_a_run_is_measured_once_and_drawn(monkeypatch, tmp_path):
 
 def test_a_model_without_mixing_is_refused():
     model: dict[str, Any] = {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1}
-    reason = applies(create_model(**model, d_in=4, d_out=2))
+    reason = applies(create_model(**model, d_in=4, d_out=2), "classification")
     assert reason == "it has no mixing and no masked weights"
     settings: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}
     record = run(run_config(settings | {"model": model, "train": {"epochs": 1, "batch_size": 400}}))

@@ -98,8 +98,8 @@ def test_energies_are_those_of_the_model(trained):
 def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
     settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
     model: Any = isthmus.create_model(name, **settings, layers=2, iterations=2).eval()
-    assert token_dynamics.applies(model) is None
-    assert iterations.applies(model) == "its iterations are those of several layers"
+    assert token_dynamics.applies(model, "classification") is None
+    assert iterations.applies(model, "classification") == "its iterations are those of several layers"
     x = torch.randn(3, 1, 8, 8)
     found = token_dynamics.measure(model, x)
     assert ("attention_energy" in found["curves"]) == (name == "hyper_set")

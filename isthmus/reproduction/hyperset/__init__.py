@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from isthmus.papers import load_paper
 from isthmus.reproduction.drawing import by_shape, over
 from isthmus.reproduction.hyperset import claims, dynamics, figures, masked, protocols
-from isthmus.reproduction.protocol import Exhibit, Findings, Given, Judgement, Part, Scale, tests_of
+from isthmus.reproduction.protocol import Exhibit, Exhibits, Findings, Judgement, tests_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,32 +25,17 @@ STATEMENTS = {
     "4.3b": "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images).",
     "4.3c": "Only the last layer of the step network should start at zero (our question; section 4.3).",
 }
-SHARED = {f"F{number}": f"Figure {number}" for number in (9, 10, 11, 12)}
+SHARED = {f"F{number}": (f"Figure {number}", "F9_F12") for number in (9, 10, 11, 12)}
 
-
-def _exhibit(
-    name: str,
-    parts: Callable[[Scale], Sequence[Part]],
-    *tests: str,
-    draw: Callable[[Findings], Figure],
-    analyse: Callable[[Given], Mapping[str, Any]] | None = None,
-) -> Exhibit:
-    """A table or figure by its id; Figures 9 to 12 share an entry of the published data."""
-    if name in PAPER.tables:
-        printed_as, shows = PAPER.tables[name].printed_as, PAPER.tables[name].caption
-    else:
-        figure = PAPER.figures["F9_F12" if name in SHARED else name]
-        printed_as, shows = SHARED.get(name, figure.printed_as), figure.shows
-    return Exhibit(printed_as, shows, parts, tests_of(PAPER, tests, TESTS, STATEMENTS), draw, analyse)
+_exhibit = Exhibits(PAPER, TESTS, STATEMENTS, SHARED)
 
 
 def _masked(name: str, table: str, draw: Callable[[Findings], Figure]) -> Exhibit:
     """A table of masked images, or pictures beside one."""
-    judges = {**TESTS, "C8": masked.c8(table)}
-    tests = tests_of(PAPER, ("C8", "C9") if table == "T2" else ("C8",), judges, STATEMENTS)
-    shown = PAPER.tables[name].caption if name in PAPER.tables else PAPER.figures[name].shows
-    printed_as = PAPER.tables[name].printed_as if name in PAPER.tables else PAPER.figures[name].printed_as
-    return Exhibit(printed_as, shown, masked.parts, tests, draw, masked.restored(table), masked.tokenizers)
+    exhibit = replace(_exhibit, judges={**TESTS, "C8": masked.c8(table)})
+    tests = ("C8", "C9") if table == "T2" else ("C8",)
+    restored = masked.restored(table)
+    return exhibit(name, masked.parts, *tests, draw=draw, analyse=restored, first=masked.tokenizers)
 
 
 _params = over(lambda network: network.params, "parameters", by_shape)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
 
 from isthmus.papers import load_paper
 from isthmus.reproduction.drawing import by_shape, over
 from isthmus.reproduction.imixer import claims, figures, fixed_points, protocols
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Exhibit, Findings, Given, Judgement, Part, Scale, tests_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from isthmus.reproduction.protocol import Exhibits, Findings, Judgement
 
 PAPER = load_paper("imixer")
 TESTS: dict[str, Callable[[Findings], Judgement]] = {
@@ -22,23 +18,9 @@ TESTS: dict[str, Callable[[Findings], Judgement]] = {
 STATEMENTS = {
     "C.3": "The iteration converges faster in the middle blocks than in the first and the last (appendix C.3)."
 }
-FIGURES = {"F3": "Figure 3", "F5": "Figure 5", "F6": "Figure 6"}
+SHARED = {f"F{number}": (f"Figure {number}", "F3") for number in (3, 5, 6)}
 
-
-def _exhibit(
-    name: str,
-    parts: Callable[[Scale], Sequence[Part]],
-    *tests: str,
-    draw: Callable[[Findings], Figure],
-    analyse: Callable[[Given], Mapping[str, Any]] | None = None,
-) -> Exhibit:
-    """A table or figure by its id; Figures 3, 5 and 6 share an entry of the published data."""
-    if name in PAPER.tables:
-        printed_as, shows = PAPER.tables[name].printed_as, PAPER.tables[name].caption
-    else:
-        figure = PAPER.figures["F3" if name in FIGURES else name]
-        printed_as, shows = FIGURES.get(name, figure.printed_as), figure.shows
-    return Exhibit(printed_as, shows, parts, tests_of(PAPER, tests, TESTS, STATEMENTS), draw, analyse)
+_exhibit = Exhibits(PAPER, TESTS, STATEMENTS, SHARED)
 
 
 def _steps(network: Network) -> float:

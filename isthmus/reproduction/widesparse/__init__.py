@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from isthmus.papers import load_paper
 from isthmus.reproduction.drawing import by_shape, over, ratios
-from isthmus.reproduction.protocol import Exhibit, Findings, Given, Judgement, Part, Scale, tests_of
+from isthmus.reproduction.protocol import Exhibits, Findings, Judgement, Part, Scale
 from isthmus.reproduction.widesparse import claims, figures, protocols, supplement, values
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER = load_paper("widesparse")
 TESTS: dict[str, Callable[[Findings], Judgement]] = {
@@ -31,29 +27,13 @@ STATEMENTS = {
     "TS2": "Figure 6 is trained here, at the paper's scale, as Table S.2 says (our question).",
 }
 
+SHARED = {"T1": ("Table 1", "T1a")} | {f"FS{number}": (f"Figure S.{number}", "FS6_FS8") for number in (6, 7, 8)}
 
-SHARED = {"FS6": "Figure S.6", "FS7": "Figure S.7", "FS8": "Figure S.8"}
+_exhibit = Exhibits(PAPER, TESTS, STATEMENTS, SHARED)
 
 
 def _no_parts(scale: Scale) -> list[Part]:
     return []
-
-
-def _exhibit(
-    name: str,
-    parts: Callable[[Scale], Sequence[Part]],
-    *tests: str,
-    draw: Callable[[Findings], Figure],
-    analyse: Callable[[Given], Mapping[str, Any]] | None = None,
-) -> Exhibit:
-    """A table or figure by its id; Figures S.6 to S.8 share an entry of the published data."""
-    if name in PAPER.figures or name in SHARED:
-        figure = PAPER.figures.get(name) or PAPER.figures["FS6_FS8"]
-        printed_as, shows = SHARED.get(name, figure.printed_as), figure.shows
-    else:
-        table = PAPER.tables["T1a" if name == "T1" else name]
-        printed_as, shows = table.printed_as.split(",")[0], table.caption
-    return Exhibit(printed_as, shows, parts, tests_of(PAPER, tests, TESTS, STATEMENTS), draw, analyse)
 
 
 _ratio = over(lambda network: network.model["C"] / network.model["S"], "C/S", figures.families, log=10)
