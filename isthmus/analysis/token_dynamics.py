@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -29,6 +29,9 @@ from torch import Tensor
 
 from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, page, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = "isthmus.analysis.token_dynamics/1"
 ROWS = 64
@@ -138,7 +141,7 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Figure 4 where there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
     pictures = [
         _heads(found, folder / "token_dynamics-heads.png"),
-        _sphere(found, folder / "token_dynamics-sphere.png"),
+        save(on_spheres(found["sphere"]), folder / "token_dynamics-sphere.png"),
     ]
     if "attention_energy" in found["curves"]:
         return [_energy(found, folder / "token_dynamics-energy.png"), *pictures]
@@ -169,16 +172,17 @@ def _end_of_training(axis: Any, found: Mapping[str, Any]) -> None:
     axis.axvline(found["trained_iterations"] * found["layers"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
 
 
-def _sphere(found: Mapping[str, Any], path: Path) -> Path:
+def on_spheres(shown: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """The tokens' three coordinates, a sphere for each of some iterations."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.6 * len(found["sphere"]), 4.2), layout="constrained")
-    for number, (iteration, points) in enumerate(found["sphere"].items(), start=1):
-        axis: Any = figure.add_subplot(1, len(found["sphere"]), number, projection="3d")
+    figure = Figure(figsize=(3.6 * len(shown), 4.2), layout="constrained")
+    for number, (iteration, points) in enumerate(shown.items(), start=1):
+        axis: Any = figure.add_subplot(1, len(shown), number, projection="3d")
         axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
         axis.set_title(f"iteration {iteration}", fontsize=10)
         axis.set_box_aspect((1, 1, 1))
         for name in "xyz":
             getattr(axis, f"set_{name}lim")(-1, 1)
             getattr(axis, f"set_{name}ticks")([-1, 0, 1])
-    return save(figure, path)
+    return figure

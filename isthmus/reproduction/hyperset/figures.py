@@ -111,20 +111,11 @@ def _heads(findings: Findings, name: str) -> Figure:
 
 def sphere(findings: Findings) -> Figure:
     """Figure 1: the tokens of one board in the first head, on the three directions in which they vary most at first."""
-    from matplotlib.figure import Figure
+    from isthmus.analysis.token_dynamics import on_spheres
 
     ((title, entry),) = findings.analysis["tokens"].items()
-    shown = entry["sphere"]
-    figure = Figure(figsize=(3.6 * len(shown), 4.2), layout="constrained")
+    figure = on_spheres(entry["sphere"])
     figure.suptitle(title, fontsize=10)
-    for number, (iteration, points) in enumerate(shown.items(), start=1):
-        axis: Any = figure.add_subplot(1, len(shown), number, projection="3d")
-        axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
-        axis.set_title(f"iteration {iteration}", fontsize=10)
-        axis.set_box_aspect((1, 1, 1))
-        for name in "xyz":
-            getattr(axis, f"set_{name}lim")(-1, 1)
-            getattr(axis, f"set_{name}ticks")([-1, 0, 1])
     return figure
 
 
