@@ -97,3 +97,12 @@ def completed(part: Part) -> list[ModelConfig]:
     shapes = {"digits": (1, 8, 8), "mnist": (1, 28, 28)}
     signature = Signature(shapes.get(part.study.base.source.name, (3, 32, 32)), (10,))
     return [candidate.completed(signature, seed=0) for candidate in part.study.candidates]
+
+
+def models(part: Part) -> list[dict[str, Any]]:
+    return [candidate.model_dump() for candidate in part.study.candidates]
+
+
+def as_printed(parts: Sequence[Part]) -> Findings:
+    """As if what was trained had come out as printed."""
+    return Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])

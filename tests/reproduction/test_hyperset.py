@@ -16,7 +16,7 @@ from isthmus.reproduction.hyperset import TABLES, claims, masked, protocols
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import SCALES, Findings, Measured, Part
 from isthmus.run import prepare
-from tests.reproduction.making import around, classifier, findings
+from tests.reproduction.making import around, as_printed, classifier, findings, models
 
 PAPER = load_paper("hyperset")
 MAKERS: dict[str, Any] = {
@@ -27,12 +27,7 @@ PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale i
 
 
 def printed(name: str) -> Findings:
-    parts = PARTS[name, "paper"]
-    return Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])
-
-
-def models(part: Part) -> list[dict[str, Any]]:
-    return [candidate.model_dump() for candidate in part.study.candidates]
+    return as_printed(PARTS[name, "paper"])
 
 
 def complete(part: Part) -> list[Any]:

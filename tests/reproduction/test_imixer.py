@@ -13,9 +13,9 @@ from isthmus.papers import load_paper
 from isthmus.reproduction import list_reproductions, reproduce
 from isthmus.reproduction.imixer import TABLES, claims, protocols
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import SCALES, Findings, Measured, Part
+from isthmus.reproduction.protocol import SCALES, Findings
 from isthmus.reproduction.verdicts import Sample, compare, contrast, seeds_to_decide
-from tests.reproduction.making import around, classifier, completed, findings
+from tests.reproduction.making import around, as_printed, classifier, completed, findings, models
 
 PAPER = load_paper("imixer")
 MAKERS: dict[str, Any] = {
@@ -26,13 +26,7 @@ PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale i
 
 
 def printed(name: str) -> Findings:
-    """The parts of the paper's scale, as if what was trained came out as printed."""
-    parts = PARTS[name, "paper"]
-    return Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])
-
-
-def models(part: Part) -> list[dict[str, Any]]:
-    return [candidate.model_dump() for candidate in part.study.candidates]
+    return as_printed(PARTS[name, "paper"])
 
 
 def test_every_table_and_figure_is_found_by_name():

@@ -10,11 +10,11 @@ import pytest
 
 from isthmus.papers import load_paper
 from isthmus.reproduction import find_exhibit, list_reproductions, reproduce
-from isthmus.reproduction.protocol import SCALES, Findings, Given, Measured, Part, Scale
+from isthmus.reproduction.protocol import SCALES, Findings, Given, Measured, Scale
 from isthmus.reproduction.widesparse import TABLES, claims, protocols, supplement, values
 from isthmus.reproduction.widesparse.shapes import FIGURE_4, FIGURE_5, SPARSE_5
 from isthmus.shape_theory import mixer_connections, sparse_connections
-from tests.reproduction.making import around, classifier, completed, findings
+from tests.reproduction.making import around, classifier, completed, findings, models
 
 PAPER = load_paper("widesparse")
 MAKERS: dict[str, Any] = {
@@ -25,10 +25,6 @@ MAKERS: dict[str, Any] = {
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 PART = PARTS["F5", "cpu"][0]
-
-
-def models(part: Part) -> list[dict[str, Any]]:
-    return [candidate.model_dump() for candidate in part.study.candidates]
 
 
 def test_every_table_and_figure_is_found_by_name():
