@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Work = Callable[[], object]
-CALLS = 3
-"""Timed in a row, after one that is not: the first after a rival's finds memory and threads as the rival left them."""
+CALLS, SECONDS = 3, 0.15
+"""Timed in a row, at least so many and for at least so long, so that work that is over sooner is repeated more often:
+the first calls after a rival's find memory and threads as the rival left them, and the very first is not timed."""
 
 
 def load() -> float:
@@ -51,7 +52,8 @@ def row(measured: str, unit: str, pairs: Sequence[tuple[float, float]], bar: flo
 
 def _milliseconds(work: Work) -> float:
     work()
-    began = time.perf_counter()
-    for _ in range(CALLS):
+    calls, began = 0, time.perf_counter()
+    while calls < CALLS or time.perf_counter() - began < SECONDS:
         work()
-    return 1e3 * (time.perf_counter() - began) / CALLS
+        calls += 1
+    return 1e3 * (time.perf_counter() - began) / calls

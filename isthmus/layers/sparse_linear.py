@@ -104,10 +104,17 @@ def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed:
     starts, columns, transposed_starts, transposed_columns, order = pattern
     if transposed:
         starts, columns, values = transposed_starts, transposed_columns, values.index_select(0, order)
-    x = x.contiguous()
+    x = _contiguous(x)
     if x.device.type == "cpu" and x.dtype == torch.float32:
         return _sums_of_rows(x, values, starts, columns)
     return _compressed(starts, columns, values, (len(starts) - 1, len(x))) @ x
+
+
+def _contiguous(x: Tensor) -> Tensor:
+    """torch copies a transposed matrix on one thread, and two halves of one on all."""
+    if x.is_contiguous() or x.shape[1] % 2:
+        return x.contiguous()
+    return x.unflatten(1, (2, -1)).contiguous().flatten(1)
 
 
 def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) -> Tensor:
@@ -121,9 +128,10 @@ def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) ->
 def sampled_product(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
     """Of y xᵀ, sums over a batch, the entries in the pattern: the gradient of the values."""
     starts, columns, *_ = pattern
-    where = _compressed(starts, columns, x.new_zeros(len(columns)), (len(y), len(x)))
-    sampled = torch.sparse.sampled_addmm(where, y.contiguous(), x.contiguous().mT, beta=0.0)
-    return sampled.values().clone()  # an operator's result is no view
+    sampled = x.new_zeros(len(columns))
+    where = _compressed(starts, columns, sampled, (len(y), len(x)))
+    torch.sparse.sampled_addmm(where, _contiguous(y), _contiguous(x).mT, beta=0.0, out=where)
+    return sampled
 
 
 def _compressed(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -153,7 +161,7 @@ def _(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
 def _product_backward(ctx: Any, gradient: Tensor) -> Any:
     x, values, *pattern = ctx.saved_tensors
     to_x, to_values, *_ = ctx.needs_input_grad
-    gradient = gradient.contiguous()
+    gradient = _contiguous(gradient)
     ends = (x, gradient) if ctx.transposed else (gradient, x)
     return (
         sparse_product(gradient, values, pattern, not ctx.transposed) if to_x else None,
@@ -279,10 +287,10 @@ class SparseLinear(nn.Module):
     def forward(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*batch rows"]:
         if not self._has_kernels():
             return functional.linear(x, self.weight(), self.bias)
-        batch_last = x.reshape(-1, self.columns).mT.contiguous()
+        batch_last = _contiguous(x.reshape(-1, self.columns).mT)
         values = self.values if self.scale == 1 else self.values * self.scale
-        y = sparse_product(batch_last, values, self.pattern(), False).mT
-        y = y.contiguous() if self.bias is None else y + self.bias
+        y = sparse_product(batch_last, values, self.pattern(), False).mT  # the next sparse layer finds it batch last
+        y = y if self.bias is None else y + self.bias
         return y.unflatten(0, x.shape[:-1])
 
     def _has_kernels(self) -> bool:
