@@ -189,6 +189,9 @@ class ViT(nn.Module):
         self.stem = PatchEmbedding(config, config.d_z)
         self.class_token = nn.Parameter(torch.empty(1, 1, config.d_z)) if config.has_class_token else None
         self.positions = nn.Parameter(torch.empty(config.tokens + config.has_class_token, config.d_z))
+        for parameter in (self.class_token, self.positions):
+            if parameter is not None:
+                parameter.undecayed = True  # type: ignore[attr-defined]
         rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
         self.blocks = nn.ModuleList(Layer(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)

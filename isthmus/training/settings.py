@@ -19,7 +19,8 @@ class TrainConfig(Settings):
     learning_rate: Annotated[float, Field(gt=0, le=1_000)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
     decayed: Literal["all", "matrices"] = "all"
-    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` spares biases and all of one dimension."""
+    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` spares biases, all of one dimension, and
+    what a model marks as ``undecayed``, such as learned positions."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's. Runs of a few thousand steps do better with a second one of 0.99 (EXPERIMENTS.md)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
