@@ -6,12 +6,14 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
+TIMM := .venv-timm
 
-.PHONY: demo test test-all lint types wheel clean help
+.PHONY: demo test test-all test-timm lint types wheel clean help
 
 help:
 	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
+	@echo "make test-timm timm's side, in an environment of its own (about 6 GB)"
 	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
 
 demo: $(VENV)/.installed
@@ -22,6 +24,9 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+test-timm: $(TIMM)/.installed
+	$(TIMM)/bin/python -m pytest -q tests/timm
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -39,5 +44,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) '.[dev]'
 	@touch $@
 
+$(TIMM)/.installed: pyproject.toml constraints.txt tools/make-timm-venv.sh
+	PYTHON="$(PYTHON)" sh tools/make-timm-venv.sh $(TIMM)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(TIMM) build dist *.egg-info

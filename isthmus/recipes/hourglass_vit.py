@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from isthmus.config import RunConfig, StudyConfig, run_config, study_config
+from isthmus.recipes.images import at_224_pixels, brief
 
 NAMES = {
     "cifar10-vit": "cifar10_vit",
@@ -46,17 +47,6 @@ SOURCES: dict[str, dict[str, Any]] = {
     "cifar100": {"name": "cifar100"},
     "imagenet100": {"name": "imagenet100"},
 }
-AUGMENT = {
-    "resized_crop": (0.08, 1.0),
-    "flip": True,
-    "policy": "rand_augment",
-    "magnitude": 9,
-    "magnitude_std": 0.5,
-    "erasing": 0.25,
-    "mixup": 0.8,
-    "cutmix": 1.0,
-}
-TASK = {"name": "classification", "resize": 224, "crop_ratio": 0.875, "label_smoothing": 0.1, "augment": AUGMENT}
 
 
 def vit(size: Size, shape: Shape) -> dict[str, Any]:
@@ -73,7 +63,7 @@ def from_scratch(size: Size, shape: Shape, source: str = "cars") -> RunConfig:
     return run_config(
         {
             "source": SOURCES[source],
-            "task": TASK,
+            "task": at_224_pixels(),
             "model": vit(size, shape),
             "train": {
                 "epochs": 1000,
@@ -131,15 +121,7 @@ def cifar10_vit() -> RunConfig:
             "source": {"name": "cifar10"},
             "task": {"name": "classification", "augment": {"crop_padding": 4, "flip": True}},
             "model": {"name": "hourglass_vit", "patch": 8, "d_z": 144, "d_h": 72, "depth": 6, "num_heads": 3},
-            "train": {
-                "epochs": 20,
-                "warmup_epochs": 1,
-                "learning_rate": 1e-3,
-                "weight_decay": 0.05,
-                "decayed": "matrices",
-                "betas": [0.9, 0.99],
-                "schedule": "cosine",
-            },
+            "train": brief(20),
         }
     )
 
