@@ -88,7 +88,7 @@ class Backbone(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Layers from the input on, for rates that decay over them."""
         blocks = [(r"^model\.blocks\.(\d+)", None), (r"^model\.norm", (99999,))]
-        return {"stem": r"^model\.(stem|class_token|positions)", "blocks": blocks}
+        return {"stem": r"^model\.(?:stem|class_token|positions)", "blocks": blocks}
 
     def no_weight_decay(self) -> set[str]:
         return {f"model.{name}" for name in ("class_token", "positions") if getattr(self.model, name, None) is not None}
