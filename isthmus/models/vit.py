@@ -34,6 +34,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from isthmus.layers.attention import SelfAttention, attended
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
@@ -42,7 +43,6 @@ NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
 TELLING = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
 
 Tokens = Float[Tensor, "batch tokens d_z"]
-Heads = Float[Tensor, "batch heads tokens width"]
 
 
 class ViTConfig(ImageModelConfig):
@@ -90,49 +90,33 @@ class ViTConfig(ImageModelConfig):
         return self.pool == "class_token" and self.output_shape is not None and len(self.output_shape) == 1
 
 
-def attended(query: Heads, key: Heads, value: Heads, fused: bool) -> Heads:
-    """softmax(q kᵀ / √width) v."""
-    if fused:
-        return nn.functional.scaled_dot_product_attention(query, key, value)
-    return (query * query.shape[-1] ** -0.5 @ key.mT).softmax(-1) @ value
+class LatentAttention(nn.Module):
+    """Heads that read narrow projections of the stream."""
 
-
-class Attention(nn.Module):
-    def __init__(self, config: ViTConfig) -> None:
+    def __init__(self, config: ViTConfig, latent_width: int) -> None:
         super().__init__()
         self.heads = (config.num_heads, config.head_values // config.num_heads)
         self.fused = config.fused
-        self._project_from(config)
+        self.down = nn.Linear(config.d_z, 2 * latent_width)
+        self.query_norm = nn.LayerNorm(latent_width, eps=config.norm_eps)
+        self.query = nn.Linear(latent_width, config.head_values)
+        self.key_value_norm = nn.LayerNorm(latent_width, eps=config.norm_eps)
+        self.key_value = nn.Linear(latent_width, 2 * config.head_values)
         self.out = nn.Linear(config.head_values, config.d_z)
 
-    def _project_from(self, config: ViTConfig) -> None:
-        self.qkv = nn.Linear(config.d_z, 3 * config.head_values)
-
-    def projected(self, z: Tokens) -> tuple[Tensor, ...]:
-        """Queries, keys and values of every head, as they lie in memory: (batch, tokens, heads, width)."""
-        return self.qkv(z).unflatten(-1, (3, *self.heads)).unbind(2)
-
     def forward(self, z: Tokens) -> Tokens:
-        query, key, value = (part.transpose(1, 2) for part in self.projected(z))
-        mixed: Tensor = self.out(attended(query, key, value, self.fused).transpose(1, 2).flatten(2))
+        of_queries, of_keys_and_values = self.down(z).chunk(2, dim=-1)
+        query = self.query(self.query_norm(of_queries))
+        key, value = self.key_value(self.key_value_norm(of_keys_and_values)).chunk(2, dim=-1)
+        query, key, value = (part.unflatten(-1, self.heads).transpose(1, 2) for part in (query, key, value))
+        mixed: Tensor = self.out(attended(query, key, value, self.fused))
         return mixed
 
 
-class LatentAttention(Attention):
-    """Heads that read narrow projections of the stream."""
-
-    def _project_from(self, config: ViTConfig) -> None:
-        assert config.latent_width is not None
-        self.down = nn.Linear(config.d_z, 2 * config.latent_width)
-        self.query_norm = nn.LayerNorm(config.latent_width, eps=config.norm_eps)
-        self.query = nn.Linear(config.latent_width, config.head_values)
-        self.key_value_norm = nn.LayerNorm(config.latent_width, eps=config.norm_eps)
-        self.key_value = nn.Linear(config.latent_width, 2 * config.head_values)
-
-    def projected(self, z: Tokens) -> tuple[Tensor, ...]:
-        of_queries, of_keys_and_values = self.down(z).chunk(2, dim=-1)
-        query = self.query(self.query_norm(of_queries)).unflatten(-1, self.heads)
-        return query, *self.key_value(self.key_value_norm(of_keys_and_values)).unflatten(-1, (2, *self.heads)).unbind(2)
+def attention(config: ViTConfig) -> nn.Module:
+    if config.latent_width is not None:
+        return LatentAttention(config, config.latent_width)
+    return SelfAttention(config.d_z, config.num_heads, config.head_values, fused=config.fused)
 
 
 class FeedForward(nn.Module):
@@ -156,7 +140,7 @@ class Layer(nn.Module):
     def __init__(self, config: ViTConfig, drop_path: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
-        self.attention = Attention(config) if config.latent_width is None else LatentAttention(config)
+        self.attention = attention(config)
         self.ffn = nn.ModuleList(FeedForward(config) for _ in range(1 if config.tied_ffn else config.ffn_blocks))
         self.ffn_blocks = config.ffn_blocks
         self.drop_path = DropPath(drop_path)
