@@ -2,11 +2,12 @@
 #
 # PYTHON       the interpreter to build the environment from (3.11 or newer)
 # TORCH_INDEX  an index of CPU builds of torch, for machines without a GPU where the default index brings CUDA
+# TIMM         the folder of timm's environment; one that is there already, elsewhere too, is only brought up to date
 PYTHON ?= python3
 TORCH_INDEX ?=
+TIMM ?= .venv-timm
 VENV := .venv
 BIN := $(VENV)/bin
-TIMM := .venv-timm
 
 .PHONY: demo test test-all test-timm lint types wheel clean help
 
@@ -49,4 +50,4 @@ $(TIMM)/.installed: pyproject.toml constraints.txt tools/make-timm-venv.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(TIMM) build dist *.egg-info
+	rm -rf $(VENV) .venv-timm build dist *.egg-info
