@@ -64,16 +64,17 @@ class Backbone(nn.Module):
         shapes = {"input_shape": (in_chans, height, width), "output_shape": (max(1, num_classes),)}
         if global_pool == "avg" and settings["name"] == "vit":
             shapes["pool"] = "mean"  # type: ignore[assignment]
-        self.model: Any = create_model(**{**settings, **shapes, "drop_path": drop_path_rate, **fields})
+        model: Any = create_model(**{**settings, **shapes, "drop_path": drop_path_rate, **fields})
+        self.model = model
         self.prefix = int(getattr(self.model, "class_token", None) is not None)
         self.global_pool = global_pool if global_pool is not None else "token" if self.prefix else "avg"
         self.num_classes, self.in_chans, self.drop_rate = num_classes, in_chans, drop_rate
-        self.num_features = self.head_hidden_size = self.embed_dim = self.model.head.linear.in_features
-        patch = self.model.config.patch
+        self.num_features = self.head_hidden_size = self.embed_dim = model.head.linear.in_features
+        patch = model.config.patch
         self.grid = (height // patch, width // patch)
         self.feature_info = [
             {"module": f"model.blocks.{i}", "num_chs": self.num_features, "reduction": patch}
-            for i in range(len(self.model.blocks))
+            for i in range(len(model.blocks))
         ]
         self.grad_checkpointing = False
         self._check_pool(self.global_pool)

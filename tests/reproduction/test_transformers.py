@@ -48,7 +48,7 @@ def test_the_recipe_is_table_11(size, shape):
 
 def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
-        classes = {"flowers102": 102}.get(name := part.study.base.source.name, transformers.CLASSES.get(name))
+        classes = (transformers.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
             (model.name, model.model_dump()["d_z"]): cost(model.completed(Signature((3, 224, 224), (classes,)), 0))
             for model in part.study.candidates

@@ -49,7 +49,7 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
     assert losses[2] == pytest.approx(losses[1], abs=1e-6)
 
 
-VIT = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
+VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
 
 
 def classified(**train: Any) -> list[float]:
@@ -105,8 +105,8 @@ def test_torchrun_gives_the_same_run(tmp_path: Path) -> None:
     train = {"epochs": 1, "batch_size": 300, "devices": 2}
     settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "train": train}
     file.write_text(json.dumps(settings | {"threads": 1}))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    command = [*launcher, "--master-addr", "127.0.0.1", "--master-port", "0", "-m", "isthmus.cli", "train", str(file)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command = [*launcher, "--nproc-per-node", "2", "-m", "isthmus.cli", "train", str(file)]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr

@@ -88,7 +88,7 @@ def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list
 
 def curves(given: Given) -> dict[str, Any]:
     """The validation accuracy of every run, in percent, epoch by epoch."""
-    lines = []
+    lines: list[dict[str, Any]] = []
     for item in given.parts:
         folders = {folder.name: folder for folder in item.folders}
         for network, candidate in zip(item.networks, item.candidates, strict=True):
