@@ -2,16 +2,19 @@
 #
 # PYTHON       the interpreter to build the environment from (3.11 or newer)
 # TORCH_INDEX  an index of CPU builds of torch, for machines without a GPU where the default index brings CUDA
+# TIMM         the folder of timm's environment; one that is there already, elsewhere too, is only brought up to date
 PYTHON ?= python3
 TORCH_INDEX ?=
+TIMM ?= .venv-timm
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint types wheel clean help
+.PHONY: demo test test-all test-timm lint types wheel clean help
 
 help:
 	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
+	@echo "make test-timm timm's side, in an environment of its own (about 6 GB)"
 	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
 
 demo: $(VENV)/.installed
@@ -22,6 +25,9 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+test-timm: $(TIMM)/.installed
+	$(TIMM)/bin/python -m pytest -q tests/timm
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -39,5 +45,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) '.[dev]'
 	@touch $@
 
+$(TIMM)/.installed: pyproject.toml constraints.txt tools/make-timm-venv.sh
+	PYTHON="$(PYTHON)" sh tools/make-timm-venv.sh $(TIMM)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) .venv-timm build dist *.egg-info

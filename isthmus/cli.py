@@ -390,6 +390,7 @@ def train(
     from isthmus.record import find_run, read_record
     from isthmus.registry import find
     from isthmus.run import Options, prepare, run
+    from isthmus.training.devices import is_another
     from isthmus.training.loop import Stopped
 
     settings = _settings(target, overrides)
@@ -412,9 +413,9 @@ def train(
                 record = run(prepared, options, display.step)
         except Stopped:
             raise KeyboardInterrupt from None
-    if as_json:
+    if as_json and not is_another():
         terminal.print_json(vars(record))
-    else:
+    elif not is_another():
         _print_record(record, prepared.folder)
     raise typer.Exit(0 if record.status == "finished" else 1)
 

@@ -40,7 +40,7 @@ from isthmus.record import (
 from isthmus.registry import find
 from isthmus.samples import write_sheet, write_values
 from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
-from isthmus.training.devices import Devices, OneDevice, on_every_device
+from isthmus.training.devices import Devices, OneDevice, is_another, on_every_device
 from isthmus.training.journal import Journal
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 
@@ -133,6 +133,12 @@ def run(
     config = prepared.config
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
     start = None if config.train.devices > 1 else starting_model(config, options)
+    alone = replace(options, stop=_never, heard=_ignore)  # a listener does not travel to other processes
+    if is_another():  # the first one owns the folder
+        on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
+        if not (prepared.folder / RECORD).exists():
+            raise Stopped
+        return _record(prepared)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
@@ -143,7 +149,6 @@ def run(
             write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if start is None:
-            alone = replace(options, stop=_never, heard=_ignore)  # a listener does not travel to other processes
             on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
         else:
             _train(prepared, start, options, devices, progress)
@@ -247,6 +252,8 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
                 reason = str(error)
         if devices.rank > 0:
             return
+        if devices.sharded:  # and what is left of it here is a part
+            model = starting_model(config, options).model.to(devices.device)
         metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
     record = RunRecord(
         id=prepared.id,

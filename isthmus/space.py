@@ -116,6 +116,8 @@ class Budget(Settings):
     params: Amount | None = None
     trainable_params: Amount | None = None
     macs: Amount | None = None
+    training_flops: Amount | None = None
+    """Of one row, forward and backward."""
 
     def exceeded(self, cost: Mapping[str, Any]) -> str:
         """Which limit a candidate breaks, in words; empty if none."""

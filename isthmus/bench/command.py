@@ -96,3 +96,13 @@ def hyperset(repeats: Repeats = 15, threads: Threads = 1, as_json: Json = False)
     with measuring():
         lines = measure(repeats, threads)
     answer(lines, as_json)
+
+
+@app.command()
+def vit(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """Our ViT-Tiny and Mixer-S/16 against timm's, and what the augmentation of Table 11 adds to a training step."""
+    from isthmus.bench.vit import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)

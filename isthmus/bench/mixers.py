@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from isthmus.bench.ratios import timed
 from isthmus.run import arithmetic
+from isthmus.timm_weights import in_our_names
 
 PERMUTED_BAR, PLAIN_BAR = 1.25, 1.0
 """At most so long takes a step of the permuted mixer, of the normal one's; and of ours, of the plain one's."""
@@ -56,16 +57,6 @@ class PlainMixer(nn.Module):
         return y
 
 
-def named_as_ours(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights under timm's names, as ``mlp_mixer`` calls and shapes them."""
-    renamed = {}
-    for name, weight in weights.items():
-        ours = name.replace("mlp_tokens", "token_mixing").replace("mlp_channels", "channel_mixing")
-        ours = ours.replace("stem.proj", "stem.linear").replace("head.", "head.linear.")
-        renamed[ours] = weight.flatten(1) if ours == "stem.linear.weight" else weight
-    return renamed
-
-
 def permuted_step(rounds: int, batch: int = 128) -> dict[str, Any]:
     """A training step (forward, backward, AdamW) with random permutations, against one without."""
     from isthmus.registry import create_model
@@ -88,7 +79,7 @@ def plain_pass(rounds: int, batch: int = 16, size: int = 224) -> dict[str, Any]:
     torch.manual_seed(0)
     rival = PlainMixer(image=size, patch=16, classes=1000, C=512, depth=8, token_hidden=256, channel_hidden=2048)
     ours = create_model(**VARIANTS["s"] | {"input_shape": (3, size, size)})
-    ours.load_state_dict(named_as_ours(rival.state_dict()))
+    ours.load_state_dict(in_our_names(rival.state_dict()))
     images = torch.randn(batch, 3, size, size)
     what = f"forward and backward, our Mixer-S/16 against the plain one ({size} pixels, batch {batch})"
     return timed(what, _pass(ours, images), _pass(rival, images), rounds, PLAIN_BAR)

@@ -174,12 +174,12 @@ class Mixer(nn.Module, ABC):
         return patches + sum(layer.copies * layer.weight.numel() for layer in layers)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
-        tokens = self._embedded(x)
+        tokens = self.embedded(x)
         for block in self.blocks:
             tokens = block(tokens)
         return self._read(tokens)
 
-    def _embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
+    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
         if not self.config.is_random(1):
             tokens: Tensor = self.stem(x)
             return tokens
@@ -201,7 +201,7 @@ class Mixer(nn.Module, ABC):
         return y
 
     def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
-        tokens = self._embedded(x)
+        tokens = self.embedded(x)
         yield "x_0", tokens
         for i, block in enumerate(self.blocks, start=1):
             assert isinstance(block, Block)

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from isthmus.layers.attention import SelfAttention
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
@@ -35,33 +36,12 @@ class RecurrentTransformerConfig(SequenceConfig):
     qkv: Literal["separate", "shared"] = "separate"
 
 
-class SelfAttention(nn.Module):
-    def __init__(self, config: RecurrentTransformerConfig) -> None:
-        super().__init__()
-        self.heads = (config.num_heads, config.d // config.num_heads)
-        self.parts = 1 if config.qkv == "shared" else 3
-        self.qkv = nn.Linear(config.d, self.parts * config.d, bias=False)
-        self.out = nn.Linear(config.d, config.d, bias=False)
-
-    def projected(self, tokens: Tokens) -> list[Float[Tensor, "batch H N p"]]:
-        """Queries, keys and values of every head."""
-        parts = self.qkv(tokens).chunk(self.parts, dim=-1)
-        split = [part.unflatten(-1, self.heads).transpose(1, 2) for part in parts]
-        return split if self.parts == 3 else split * 3
-
-    def forward(self, tokens: Tokens) -> Tokens:
-        query, key, value = self.projected(tokens)
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
-        output: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return output
-
-
 class Layer(nn.Module):
     def __init__(self, config: RecurrentTransformerConfig) -> None:
         super().__init__()
         hidden = max(1, round(config.ff_ratio * config.d))
         self.attention_norm = rms_norm(config.d)
-        self.attention = SelfAttention(config)
+        self.attention = SelfAttention(config.d, config.num_heads, parts=1 if config.qkv == "shared" else 3, bias=False)
         self.mlp_norm = rms_norm(config.d)
         self.mlp = nn.Sequential(
             nn.Linear(config.d, hidden, bias=False), nn.GELU(), nn.Linear(hidden, config.d, bias=False)

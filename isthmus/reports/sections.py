@@ -192,5 +192,5 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _shape_order(architecture: str) -> tuple[int, str]:
-    known = ("hourglass_mlp", "conventional_mlp")
+    known = ("hourglass_mlp", "conventional_mlp", "hourglass_vit", "conventional_vit")
     return (known.index(architecture) if architecture in known else len(known), architecture)

@@ -32,7 +32,18 @@ METRIC_TITLES = {
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNITS = {"params": "parameters", "trainable_params": "trainable parameters", "macs": "MACs per row", "latency": "ms"}
 _NOUNS = _UNITS | {"latency": "latency"}
-_SHAPES = {"hourglass_mlp": "the Hourglass", "conventional_mlp": "the conventional shape"}
+_SHAPES = {
+    "hourglass_mlp": "the Hourglass",
+    "conventional_mlp": "the conventional shape",
+    "hourglass_vit": "the Hourglass ViT",
+    "conventional_vit": "the conventional ViT",
+}
+_TITLES = {
+    "hourglass_mlp": "Hourglass",
+    "conventional_mlp": "Conventional",
+    "hourglass_vit": "Hourglass ViT",
+    "conventional_vit": "Conventional ViT",
+}
 _RANGES_NAMED = 3
 
 
@@ -50,7 +61,7 @@ def axis_title(split: str, metric: str) -> str:
 
 
 def architecture_title(architecture: str) -> str:
-    return {"hourglass_mlp": "Hourglass", "conventional_mlp": "Conventional"}.get(architecture, architecture)
+    return _TITLES.get(architecture, architecture)
 
 
 def magnitude(value: float) -> str:

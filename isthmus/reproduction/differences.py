@@ -15,6 +15,7 @@ SOURCES = {
     "stl10": "STL-10",
     "food101": "Food-101",
     "cars": "Stanford Cars",
+    "flowers102": "Flowers-102",
     "imagenet1k": "ImageNet-1k",
     "imagenet100": "ImageNet-100",
     "imagenet32": "ImageNet-32",

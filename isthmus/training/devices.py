@@ -25,6 +25,7 @@ def seed_device(device: torch.device, value: int) -> None:
 class OneDevice:
     rank = 0
     world = 1
+    sharded = False
 
     def __init__(self, config: TrainConfig) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
@@ -54,12 +55,16 @@ class OneDevice:
         """The sum over all processes; also where they wait for each other."""
         return value
 
+    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of which each process holds a part, put together; all must ask at once."""
+        return tensors
+
 
 class SeveralDevices:
     """The same contract, for one of several processes: gradients are averaged over them."""
 
-    def __init__(self, fabric: Any) -> None:
-        self.fabric = fabric
+    def __init__(self, fabric: Any, sharded: bool) -> None:
+        self.fabric, self.sharded = fabric, sharded
         self.rank: int = fabric.global_rank
         self.world: int = fabric.world_size
         self.device = fabric.device
@@ -68,42 +73,101 @@ class SeveralDevices:
         seed_device(self.device, value + self.rank)  # the parts of a batch drop different units
 
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model, optimizer = self.fabric.setup(model, optimizer)
+        if self.sharded:
+            shard(model, optimizer, self.device.type, self.world)
+        else:
+            model, optimizer = self.fabric.setup(model, optimizer)
         return model, optimizer
 
     def backward(self, loss: Tensor) -> None:
-        self.fabric.backward(loss)
+        loss.backward() if self.sharded else self.fabric.backward(loss)
 
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
-        self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)
+        if self.sharded:
+            nn.utils.clip_grad_norm_(model.parameters(), norm)
+        else:
+            self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)
 
     def total(self, value: float) -> float:
         return float(
             self.fabric.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.device), reduce_op="sum")
         )
 
+    def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        from torch.distributed.tensor import DTensor
+
+        return {name: part.full_tensor() if isinstance(part, DTensor) else part for name, part in tensors.items()}
+
+
+def shard(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, world: int) -> None:
+    """FSDP: a process holds a part of every weight, and whole ones only while their block is at work.
+
+    torch's own, because Fabric's runs on GPUs alone. The optimiser's memory, perhaps restored already, is cut likewise.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh, whole = init_device_mesh(device, (world,)), dict(model.named_parameters())
+    for child in model.children():
+        for block in child if isinstance(child, nn.ModuleList) else ():
+            fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    parts: dict[Tensor, Any] = {whole[name]: part for name, part in model.named_parameters()}
+    for group in optimizer.param_groups:
+        group["params"] = [parts[weight] for weight in group["params"]]
+        if isinstance(optimizer, torch.optim.SGD):
+            group["fused"] = False  # its kernel does not know parts
+    for weight, memory in list(optimizer.state.items()):
+        part = parts[weight]
+        optimizer.state[part] = {
+            name: distribute_tensor(value, mesh, part.placements) if value.shape == weight.shape else value
+            for name, value in memory.items()
+        }
+        del optimizer.state[weight]
+
 
 Devices = OneDevice | SeveralDevices
 
 
+def started_by_torchrun() -> bool:
+    """Whether this process is one of several that are there already, and not the one that starts the others."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def is_another() -> bool:
+    """Whether this process only helps the first of those that torchrun started."""
+    return started_by_torchrun() and os.environ["RANK"] != "0"
+
+
 def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Call ``work(devices, *arguments)`` in one process per device, and return what the first one returns."""
+    """Call ``work(devices, *arguments)`` in one process per device, and return what the first one returns.
+
+    Under torchrun the processes are there already, and each of them calls this.
+    """
     try:
         from lightning_fabric import Fabric
     except ImportError:
         raise UserError("train.devices above 1 needs Lightning Fabric: pip install 'isthmus[devices]'") from None
     if config.device == "cpu":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    here, nodes, strategy = config.devices, 1, "ddp_spawn"
+    if started_by_torchrun():
+        world, here = (int(os.environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        if world != config.devices:
+            raise UserError(f"torchrun started {world} processes, but train.devices={config.devices}")
+        nodes, strategy = world // here, "ddp"
     try:
-        fabric = Fabric(accelerator=config.device, devices=config.devices, strategy="ddp_spawn")
+        fabric = Fabric(accelerator=config.device, devices=here, num_nodes=nodes, strategy=strategy)
     except Exception as error:  # fewer devices than asked for, or none; Fabric says it in several kinds of error
         raise UserError(f"train.devices={config.devices} train.device={config.device}: {error}") from None
     # Bound, because the launcher walks through its own arguments and refuses frozen ones.
-    return fabric.launch(partial(_in_process, work=work, arguments=arguments))
+    sharded = config.strategy == "fsdp"
+    return fabric.launch(partial(_in_process, sharded=sharded, work=work, arguments=arguments))
 
 
-def _in_process(fabric: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    devices = SeveralDevices(fabric)
+def _in_process(fabric: Any, sharded: bool, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    devices = SeveralDevices(fabric, sharded)
     result = work(devices, *arguments)
     devices.total(0.0)  # all of them leave together: one that goes while another still talks may be aborted
     torch.distributed.destroy_process_group()

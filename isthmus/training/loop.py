@@ -270,8 +270,13 @@ class Training:
             self._validate(journal, epoch)
         healthy = math.isfinite(position.loss_sum)  # a diverged state is not worth keeping; the next log ends the run
         stop = self.devices.total(journal.stop_is_asked()) > 0  # one process that is asked stops them all
-        if self.devices.rank == 0 and healthy and (stop or journal.save_is_due()):
-            journal.save(self._tensors(), position.values())
+        due = self.devices.rank == 0 and healthy and (stop or journal.save_is_due())
+        if self.devices.sharded:  # all of them put the tensors together, when the first one says so
+            due = self.devices.total(due) > 0
+        if due:
+            tensors = self._tensors()
+            if self.devices.rank == 0:
+                journal.save(tensors, position.values())
         if stop:
             raise Stopped
 
@@ -295,13 +300,13 @@ class Training:
 
     def _validate(self, journal: Diary, epoch: int) -> None:
         values: dict[str, float] = {}
-        if self.devices.rank == 0:
+        if self.devices.rank == 0 or self.devices.sharded:  # a model in parts works only where all of them do
             model = self.averaged or self.model
             values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
             model.train()
         if not self.devices.total("loss" in values):  # known to the first process, needed by all
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
-        if self.devices.rank == 0:
+        if values:
             place = {"step": self.position.step, "epoch": epoch, "split": "validation"}
             journal.log(place | values | {"seconds": round(self.position.seconds, 3)})
             if values["loss"] < self.position.best_loss and self.config.select == "best":
@@ -309,15 +314,17 @@ class Training:
 
     def _keep(self, step: int, loss: float) -> None:
         model = self.averaged or self.model
-        self.best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        weights = self.devices.whole(model.state_dict())
+        self.best = {name: tensor.detach().clone() for name, tensor in weights.items()}
         self.position.best_step, self.position.best_loss = step, loss
 
     def _tensors(self) -> dict[str, Tensor]:
-        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        weights = self.devices.whole(self.model.state_dict())
+        tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         if self.averaged is not None:
             tensors |= {f"average.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
-        return tensors | optimizer_tensors(self.optimizer)
+        return tensors | self.devices.whole(optimizer_tensors(self.optimizer))
 
     def _restore(self, journal: Diary) -> None:
         saved = journal.resume()

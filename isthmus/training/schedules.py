@@ -53,7 +53,7 @@ def optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: TrainConfi
     named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
     groups: list[dict[str, Any]] = [{"params": [parameter for _, parameter in named]}]
     if config.decayed == "matrices":
-        spared = [p.ndim <= 1 or name.endswith("bias") for name, p in named]
+        spared = [p.ndim <= 1 or name.endswith("bias") or getattr(p, "undecayed", False) for name, p in named]
         free = {"penalty": 0.0} if config.optimizer == "beta_lasso" else {"weight_decay": 0.0}
         groups = [
             {"params": [p for (_, p), spare in zip(named, spared, strict=True) if not spare]},

@@ -19,7 +19,8 @@ class TrainConfig(Settings):
     learning_rate: Annotated[float, Field(gt=0, le=1_000)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
     decayed: Literal["all", "matrices"] = "all"
-    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` spares biases and all of one dimension."""
+    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` spares biases, all of one dimension, and
+    what a model marks as ``undecayed``, such as learned positions."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's. Runs of a few thousand steps do better with a second one of 0.99 (EXPERIMENTS.md)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -47,6 +48,8 @@ class TrainConfig(Settings):
     device: Literal["cpu", "cuda"] = "cpu"
     devices: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of one device each; more than one needs ``isthmus[devices]``."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """How several devices hold a model: each the whole of it, or each a part of every weight and of its moments."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Epochs between two validations; the last epoch is always validated."""
     select: Literal["best", "last"] = "best"
@@ -77,6 +80,8 @@ class TrainConfig(Settings):
             raise ValueError(
                 f"final_learning_rate={self.final_learning_rate:g} is above learning_rate={self.learning_rate:g}"
             )
+        if self.strategy == "fsdp" and (self.devices == 1 or self.average or self.optimizer == "beta_lasso"):
+            raise ValueError("strategy=fsdp needs devices above 1, AdamW or SGD, and no average")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov=true needs a momentum above 0")
         if self.batch_size < self.accumulate * self.devices:

@@ -214,6 +214,60 @@ def test_a_damaged_image_of_a_folder_is_named(tmp_path: Path) -> None:
     assert "7.png" in refused(tmp_path, "train", tiny(tmp_path, source=source))
 
 
+# What a Vision Transformer cannot be trained on.
+
+VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 1, "num_heads": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_heads": 5}, "num_heads=5 does not divide d_z=12"),
+        ({"attention_width": 10}, "num_heads=3 does not divide attention_width=10"),
+        ({"patch": 3}, "patch=3 does not divide an image of 8×8 pixels"),
+    ],
+)
+def test_a_vit_that_does_not_fit(fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = tiny(tmp_path, task={"name": "classification"}, model=VIT | fields)
+    assert words in refused(tmp_path, "train", file)
+
+
+def test_a_label_outside_the_classes_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "stl10_binary"
+    folder.mkdir()
+    for split, labels in (("train", [1, 10, 11, 2]), ("test", [1, 2, 3, 4])):
+        np.zeros((4, 3, 96, 96), np.uint8).tofile(folder / f"{split}_X.bin")
+        np.array(labels, np.uint8).tofile(folder / f"{split}_y.bin")
+    file = tiny(tmp_path, source={"name": "stl10"}, task={"name": "classification"}, model=VIT)
+    words = "stl10, train: picture 2 has the label 10, but there are 10 classes"
+    assert words in refused(tmp_path, "train", file, "--data-dir", tmp_path)
+
+
+def test_an_unreadable_image_is_fatal_or_skipped_and_named_either_way(tmp_path: Path) -> None:
+    for number in range(24):
+        folder = tmp_path / "pictures" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 9 * number, np.uint8)).save(folder / f"{number}.png")
+    _cut(tmp_path / "pictures" / "b" / "7.png")
+    source = {"name": "image_folder", "path": str(tmp_path / "pictures"), "size": 8, "channels": 1}
+    file = tiny(tmp_path, source=source, task={"name": "classification"}, model=VIT)
+    assert "7.png" in refused(tmp_path, "train", file)
+    answer = call("train", file, "source.unreadable=skip", "--json")
+    assert answer.json()["status"] == "finished"
+    (line,) = [line for line in answer.err.splitlines() if line.startswith("skipped: ")]
+    assert "7.png" in line
+
+
+def test_a_hub_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = {"name": "hub", "repo": "nobody/nothing", "image": "image", "label": "label"}
+    file = tiny(tmp_path, source=source, task={"name": "classification"}, model=VIT)
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    assert "cannot load the split 'train' of 'nobody/nothing'" in refused(tmp_path, "train", file)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "pip install 'isthmus[hub]'" in refused(tmp_path, "train", file)
+
+
 # What a user gives to a trained run.
 
 

@@ -44,6 +44,7 @@ ALLOWED = {
     "shape_theory": {"errors"},
     "counting": LEAVES | {"protocols", "registry"},
     "weights": {"errors", "machine"},
+    "timm_weights": {"errors"},
     "recipes": LEAVES | {"config", "recipes"},
     "reports": LEAVES | {"record", "papers", "fronts", "volumes", "registry", "reports"},
 }

@@ -18,6 +18,7 @@ MIXER = {"input_shape": (2, 8, 12), "patch": 4, "C": 10, "depth": 2}
 # A head that starts at zero would give every seed the same output and keep the gradient from everything before it.
 IMIXER = {"input_shape": (3, 8, 8), "output_shape": (5,), "patch": 4, "C": 10, "depth": 2, "head_init": "xavier"}
 SOLVED = {"contraction": 0.5, "gradient": "implicit"}
+VIT = {"input_shape": (2, 8, 12), "output_shape": (5,), "patch": 4, "depth": 2, "num_heads": 2}
 SPARSE = {"input_shape": (2, 8, 12), "patch": 4, "depth": 2, "mask_seed": 1}
 SMALL: dict[str, list[dict]] = {
     "hourglass_mlp": [
@@ -54,6 +55,15 @@ SMALL: dict[str, list[dict]] = {
         {**SPARSE, "output_shape": (3, 16, 24), "m": 48, "p": 0.1, "S": 12},
         {**SPARSE, "output_shape": (2, 8, 12), "m": 40, "p": 1.0, "per_patch": False, "activation": "relu"},
     ],
+    "vit": [
+        {**VIT, "d_z": 12, "d_h": 12, "fused": False, "drop_path": 0.2},
+        {**VIT, "d_z": 12, "d_h": 6, "ffn_blocks": 2, "pool": "mean", "activation": "silu"},
+        {**VIT, "d_z": 12, "d_h": 6, "ffn_blocks": 3, "tied_ffn": True, "attention_width": 8},
+        {**VIT, "d_z": 13, "d_h": 6, "attention_width": 8, "latent_width": 5},
+        {**VIT, "d_z": 12, "d_h": 24, "output_shape": (3, 16, 24)},
+    ],
+    "hourglass_vit": [{**VIT, "d_z": 12, "d_h": 6}],
+    "conventional_vit": [{**VIT, "d_z": 8, "d_h": 16}],
     "monarch_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "S": 5, "bias": True}],
     "kronecker_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "size": 18, "S": 6, "bias": True}],
 }

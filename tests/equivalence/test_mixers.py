@@ -13,11 +13,12 @@ import torch
 from torch.autograd import gradcheck
 
 import isthmus
-from isthmus.bench.mixers import PlainMixer, named_as_ours
+from isthmus.bench.mixers import PlainMixer
 from isthmus.errors import UserError
 from isthmus.layers import permuted_kronecker
 from isthmus.layers.permuted_kronecker import ChannelNorm, randomly_arranged, tokens_arranged
 from isthmus.protocols import Signature
+from isthmus.timm_weights import in_our_names
 from isthmus.training.checkpoint import write_model
 
 IMAGE = {"input_shape": (2, 4, 6), "patch": 2, "C": 5, "depth": 2}
@@ -191,7 +192,7 @@ def test_the_mixer_everybody_writes_gives_the_same_numbers_for_the_same_weights(
     sizes = {"C": 12, "depth": 2, "token_hidden": 7, "channel_hidden": 9}
     plain = PlainMixer(image=8, patch=4, classes=3, **sizes).double()
     ours = create("mlp_mixer", input_shape=(3, 8, 8), output_shape=(3,), patch=4, norm_eps=1e-6, **sizes).double()
-    ours.load_state_dict(named_as_ours(plain.state_dict()))
+    ours.load_state_dict(in_our_names(plain.state_dict()))
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(ours(x), plain(x))
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from isthmus.protocols import Data, Split
-from isthmus.registry import component, find
+from isthmus.registry import component, create_model, find
 from isthmus.training.devices import OneDevice
 from isthmus.training.loop import Rows, Stopped, Training, Unwritten
 from isthmus.training.schedules import optimizer
@@ -147,3 +147,13 @@ def test_a_stopped_training_goes_on_to_the_same_bits(settings):
     assert "norm.running_var" in whole.weights
     for name, tensor in whole.weights.items():
         assert torch.equal(tensor, parts.weights[name]), name
+
+
+def test_what_a_model_marks_does_not_decay():
+    model = create_model("vit", input_shape=(3, 8, 8), output_shape=(5,), patch=4, d_z=12, d_h=6, depth=1, num_heads=2)
+    config = TrainConfig.model_validate({"optimizer": "sgd", "weight_decay": 0.1, "decayed": "matrices"})
+    decayed, spared = optimizer(model.named_parameters(), config).param_groups
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert spared["weight_decay"] == 0
+    assert {"positions", "class_token"} <= {names[id(parameter)] for parameter in spared["params"]}
+    assert all(names[id(parameter)].endswith("weight") for parameter in decayed["params"])

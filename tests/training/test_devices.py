@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from isthmus.config import run_config
 from isthmus.record import read_metrics
-from isthmus.run import prepare, run
+from isthmus.registry import create_model
+from isthmus.run import Options, prepare, run
+from isthmus.training.checkpoint import optimizer_tensors
+from isthmus.training.devices import SeveralDevices, shard
+from isthmus.training.schedules import optimizer
+from isthmus.training.settings import TrainConfig
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("lightning_fabric")
@@ -37,6 +47,76 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
         losses[devices] = [line["loss"] for line in read_metrics(prepare(config).folder)]
     assert len(losses[1]) == len(losses[2]) >= 6
     assert losses[2] == pytest.approx(losses[1], abs=1e-6)
+
+
+VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
+
+
+def classified(**train: Any) -> list[float]:
+    """The losses of a ViT, drop path and augmentation off."""
+    settings: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT}
+    fixed = {"epochs": 2, "batch_size": 96, "optimizer": "sgd", "learning_rate": 0.05, "clip_norm": 1.0}
+    config = run_config(settings | {"train": fixed | train, "threads": 1})
+    record = run(config, Options(save_every=1.0))
+    assert record.status == "finished"
+    assert record.metrics["test"]["loss"] > 0
+    return [line["loss"] for line in read_metrics(prepare(config).folder)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("train", [{}, {"accumulate": 3}, {"strategy": "fsdp"}, {"strategy": "fsdp", "accumulate": 2}])
+def test_a_vit_on_two_devices_has_the_losses_of_one(train: dict[str, Any]) -> None:
+    one, two = classified(), classified(devices=2, **train)
+    assert len(one) == len(two) >= 4
+    assert two == pytest.approx(one, abs=1e-6)
+
+
+def test_sharding_keeps_weights_and_the_optimisers_memory(tmp_path: Path) -> None:
+    """As after a resume, when the memory is restored before the model is cut. One process: its part is the whole."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        torch.manual_seed(0)
+        models = [create_model(input_shape=(1, 8, 8), output_shape=(10,), **VIT) for _ in "ab"]
+        models[1].load_state_dict(models[0].state_dict())
+        images = torch.randn(6, 1, 8, 8)
+        for settings in ({"optimizer": "sgd"}, {"optimizer": "adamw", "decayed": "matrices", "weight_decay": 0.1}):
+            config = TrainConfig.model_validate({"learning_rate": 0.1, **settings})
+            pairs = [(model, optimizer(model.named_parameters(), config)) for model in copy.deepcopy(models)]
+            for number in range(4):
+                if number == 2:
+                    shard(*pairs[1], "cpu", 1)
+                for model, opt in pairs:
+                    model(images).square().mean().backward()
+                    opt.step()
+                    opt.zero_grad()
+            plain, parts = pairs
+            found = SeveralDevices.whole(None, parts[0].state_dict())  # type: ignore[arg-type]
+            for name, tensor in plain[0].state_dict().items():
+                torch.testing.assert_close(found[name], tensor, msg=name)
+            memory = SeveralDevices.whole(None, optimizer_tensors(parts[1]))  # type: ignore[arg-type]
+            for name, tensor in optimizer_tensors(plain[1]).items():
+                torch.testing.assert_close(memory[name], tensor, msg=name)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_torchrun_gives_the_same_run(tmp_path: Path) -> None:
+    file = tmp_path / "vit.json"
+    train = {"epochs": 1, "batch_size": 300, "devices": 2}
+    settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "train": train}
+    file.write_text(json.dumps(settings | {"threads": 1}))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    command = [*launcher, "--nproc-per-node", "2", "-m", "isthmus.cli", "train", str(file)]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)  # of the first process alone
+    config = run_config(json.loads(file.read_text()))
+    losses = [line["loss"] for line in read_metrics(prepare(config).folder)]
+    alone = run_config(json.loads(file.read_text()) | {"train": train | {"devices": 1}})
+    run(alone)
+    assert (record["id"], record["status"]) == (prepare(config).id, "finished")
+    assert losses == pytest.approx([line["loss"] for line in read_metrics(prepare(alone).folder)], abs=1e-6)
 
 
 COMPARE_COMPILED = """

@@ -1,0 +1,48 @@
+"""Attention of tokens to each other: every head weighs the tokens' values by softmax(q kᵀ / √width)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Tokens = Float[Tensor, "batch tokens d"]
+Heads = Float[Tensor, "batch heads tokens width"]
+
+
+def attended(query: Heads, key: Heads, value: Heads, fused: bool = True) -> Float[Tensor, "batch tokens values"]:
+    """What the heads found, side by side; fused, in one kernel that keeps no matrix of tokens by tokens."""
+    if fused:
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+    else:
+        mixed = (query * query.shape[-1] ** -0.5 @ key.mT).softmax(-1) @ value
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Heads of ``values`` numbers together (d, if not given), projected from d and back to it.
+
+    With one ``part`` instead of three, queries, keys and values are the same.
+    """
+
+    def __init__(
+        self, d: int, num_heads: int, values: int | None = None, *, parts: Literal[1, 3] = 3, bias: bool = True,
+        fused: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        values = values or d
+        self.heads = (num_heads, values // num_heads)
+        self.parts, self.fused = parts, fused
+        self.qkv = nn.Linear(d, parts * values, bias=bias)
+        self.out = nn.Linear(values, d, bias=bias)
+
+    def projected(self, tokens: Tokens) -> tuple[Heads, Heads, Heads]:
+        """Queries, keys and values of every head."""
+        parts = self.qkv(tokens).unflatten(-1, (self.parts, *self.heads)).unbind(2)
+        query, key, value = [part.transpose(1, 2) for part in parts] * (3 // self.parts)
+        return query, key, value
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        mixed: Tensor = self.out(attended(*self.projected(tokens), self.fused))
+        return mixed

@@ -1,0 +1,238 @@
+"""Vision Transformer of either shape: the feed-forward blocks wide–narrow–wide (Hourglass) or narrow–wide–narrow.
+
+Papers: Hourglass MLP: Rethinking the Shape of Residual Architectures (Chen, Lee, Liao, Shiu), section 2.3; An Image Is
+Worth 16×16 Words (Dosovitskiy et al.), for everything around the feed-forward blocks.
+
+    paper            here
+    z, d_z           the residual stream, in which attention and feed-forward blocks work alike, ``d_z``
+    d_h, d_h / d_z   ``d_h``, and the MLP ratio
+    L                ``depth``
+    MHA, heads       ``attention``, ``num_heads``
+    N, section 4     ``ffn_blocks``, the feed-forward blocks of a layer
+    MHLA, section 4  ``latent_width`` and ``attention_width``
+
+The name ``vit`` takes any shape; ``hourglass_vit`` and ``conventional_vit`` are the same network and insist on theirs,
+so that a study can tell the two apart.
+
+Differs from the paper:
+    The norm comes before each branch, positions and class token are learned, and weights are drawn from a normal
+    distribution of deviation 0.02, as in timm's ViT, which the paper trains; only what is read is normed at the end.
+    What section 4 names as future work is made concrete here. ``ffn_blocks`` stacks N feed-forward blocks with their
+    own norms, skips and weights; ``tied_ffn`` gives them one set of weights, so that one block is iterated. With
+    ``latent_width``, queries come from one and keys and values from another narrow, normed projection of the stream
+    (multi-head latent attention, DeepSeek-V2, 2024; without its rotary part, as positions are added). The heads have
+    ``attention_width`` numbers together: then the cost of attention grows with d_z and not with d_z².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from isthmus.layers.attention import SelfAttention, attended
+from isthmus.layers.drop_path import DropPath
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
+from isthmus.layers.pointwise import ActivationName, activation
+
+NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
+TELLING = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
+
+Tokens = Float[Tensor, "batch tokens d_z"]
+
+
+class ViTConfig(ImageModelConfig):
+    patch: Size = 16
+    d_z: Size
+    """Width of the residual stream."""
+    d_h: Size
+    """Width of the computation within a feed-forward block."""
+    depth: Annotated[int, Field(ge=1, le=1_000)]
+    num_heads: Annotated[int, Field(ge=1, le=4096)]
+    ffn_blocks: Annotated[int, Field(ge=1, le=1_000)] = 1
+    """Feed-forward blocks in a layer, one after the other."""
+    tied_ffn: bool = False
+    """The feed-forward blocks of a layer share their weights."""
+    attention_width: Size | None = None
+    """Numbers of all heads together; None: d_z."""
+    latent_width: Size | None = None
+    """Width of what queries, and keys and values, are made of; None: of the stream itself."""
+    pool: Literal["class_token", "mean"] = "class_token"
+    """What a class is read off. Images have no class token."""
+    activation: ActivationName = "gelu"
+    norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of the last layer; it rises evenly from zero in the first."""
+    fused: bool = True
+    """Attention in one kernel, which keeps no matrix of tokens by tokens; otherwise in three steps."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.head_values % self.num_heads:
+            name = "d_z" if self.attention_width is None else "attention_width"
+            raise ValueError(f"num_heads={self.num_heads} does not divide {name}={self.head_values}")
+        if self.name == "hourglass_vit" and self.d_h >= self.d_z:
+            raise ValueError(f"an Hourglass has d_h={self.d_h} below d_z={self.d_z}; the name vit takes any shape")
+        if self.name == "conventional_vit" and self.d_h <= self.d_z:
+            raise ValueError(f"a conventional ViT has d_h={self.d_h} above d_z={self.d_z}; vit takes any shape")
+        return self
+
+    @property
+    def head_values(self) -> int:
+        return self.attention_width or self.d_z
+
+    @property
+    def has_class_token(self) -> bool:
+        return self.pool == "class_token" and self.output_shape is not None and len(self.output_shape) == 1
+
+
+class LatentAttention(nn.Module):
+    """Heads that read narrow projections of the stream."""
+
+    def __init__(self, config: ViTConfig, latent_width: int) -> None:
+        super().__init__()
+        self.heads = (config.num_heads, config.head_values // config.num_heads)
+        self.fused = config.fused
+        self.down = nn.Linear(config.d_z, 2 * latent_width)
+        self.query_norm = nn.LayerNorm(latent_width, eps=config.norm_eps)
+        self.query = nn.Linear(latent_width, config.head_values)
+        self.key_value_norm = nn.LayerNorm(latent_width, eps=config.norm_eps)
+        self.key_value = nn.Linear(latent_width, 2 * config.head_values)
+        self.out = nn.Linear(config.head_values, config.d_z)
+
+    def forward(self, z: Tokens) -> Tokens:
+        of_queries, of_keys_and_values = self.down(z).chunk(2, dim=-1)
+        query = self.query(self.query_norm(of_queries))
+        key, value = self.key_value(self.key_value_norm(of_keys_and_values)).chunk(2, dim=-1)
+        query, key, value = (part.unflatten(-1, self.heads).transpose(1, 2) for part in (query, key, value))
+        mixed: Tensor = self.out(attended(query, key, value, self.fused))
+        return mixed
+
+
+def attention(config: ViTConfig) -> nn.Module:
+    if config.latent_width is not None:
+        return LatentAttention(config, config.latent_width)
+    return SelfAttention(config.d_z, config.num_heads, config.head_values, fused=config.fused)
+
+
+class FeedForward(nn.Module):
+    """W2 σ(W1 norm(z)): the update, without its skip."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
+        self.W1 = nn.Linear(config.d_z, config.d_h)
+        self.activation = activation(config.activation)
+        self.W2 = nn.Linear(config.d_h, config.d_z)
+
+    def forward(self, z: Tokens) -> Tokens:
+        update: Tensor = self.W2(self.activation(self.W1(self.norm(z))))
+        return update
+
+
+class Layer(nn.Module):
+    """z + MHA(norm(z)), then ``ffn_blocks`` times z + FFN(norm(z))."""
+
+    def __init__(self, config: ViTConfig, drop_path: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
+        self.attention = attention(config)
+        self.ffn = nn.ModuleList(FeedForward(config) for _ in range(1 if config.tied_ffn else config.ffn_blocks))
+        self.ffn_blocks = config.ffn_blocks
+        self.drop_path = DropPath(drop_path)
+
+    def steps(self, z: Tokens) -> Iterator[tuple[str, Tokens]]:
+        """Each update and the stream after it, by name."""
+        update = self.attention(self.norm(z))
+        yield "attention", update
+        z = z + self.drop_path(update)
+        yield "z_attention", z
+        for n in range(self.ffn_blocks):
+            number = f".{n + 1}" if self.ffn_blocks > 1 else ""
+            update = self.ffn[n % len(self.ffn)](z)
+            yield f"ffn{number}", update
+            z = z + self.drop_path(update)  # Eq. (1)
+            yield f"z_ffn{number}", z
+
+    def forward(self, z: Tokens) -> Tokens:
+        *_, (_, z) = self.steps(z)
+        return z
+
+
+class ViT(nn.Module):
+    Config = ViTConfig
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = config.image
+        self.stem = PatchEmbedding(config, config.d_z)
+        self.class_token = nn.Parameter(torch.empty(1, 1, config.d_z)) if config.has_class_token else None
+        self.positions = nn.Parameter(torch.empty(config.tokens + config.has_class_token, config.d_z))
+        for parameter in (self.class_token, self.positions):
+            if parameter is not None:
+                parameter.undecayed = True  # type: ignore[attr-defined]
+        rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
+        self.blocks = nn.ModuleList(Layer(config, rate) for rate in rates)
+        self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
+        self.head = Head(config, config.tokens, config.d_z)
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """The stem keeps PyTorch's weights, as timm's convolution does."""
+        nn.init.trunc_normal_(self.positions, std=0.02)
+        if self.class_token is not None:
+            nn.init.normal_(self.class_token, std=1e-6)
+        for module in (*self.blocks.modules(), self.head.linear):
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
+        patches = self.stem(x)
+        if self.class_token is not None:
+            patches = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+        tokens: Tensor = patches + self.positions
+        return tokens
+
+    def read(self, z: Tokens) -> Float[Tensor, "batch ..."]:
+        """The class token's scores, or those of the mean of all tokens, or the image that they make."""
+        y: Tensor = self.head(self.norm(z if self.class_token is None else z[:, :1]))
+        return y
+
+    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
+        z = self.embedded(x)
+        for layer in self.blocks:
+            z = layer(z)
+        return self.read(z)
+
+    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
+        z = self.embedded(x)
+        yield "z_0", z
+        for i, layer in enumerate(self.blocks, start=1):
+            assert isinstance(layer, Layer)
+            *steps, (_, z) = layer.steps(z)
+            yield from ((f"{name}_{i}", step) for name, step in steps)
+            yield f"z_{i}", z
+        yield "output", self.read(z)
+
+
+def _variant(d_z: int, d_h: int, depth: int, num_heads: int) -> dict[str, Any]:
+    shapes = {"input_shape": (3, 224, 224), "output_shape": (196,), "patch": 16}
+    return {"name": "vit", **shapes, "d_z": d_z, "d_h": d_h, "depth": depth, "num_heads": num_heads}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "tiny-conventional": _variant(192, 768, 12, 3),
+    "tiny-hourglass": _variant(288, 144, 11, 3),
+    "small-conventional": _variant(384, 1536, 12, 6),
+    "small-hourglass": _variant(576, 288, 12, 6),
+    "large-conventional": _variant(1024, 4096, 24, 16),
+    "large-hourglass": _variant(1536, 768, 25, 16),
+}
+"""Table 2, with its head for the 196 classes of Cars."""
