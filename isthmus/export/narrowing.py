@@ -113,7 +113,7 @@ def _built(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
-    w_2 = [block.W2.weight.detach().to("cpu", torch.float64) for block in blocks]
+    w_2 = [block.scale * block.W2.weight.detach().to("cpu", torch.float64) for block in blocks]
     w_out = model.W_out.weight.detach().to("cpu", torch.float64)
     joined = torch.cat(w_2, dim=1)
     weights = {"W_out.weight": w_out @ joined}

@@ -24,6 +24,7 @@ SMALL: dict[str, list[dict]] = {
         {**MLP, "d_z": 24, "d_h": 8},
         {**MLP, "d_z": 24, "d_h": 8, "w_in": "hadamard", "w_in_seed": 1, "norm": "rms", "init": "pytorch"},
         {**MLP, "d_z": 24, "d_h": 8, "w_in": "orthogonal", "w_in_seed": 1, "norm": "none", "activation": "silu"},
+        {**MLP, "d_z": 24, "d_h": 8, "residual_scale": 0.3, "init": "depth_scaled_w2"},
     ],
     "conventional_mlp": [
         {**MLP, "d_z": 8, "d_h": 24},

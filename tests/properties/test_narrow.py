@@ -62,6 +62,7 @@ shapes = st.fixed_dictionaries(
         "activation": st.sampled_from(ACTIVATIONS),
         "w_in": st.sampled_from(W_IN),
         "init": st.sampled_from(INITS),
+        "residual_scale": st.sampled_from([1.0, 0.2, 3.0]),
         "seed": st.integers(0, 2**31),
         "offset": st.sampled_from([0.0, 0.01, 0.3]),
     }
