@@ -66,6 +66,13 @@ class FixedProjection(nn.Module):
     def fingerprint(self) -> list[float]:
         return _fingerprint(self.weight)
 
+    @torch.no_grad()
+    def folded(self) -> nn.Linear:
+        """The same map with its weight stored like any other: for export."""
+        plain = nn.utils.skip_init(nn.Linear, *reversed(self.weight.shape), bias=False, dtype=self.weight.dtype)
+        plain.weight = nn.Parameter(self.weight.clone())
+        return plain
+
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         return nn.functional.linear(x, self.weight)
 
