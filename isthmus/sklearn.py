@@ -22,7 +22,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.model_selection import train_test_split
 from sklearn.model_selection._search import BaseSearchCV
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -327,6 +327,7 @@ class ShapeSearchCV(BaseSearchCV):
         pre_dispatch: str = "2*n_jobs",
         error_score: Any = np.nan,
         return_train_score: bool = False,
+        random_state: Any = None,
     ) -> None:
         super().__init__(
             estimator, scoring=scoring, n_jobs=n_jobs, refit=refit, cv=cv, verbose=verbose, pre_dispatch=pre_dispatch,
@@ -335,9 +336,11 @@ class ShapeSearchCV(BaseSearchCV):
         self.budget = budget
         self.depths = depths
         self.narrowness = narrowness
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
-        self._columns = np.shape(X)[1] if np.ndim(X) == 2 else 1
+        shape = np.asarray(X).shape
+        self._columns = shape[1] if len(shape) == 2 else 1
         self._outputs = _width_of(self.estimator, y, self._columns)
         try:
             super().fit(X, y, **params)
@@ -346,7 +349,17 @@ class ShapeSearchCV(BaseSearchCV):
         return self
 
     def _run_search(self, evaluate_candidates: Any) -> None:
-        evaluate_candidates(shapes(self.budget, self._columns + 1, self._outputs, self.depths, self.narrowness))
+        """Every candidate starts from the same seed, if one is given."""
+        found = shapes(self.budget, self._columns + 1, self._outputs, self.depths, self.narrowness)
+        if self.random_state is not None:
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            found = [{**shape, "random_state": seed} for shape in found]
+        evaluate_candidates(found)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags = get_tags(self.estimator).target_tags
+        return tags
 
 
 def shapes(
@@ -374,7 +387,8 @@ def _width_of(estimator: Any, y: Any, columns: int) -> int:
         return columns
     if isinstance(estimator, HourglassClassifier):
         return len(np.unique(y))
-    return np.shape(y)[1] if np.ndim(y) == 2 else 1
+    shape = np.asarray(y).shape
+    return shape[1] if len(shape) == 2 else 1
 
 
 def _moments(columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
