@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -107,10 +108,10 @@ class Predictor:
             raise UserError(f"{path} has no rows")
 
     def _from_archive(self, path: Path) -> Iterator[np.ndarray]:
-        with open_archive(path) as archive, archive.zip.open(f"{self._member(path, archive)}.npy") as file:
+        with open_archive(path) as archive, _member(archive, self._chosen(path, archive)) as file:
             yield from array_pieces(file)
 
-    def _member(self, path: Path, archive: NpzFile) -> str:
+    def _chosen(self, path: Path, archive: NpzFile) -> str:
         """The only array, the one named as in training, or the only one that fits."""
         if len(archive.files) == 1:
             return str(archive.files[0])
@@ -119,7 +120,7 @@ class Predictor:
                 return name
         fitting = []
         for name in sorted(set(archive.files) - set(as_names(self.source.get("targets")))):
-            with archive.zip.open(f"{name}.npy") as file:
+            with _member(archive, name) as file:
                 shape = read_header(file).shape
             fitting += [name] if math.prod(shape) and self.fits(shape) else []
         if len(fitting) == 1:
@@ -128,6 +129,11 @@ class Predictor:
             f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which {len(fitting)} fit a model "
             f"of inputs {self.input_shape}; save the one to predict from alone"
         )
+
+
+def _member(archive: NpzFile, name: str) -> IO[bytes]:
+    assert archive.zip is not None  # it is open
+    return archive.zip.open(f"{name}.npy")
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:

@@ -22,6 +22,8 @@ from isthmus.models.narrow import NarrowConfig, NarrowMLP
 
 _WORTH_TRYING = 0.97
 """Of the multiply–adds. Above it what the smaller products lose in efficiency takes the rest."""
+_WORTH_TAKING = 1.05
+"""Times as fast, at least: a smaller gain is within the noise of a short measurement."""
 _ROUNDS = 5
 _SECONDS = 2.0
 
@@ -37,7 +39,8 @@ class Gain:
 
     @property
     def pays(self) -> bool:
-        return self.narrow_macs <= _WORTH_TRYING * self.wide_macs and (self.speed is None or self.speed > 1)
+        fewer = self.narrow_macs <= _WORTH_TRYING * self.wide_macs
+        return fewer and (self.speed is None or self.speed >= _WORTH_TAKING)
 
     def __str__(self) -> str:
         measured = "" if self.speed is None else f", {self.speed:.2f} times as fast at batch {self.batch}"

@@ -35,7 +35,8 @@ _SHAPE = re.compile(
     r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
 )
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
-_SPECS = {treespec_dumps(tree_structure(value)) for value in (((0,), {}), 0, (0,), (0, 0), ((), {}))}
+_CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor is taken, and one is given
+_SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 
 
@@ -58,7 +59,11 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.export.save(exported, buffer)
-    write_with(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(buffer.getvalue())
+
+    write_with(path, write)
 
 
 def read_program(path: Path) -> nn.Module:

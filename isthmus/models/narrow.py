@@ -31,6 +31,7 @@ from isthmus.layers.pointwise import ActivationName, NormName, activation
 from isthmus.protocols import ModelConfig, Signature
 
 NAMES = {"narrow_mlp": "NarrowMLP"}
+TELLING = ("d_z", "d_h", "depth")
 
 Width = Annotated[int, Field(ge=1, le=2**24)]
 LAYER_NORM_EPS = nn.LayerNorm(1).eps
@@ -124,3 +125,15 @@ def _plus(base: Tensor, vectors: list[Tensor], layer: nn.Module) -> Tensor:
     assert isinstance(layer, nn.Linear)
     joined = vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=-1)
     return torch.addmm(base, joined, layer.weight.T)
+
+
+def _variant(d_in: int, d_z: int, d_h: int, depth: int, start: str) -> dict[str, int | str]:
+    shape = {"d_in": d_in, "d_out": 3072, "d_z": d_z, "d_h": d_h, "depth": depth}
+    return {"name": "narrow_mlp", **shape, "start": start}
+
+
+VARIANTS = {
+    "super-resolution-18m": _variant(768, 3075, 270, 4, "triangular"),
+    "denoise-31m": _variant(3072, 3546, 270, 5, "isometric"),
+}
+"""What two published networks become: row 13 of Table 7, and row 14 of Table 8 with an orthogonal W_in."""
