@@ -15,6 +15,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -136,6 +137,7 @@ class _Hourglass(BaseEstimator):
         )
         best, best_state, waited, step = math.inf, None, 0, 0
         self.loss_curve_: list[float] = []
+        self.n_iter_: int = 0
         for epoch in range(1, self.max_iter + 1):
             total = inputs.new_zeros(())
             for index in _batches(len(inputs), size, generator):
@@ -339,6 +341,7 @@ class ShapeSearchCV(BaseSearchCV):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
         shape = np.asarray(X).shape
         self._columns = shape[1] if len(shape) == 2 else 1
         self._outputs = _width_of(self.estimator, y, self._columns)
@@ -435,7 +438,7 @@ def _check_numbers(estimator: _Hourglass) -> None:
     for name in ("learning_rate", "max_iter", "n_iter_no_change"):
         if not getattr(estimator, name) > 0:
             raise ValueError(f"{name}={getattr(estimator, name)!r} must be above 0")
-    if estimator.batch_size != "auto" and not int(estimator.batch_size) > 0:
+    if estimator.batch_size != "auto" and not (isinstance(estimator.batch_size, Integral) and estimator.batch_size > 0):
         raise ValueError(f"batch_size={estimator.batch_size!r} must be 'auto' or a number above 0")
     if not 0 < estimator.validation_fraction < 1:
         raise ValueError(f"validation_fraction={estimator.validation_fraction!r} must be between 0 and 1")

@@ -135,3 +135,21 @@ def inference(
     if out is not None:
         write_json(out, {**found, "torch": version("torch"), "threads": threads})
     answer(found, as_json)
+
+
+@app.command()
+def estimators(
+    seeds: Annotated[int, typer.Option(min=1, help="Splits and initialisations of every data set.")] = 5,
+    threads: Threads = 1,
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The scikit-learn estimators against its own MLP of equally many parameters: quality and training time."""
+    from isthmus import terminal
+    from isthmus.bench.estimators import measure, summary
+    from isthmus.files import write_json
+
+    rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
+    if out is not None:
+        write_json(out, {"summary": summary(rows), "rows": rows})
+    answer(summary(rows), as_json)
