@@ -7,12 +7,13 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint types wheel clean help
+.PHONY: demo test test-all lint types wheel docs clean help
 
 help:
 	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
 	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
+	@echo "make docs      the documentation site, in docs/_build"
 
 demo: $(VENV)/.installed
 	$(BIN)/isthmus demo
@@ -31,6 +32,9 @@ lint: $(VENV)/.installed-dev
 wheel: $(VENV)/.installed-dev
 	sh tools/try-wheel.sh $(BIN)/python
 
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+
 $(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv.sh
 	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) .
 	@touch $@
@@ -40,4 +44,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info
