@@ -28,7 +28,7 @@ def test_every_hourglass_row_is_measured_and_denoising_twice() -> None:
         ("super_resolution", "trainable"),
     }
     assert cases(["T7.13"]) == [Case("T7.13", "super_resolution", 768, 3072, 3075, 270, 4, "trainable")]
-    with pytest.raises(UserError, match=r"'T7.1' is no Hourglass row of Tables 6–9; did you mean 'T7\.1"):
+    with pytest.raises(UserError, match=r"'T7.1' is no Hourglass row of Tables 6–9; did you mean 'T7\."):
         cases(["T7.1"])
 
 
@@ -42,7 +42,7 @@ def test_a_tiny_case_is_measured(w_in: str) -> None:
 
 
 def test_a_network_whose_narrow_form_does_not_pay_is_its_own_rival() -> None:
-    (ratio,) = measure([TINY._replace(d_h=500)], (4,), 3, 1, False, lambda line: None)
+    (ratio,) = measure([TINY._replace(d_h=500, depth=6)], (4,), 3, 1, False, lambda line: None)
     assert (ratio.form, ratio.eager, ratio.error) == ("wide", 1.0, 0.0)
 
 
