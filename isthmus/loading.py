@@ -48,6 +48,13 @@ def _weights_of(folder: Path, exported: Exported) -> Path:
     return exported_file(folder, name, exported)
 
 
+def task_name(path: str | Path) -> str:
+    """The task of a finished run or of an export."""
+    folder = Path(path).expanduser()
+    settings = read_exported(folder).task if is_exported(folder) else read_record(find_run(path)).config["task"]
+    return str(settings["name"])
+
+
 def load_task(path: str | Path) -> Task:
     """The task of a finished run or an export with what it learned, so that predictions need no data set."""
     folder = Path(path).expanduser()

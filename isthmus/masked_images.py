@@ -13,11 +13,12 @@ import torch
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.files import data_dir
-from isthmus.loading import load, load_task
-from isthmus.prediction import result_paths, write_array, write_image
+from isthmus.loading import load, load_task, task_name
+from isthmus.prediction import result_paths, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
+from isthmus.streaming import write_pieces
 from isthmus.tasks.unmasking import exact_mask
 from isthmus.tokenizers import Tokenizer, open_tokenizer
 
@@ -49,7 +50,7 @@ class Filled:
 
 def fills_masks(run: str | Path) -> bool:
     """Whether a run was trained on masked tokens."""
-    return bool(read_record(find_run(run)).config["task"]["name"] == "masked_tokens")
+    return task_name(run) == "masked_tokens"
 
 
 @torch.no_grad()
@@ -86,7 +87,7 @@ def _tokens(file: Path, target: Path, model: Any, task: Any) -> Filled:
         raise UserError(f"{file}: rows of {task.positions} whole numbers are needed, not {rows.dtype} of {rows.shape}")
     given = task.encode(rows)
     found = task.filled(model, given, torch_generator(0, "predicted"))
-    write_array(target, found.to(torch.int16).numpy())
+    write_pieces(target, [found.to(torch.int16).numpy()])
     return Filled(str(file), str(target), int((given == task.mask_token).sum()), given.numel())
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from isthmus.errors import UserError
-from isthmus.loading import load, load_task
-from isthmus.record import find_run, read_record
+from isthmus.loading import load, load_task, task_name
 from isthmus.sudoku.boards import CELLS, conflict, drawn, parse
 from isthmus.sudoku.solver import solve
 
@@ -79,7 +78,7 @@ class Answer:
 
 def solves_puzzles(run: str | Path) -> bool:
     """Whether a run was trained on Sudoku."""
-    return bool(read_record(find_run(run)).config["task"]["name"] == "sudoku")
+    return task_name(run) == "sudoku"
 
 
 @torch.no_grad()

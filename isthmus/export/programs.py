@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.errors import UserError
+from isthmus.export.examples import example
 from isthmus.export.folding import folded
 from isthmus.files import write_with
 
@@ -43,11 +44,10 @@ _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "fro
 def program(model: nn.Module) -> ExportedProgram:
     """The model in evaluation, folded, for any number of rows."""
     plain = folded(model)
-    shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
-    example = torch.zeros(2, *shape, dtype=next(plain.parameters()).dtype)  # a batch of 1 would be taken for constant
+    x = example(model, 2)  # a batch of 1 would be taken for constant
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations within torch itself
-        exported = torch.export.export(plain, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for node in exported.graph.nodes:
         for trace in _TRACES:
             node.meta.pop(trace, None)

@@ -11,6 +11,7 @@ from torch import nn
 
 from isthmus.errors import UserError, nearest
 from isthmus.export.cards import model_card
+from isthmus.export.examples import example
 from isthmus.export.narrowing import narrow, narrow_gain
 from isthmus.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.files import make_folder, sha256, write_json, write_text
@@ -104,16 +105,13 @@ def read_format(file: Path, to: FormatName) -> nn.Module:
 @torch.no_grad()
 def difference(model: nn.Module, other: nn.Module, file: Path) -> float:
     """The largest difference of outputs for batches of several sizes, relative to the largest output."""
-    shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
-    generator = torch.Generator().manual_seed(0)
-    dtype = next(model.parameters()).dtype
     worst = 0.0
     for rows in _ROWS:
-        x = torch.rand(rows, *shape, generator=generator, dtype=dtype)
+        x = example(model, rows, seed=rows)
         expected, found = model.eval()(x), other(x)
         if found.shape != expected.shape:
             raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")
-        scale = expected.abs().max().clamp_min(torch.finfo(dtype).tiny)
+        scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
         worst = max(worst, float((found - expected).abs().max() / scale))
     if not worst <= TOLERANCE:
         raise UserError(f"{file} differs from the model by {worst:.2g} of its largest output; nothing was exported")
