@@ -36,6 +36,7 @@ _SHAPE = re.compile(
     r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
 )
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
+_ARGUMENT = re.compile(r"[a-z,]*(->[a-z]*)?")  # of an operator, such as einsum's "bn,kn->bk"
 _CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor is taken, and one is given
 _SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
@@ -47,7 +48,11 @@ def program(model: nn.Module) -> ExportedProgram:
     x = example(model, 2)  # a batch of 1 would be taken for constant
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations within torch itself
-        exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        try:
+            exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        except Exception as error:  # of the many kinds that tracing has
+            name = getattr(getattr(model, "config", None), "name", type(model).__name__)
+            raise UserError(f"{name} cannot be exported as a graph: {_first_line(error)}") from None
     for node in exported.graph.nodes:
         for trace in _TRACES:
             node.meta.pop(trace, None)
@@ -118,7 +123,7 @@ def _foreign(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _foreign(inner, key)
     elif isinstance(value, str):
-        rule = {"target": _OPERATOR, "expr_str": _SHAPE}.get(key, _WORD)
+        rule = {"target": _OPERATOR, "expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
         if key not in ("in_spec", "out_spec") and not rule.fullmatch(value):
             yield f"it holds {value[:60]!r}"
         if key in ("in_spec", "out_spec") and value not in _SPECS:
