@@ -500,7 +500,7 @@ def predict(
     from isthmus.puzzles import answers, solves_puzzles
 
     if solves_puzzles(run):
-        solved = list(answers(run, files, iterations))
+        solved = list(answers(run, files, iterations, trace))
         if as_json:
             terminal.print_json([{"file": answer.file, **answer.as_dict()} for answer in solved])
         else:

@@ -36,7 +36,7 @@ class Exported:
     run: str
     model: dict[str, Any]
     task: dict[str, Any]
-    source: dict[str, Any] = field(default_factory=dict)  # where rows come from, if they are a user's files
+    source: dict[str, Any] = field(default_factory=dict)  # how files to predict from are read
     classes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)  # of the test split

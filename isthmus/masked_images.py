@@ -12,9 +12,10 @@ import torch
 
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
+from isthmus.exported import is_exported, read_exported
 from isthmus.files import data_dir
-from isthmus.loading import load, load_task, task_name
-from isthmus.prediction import result_paths, write_image
+from isthmus.loading import load_task, task_name
+from isthmus.prediction import result_paths, runnable, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
@@ -65,11 +66,10 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")
         if not file.is_file():
             raise UserError(f"there is no file {file}")
-    record = read_record(find_run(run))
-    model, task = load(run), load_task(run)
+    model, task = runnable(run), load_task(run)
     targets = result_paths(files, files, out)
     pictures = [file for file in files if file.suffix.lower() != ".npy"]
-    tokenizer = _tokenizer(record.config["source"], task) if pictures else None
+    tokenizer = _tokenizer(run, task) if pictures else None
     for file in files:
         if tokenizer is not None and file in pictures:
             yield _image(file, targets[file], model, task, tokenizer, share)
@@ -77,7 +77,10 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             yield _tokens(file, targets[file], model, task)
 
 
-def _tokenizer(source: dict[str, Any], task: Any) -> Tokenizer:
+def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
+    """An export names it as its run did, and has no copy."""
+    folder = Path(run).expanduser()
+    source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
     return open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
 
 

@@ -12,6 +12,7 @@ from typing import IO
 import numpy as np
 import torch
 from numpy.lib.npyio import NpzFile
+from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, exported_file, is_exported, read_exported
@@ -32,22 +33,30 @@ _NUMBERS_AT_ONCE = 2**24
 """Of a batch's inputs: fewer rows at once where a row is large."""
 
 
+def runnable(run: str | Path) -> nn.Module:
+    """The model of a run, or of what it was exported to, whether that can be loaded or only run."""
+    folder = Path(run).expanduser()
+    if not is_exported(folder):
+        return load(run)
+    from isthmus.export.writing import read_format
+
+    exported = read_exported(folder)
+    return read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
+
+
 class Predictor:
     """The model and the task of a run, or of what it was exported to, ready for rows."""
 
     def __init__(self, run: str | Path) -> None:
         folder = Path(run).expanduser()
         if is_exported(folder):
-            from isthmus.export.writing import read_format
-
             exported = read_exported(folder)
             classes, self.columns, self.source = exported.classes, exported.columns, exported.source
-            self.model = read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
         else:
             record = read_record(find_run(run))
             classes, self.columns = record.data.get("classes", []), record.data.get("columns", [])
             self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
-            self.model = load(run)
+        self.model = runnable(run)
         self.task: Task = load_task(run)
         self.classes = class_names(classes)
         self.input_shape = self.task.row_shape

@@ -23,6 +23,8 @@ TOLERANCE = 1e-4
 """Of outputs, relative to the largest."""
 _ROWS = (1, 3)
 CARD = "README.md"
+_KEPT = ("arrays", "tokens")
+"""Sources that say how files to predict from are read."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
         run=record.id,
         model=config.model_dump(mode="json"),
         task=record.config["task"],
-        source=source if source["name"] == "arrays" else {},
+        source=source if source["name"] in _KEPT else {},
         classes=record.data.get("classes", []),
         columns=record.data.get("columns", []),
         metrics=record.metrics["test"],
