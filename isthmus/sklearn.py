@@ -6,7 +6,8 @@ are one batch as long as they are few, in the precision of the array that was gi
 and one of weight 0 is none, to the last digits: scikit-learn checks that.
 
 Columns are standardised, and so are the targets of a regression. The networks have no biases, so every input gets a
-column of ones.
+column of ones. ``alpha`` is scikit-learn's: half of it times the squared weights is added to the sum of the rows'
+losses, so that it matters less the more rows there are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -42,18 +43,21 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # of each row
 class _Hourglass(BaseEstimator):
     """What the estimators share: their parameters, the network and how it is trained."""
 
+    _alpha: float
+    """Where ``alpha`` is ``"auto"``."""
+
     def __init__(
         self,
-        d_z: int = 64,
-        d_h: int = 16,
-        depth: int = 2,
+        d_z: int = 32,
+        d_h: int = 8,
+        depth: int = 1,
         *,
-        norm: str = "layer",
+        norm: str = "none",
         activation: str = "gelu",
         w_in: str = "trainable",
         init: str = "zero_w2",
         learning_rate: float = 0.01,
-        weight_decay: float = 0.01,
+        alpha: float | str = "auto",
         batch_size: int | str = "auto",
         max_iter: int = 200,
         early_stopping: bool = False,
@@ -71,7 +75,7 @@ class _Hourglass(BaseEstimator):
         self.w_in = w_in
         self.init = init
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
+        self.alpha = alpha
         self.batch_size = batch_size
         self.max_iter = max_iter
         self.early_stopping = early_stopping
@@ -82,15 +86,14 @@ class _Hourglass(BaseEstimator):
         self.verbose = verbose
 
     def _prepared(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows count, and their weights, which sum to one; scales are learned from them."""
+        """Which rows count, and their weights; scales are learned from them."""
         _check_numbers(self)
         weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         counted = weights > 0
         if not counted.any():
             raise ValueError("every sample_weight is zero; at least one row must count")
-        weights = weights[counted] / weights[counted].sum()
-        self.mean_, self.scale_ = _moments(X[counted], weights)
-        return counted, weights
+        self.mean_, self.scale_ = _moments(X[counted], weights[counted])
+        return counted, weights[counted]
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
         columns = (X - self.mean_) / self.scale_
@@ -107,9 +110,11 @@ class _Hourglass(BaseEstimator):
                 np.arange(len(inputs)), test_size=self.validation_fraction, random_state=seed, stratify=strata
             )
             held_out = self._tensors(inputs[out], targets[out], weights[out] / weights[out].sum())
-            inputs, targets, weights = inputs[rest], targets[rest], weights[rest] / weights[rest].sum()
+            inputs, targets, weights = inputs[rest], targets[rest], weights[rest]
         self.model_ = self._network(inputs.shape[1], d_out, seed, inputs.dtype)
-        self._train(self._tensors(inputs, targets, weights), held_out, loss, seed)
+        rows = self._tensors(inputs, targets, weights / weights.sum())
+        alpha = float(self._alpha if self.alpha == "auto" else self.alpha)
+        self._train(rows, held_out, loss, alpha / float(weights.sum()), seed)
 
     def _network(self, d_in: int, d_out: int, seed: int, dtype: np.dtype) -> nn.Module:
         names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init")
@@ -127,14 +132,15 @@ class _Hourglass(BaseEstimator):
     def _tensors(self, *arrays: np.ndarray) -> tuple[Tensor, ...]:
         return tuple(torch.tensor(array, device=_device(self.device)) for array in arrays)
 
-    def _train(self, rows: tuple[Tensor, ...], held_out: tuple[Tensor, ...] | None, loss: Loss, seed: int) -> None:
+    def _train(
+        self, rows: tuple[Tensor, ...], held_out: tuple[Tensor, ...] | None, loss: Loss, penalty: float, seed: int
+    ) -> None:
         model, inputs = self.model_.train(), rows[0]
         generator = torch.Generator().manual_seed(seed)
         size = self._rows_at_once(len(inputs))
         steps = self.max_iter * math.ceil(len(inputs) / size)
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
-        )
+        # Not AdamW: a penalty in the loss, as in ridge regression, leaves a smoother function than shrunk weights.
+        optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=penalty, fused=True)
         best, best_state, waited, step = math.inf, None, 0, 0
         self.loss_curve_: list[float] = []
         self.n_iter_: int = 0
@@ -200,6 +206,8 @@ class _Hourglass(BaseEstimator):
 class HourglassRegressor(RegressorMixin, _Hourglass):
     """Least squares; several targets at once if ``y`` has several columns."""
 
+    _alpha = 1.0
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         counted, weights = self._prepared(X, sample_weight)
@@ -226,6 +234,8 @@ class HourglassRegressor(RegressorMixin, _Hourglass):
 class HourglassClassifier(ClassifierMixin, _Hourglass):
     """Cross-entropy over the classes in ``y``."""
 
+    _alpha = 10.0
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
@@ -250,7 +260,12 @@ class HourglassClassifier(ClassifierMixin, _Hourglass):
 
 
 class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, _Hourglass):
-    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns."""
+    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns.
+
+    Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
+    """
+
+    _alpha = 0.01
 
     def __init__(
         self,
@@ -264,7 +279,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, _Hourglass):
         w_in: str = "trainable",
         init: str = "zero_w2",
         learning_rate: float = 0.01,
-        weight_decay: float = 0.01,
+        alpha: float | str = "auto",
         batch_size: int | str = "auto",
         max_iter: int = 200,
         early_stopping: bool = False,
@@ -276,7 +291,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, _Hourglass):
     ) -> None:
         super().__init__(
             d_z, d_h, depth, norm=norm, activation=activation, w_in=w_in, init=init, learning_rate=learning_rate,
-            weight_decay=weight_decay, batch_size=batch_size, max_iter=max_iter, early_stopping=early_stopping,
+            alpha=alpha, batch_size=batch_size, max_iter=max_iter, early_stopping=early_stopping,
             validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, random_state=random_state,
             device=device, verbose=verbose,
         )  # fmt: skip
@@ -342,6 +357,8 @@ class ShapeSearchCV(BaseSearchCV):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
+        if y is None and get_tags(self.estimator).target_tags.required:
+            raise ValueError(f"{type(self.estimator).__name__} requires y to be passed, but the target y is None")
         shape = np.asarray(X).shape
         self._columns = shape[1] if len(shape) == 2 else 1
         self._outputs = _width_of(self.estimator, y, self._columns)
@@ -396,6 +413,7 @@ def _width_of(estimator: Any, y: Any, columns: int) -> int:
 
 def _moments(columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weighted mean and standard deviation; a constant column has 1."""
+    weights = weights / weights.sum()
     mean = weights @ columns
     deviation = np.sqrt(weights @ (columns - mean) ** 2)
     negligible = deviation <= 10 * np.finfo(columns.dtype).eps * np.abs(mean)
@@ -438,6 +456,8 @@ def _check_numbers(estimator: _Hourglass) -> None:
     for name in ("learning_rate", "max_iter", "n_iter_no_change"):
         if not getattr(estimator, name) > 0:
             raise ValueError(f"{name}={getattr(estimator, name)!r} must be above 0")
+    if estimator.alpha != "auto" and not (isinstance(estimator.alpha, Real) and estimator.alpha >= 0):
+        raise ValueError(f"alpha={estimator.alpha!r} must be 'auto' or a number from 0")
     if estimator.batch_size != "auto" and not (isinstance(estimator.batch_size, Integral) and estimator.batch_size > 0):
         raise ValueError(f"batch_size={estimator.batch_size!r} must be 'auto' or a number above 0")
     if not 0 < estimator.validation_fraction < 1:

@@ -53,7 +53,7 @@ def friedman() -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_regression_learns_in_the_units_of_its_targets(friedman: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = friedman
-    model = HourglassRegressor(max_iter=100, random_state=0).fit(X, y)
+    model = HourglassRegressor(alpha=0, max_iter=150, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.95
     two = HourglassRegressor(max_iter=3).fit(X, np.column_stack([y, -y]))
     assert two.predict(X).shape == (120, 2)
@@ -78,6 +78,15 @@ def test_early_stopping_keeps_the_best_weights(friedman: tuple[np.ndarray, np.nd
     assert model.best_loss_ < 1.5
     with pytest.raises(ValueError, match="validation_fraction=2 must be between 0 and 1"):
         HourglassRegressor(early_stopping=True, validation_fraction=2).fit(X, y)
+
+
+def test_the_penalty_is_against_the_sum_of_the_rows(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    """Every row twice at twice the penalty is the same; the penalty shrinks what is learned."""
+    X, y = friedman
+    once, free = (HourglassRegressor(alpha=alpha, max_iter=20, random_state=0).fit(X, y) for alpha in (50.0, 0))
+    twice = HourglassRegressor(alpha=100.0, max_iter=20, random_state=0).fit(np.tile(X, (2, 1)), np.tile(y, 2))
+    np.testing.assert_allclose(twice.predict(X), once.predict(X), rtol=1e-6)
+    assert once.predict(X).std() < free.predict(X).std()
 
 
 def test_progress_is_shown_only_when_asked(
@@ -133,6 +142,7 @@ def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndar
         ({"device": "abacus"}, "device='abacus' is none that torch knows"),
         ({"max_iter": 0}, "max_iter=0 must be above 0"),
         ({"batch_size": "some"}, "batch_size='some'"),
+        ({"alpha": -1.0}, r"alpha=-1\.0 must be 'auto' or a number from 0"),
         ({"learning_rate": -1.0}, r"learning_rate=-1\.0 must be above 0"),
     ],
 )
