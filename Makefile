@@ -9,13 +9,14 @@ TIMM ?= .venv-timm
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-timm lint types wheel clean help
+.PHONY: demo test test-all test-timm lint types wheel docs clean help
 
 help:
 	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
 	@echo "make test-timm timm's side, in an environment of its own (about 6 GB)"
 	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
+	@echo "make docs      the documentation site, in docs/_build"
 
 demo: $(VENV)/.installed
 	$(BIN)/isthmus demo
@@ -37,6 +38,9 @@ lint: $(VENV)/.installed-dev
 wheel: $(VENV)/.installed-dev
 	sh tools/try-wheel.sh $(BIN)/python
 
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+
 $(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv.sh
 	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) .
 	@touch $@
@@ -50,4 +54,4 @@ $(TIMM)/.installed: pyproject.toml constraints.txt tools/make-timm-venv.sh
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-timm build dist *.egg-info
+	rm -rf $(VENV) .venv-timm build dist docs/_build docs/generated *.egg-info

@@ -447,8 +447,37 @@ def _number(value: float | None) -> str:
 
 
 @app.command()
-def predict(
+def export(
     run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    to: Annotated[str, typer.Option(help="`onnx`, `torch` (a torch.export program), `safetensors` or `narrow`.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the export (default: `RUN-FORMAT`).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Take a trained run elsewhere: one folder with the model, what its task learned, and a model card.
+
+    `narrow` computes the same without the residual stream, where that is faster. Every export is compared with the run
+    before it is kept. `isthmus predict` takes its folder like a run.
+
+    For example: `isthmus export RUN --to onnx --out my-model`
+    """
+    from isthmus import terminal
+    from isthmus.export import export_run
+    from isthmus.record import find_run
+
+    written = export_run(run, to, out or Path(f"{find_run(run).name}-{to}"))
+    if as_json:
+        terminal.print_json({**vars(written), "folder": str(written.folder)})
+        return
+    if written.note:
+        terminal.out.print(written.note, highlight=False)
+    size = terminal.size(written.bytes)
+    line = f"{written.folder}: {size} bytes, outputs differ by {written.error:.1g} of the largest"
+    terminal.out.print(line, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def predict(
+    run: Annotated[str, typer.Argument(help="A finished run (its id, or its folder), or the folder of an export.")],
     files: Annotated[
         list[Path], typer.Argument(help="Images, npy, npz, csv and parquet files of rows, or Sudoku puzzles as text.")
     ],
@@ -462,16 +491,17 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a trained run to files. Images of any size are restored tile by tile; a Sudoku is printed solved.
+    """Apply a trained run, or its export, to files. Images of any size are restored by tiles; a Sudoku is solved.
 
-    A run on masked images hides a part of each and fills it in again.
+    Files of rows may be larger than memory: they are read, computed and written piece by piece. A run on masked images
+    hides a part of each and fills it in again.
     """
     from isthmus import terminal
     from isthmus.masked_images import filled, fills_masks
     from isthmus.puzzles import answers, solves_puzzles
 
     if solves_puzzles(run):
-        solved = list(answers(run, files, iterations))
+        solved = list(answers(run, files, iterations, trace))
         if as_json:
             terminal.print_json([{"file": answer.file, **answer.as_dict()} for answer in solved])
         else:

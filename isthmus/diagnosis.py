@@ -15,6 +15,7 @@ _EXTRAS = {
     "datasets": ("hub", "data sets of the Hugging Face hub"),
     "lightning_fabric": ("devices", "training on several devices"),
     "tensorboard": ("tensorboard", "TensorBoard logs"),
+    "onnxruntime": ("export", "ONNX files"),
 }
 
 

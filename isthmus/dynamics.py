@@ -121,8 +121,9 @@ def _iterated(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
     x = x0
     trajectory = [x0] if keep else []
     anderson = _Anderson(solver.memory) if solver.method == "anderson" else None
-    taken = torch.zeros(len(x0), dtype=torch.long, device=x0.device)
-    converged = torch.zeros(len(x0), dtype=torch.bool, device=x0.device)
+    # Not len(x0): it would fix the batch in an export.
+    taken = torch.zeros(x0.shape[0], dtype=torch.long, device=x0.device)
+    converged = torch.zeros(x0.shape[0], dtype=torch.bool, device=x0.device)
     moving = ~converged
     for _ in range(solver.iterations):
         image = x0 + F(x)  # Eq. (29)
@@ -139,9 +140,14 @@ def _iterated(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
             moving = moving & (residual > allowed)  # false for a row that is not a number any more
         if keep:
             trajectory.append(x)
-        if solver.tolerance is not None and not x.is_meta and not bool(moving.any()):
+        if solver.tolerance is not None and not _fixed_in_advance(x) and not bool(moving.any()):
             break
     return Solution(x, tuple(trajectory), taken, converged)
+
+
+def _fixed_in_advance(x: Tensor) -> bool:
+    """Where nothing may depend on values: the rows that have arrived stay there for the remaining iterations."""
+    return x.is_meta or torch.compiler.is_exporting()
 
 
 class _Anderson:
@@ -164,8 +170,9 @@ class _Anderson:
         residuals = torch.stack(tuple(self.residuals), dim=1)
         differences = residuals.diff(dim=1)
         gram = differences @ differences.mT
-        diagonal = gram.diagonal(dim1=1, dim2=2)
-        diagonal += _RIDGE * diagonal.sum(1, keepdim=True) + torch.finfo(torch.float64).tiny
+        trace = gram.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
+        ridge = _RIDGE * trace + torch.finfo(torch.float64).tiny
+        gram = gram + torch.diag_embed(ridge.expand(gram.shape[:2]))
         # No error for a row that is not a number any more: its neighbours go on.
         gamma, _ = torch.linalg.solve_ex(gram, differences @ residuals[:, -1:].mT)
         images = torch.stack(tuple(self.images), dim=1).flatten(2).diff(dim=1)

@@ -12,12 +12,14 @@ import torch
 
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
+from isthmus.exported import is_exported, read_exported
 from isthmus.files import data_dir
-from isthmus.loading import load, load_task
-from isthmus.prediction import result_paths, write_array, write_image
+from isthmus.loading import load_task, task_name
+from isthmus.prediction import result_paths, runnable, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
+from isthmus.streaming import write_pieces
 from isthmus.tasks.unmasking import exact_mask
 from isthmus.tokenizers import Tokenizer, open_tokenizer
 
@@ -49,7 +51,7 @@ class Filled:
 
 def fills_masks(run: str | Path) -> bool:
     """Whether a run was trained on masked tokens."""
-    return read_record(find_run(run)).task == "masked_tokens"
+    return task_name(run) == "masked_tokens"
 
 
 @torch.no_grad()
@@ -64,11 +66,10 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")
         if not file.is_file():
             raise UserError(f"there is no file {file}")
-    record = read_record(find_run(run))
-    model, task = load(run), load_task(run)
+    model, task = runnable(run), load_task(run)
     targets = result_paths(files, files, out)
     pictures = [file for file in files if file.suffix.lower() != ".npy"]
-    tokenizer = _tokenizer(record.config["source"], task) if pictures else None
+    tokenizer = _tokenizer(run, task) if pictures else None
     for file in files:
         if tokenizer is not None and file in pictures:
             yield _image(file, targets[file], model, task, tokenizer, share)
@@ -76,7 +77,10 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             yield _tokens(file, targets[file], model, task)
 
 
-def _tokenizer(source: dict[str, Any], task: Any) -> Tokenizer:
+def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
+    """An export names it as its run did, and has no copy."""
+    folder = Path(run).expanduser()
+    source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
     return open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
 
 
@@ -86,7 +90,7 @@ def _tokens(file: Path, target: Path, model: Any, task: Any) -> Filled:
         raise UserError(f"{file}: rows of {task.positions} whole numbers are needed, not {rows.dtype} of {rows.shape}")
     given = task.encode(rows)
     found = task.filled(model, given, torch_generator(0, "predicted"))
-    write_array(target, found.to(torch.int16).numpy())
+    write_pieces(target, [found.to(torch.int16).numpy()])
     return Filled(str(file), str(target), int((given == task.mask_token).sum()), given.numel())
 
 

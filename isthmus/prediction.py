@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
+from numpy.lib.npyio import NpzFile
 from torch import nn
 
 from isthmus.errors import UserError
-from isthmus.files import write_text, write_with
+from isthmus.exported import FILES, exported_file, is_exported, read_exported
+from isthmus.files import write_with
 from isthmus.loading import load, load_task
 from isthmus.protocols import Task
 from isthmus.record import find_run, read_record
 from isthmus.sources.arrays import as_names
 from isthmus.sources.imaging import SUFFIXES, channels_first, open_image
-from isthmus.sources.reading import open_archive, read_npy
-from isthmus.sources.tables import ENDINGS, columns, numbers, read_table
+from isthmus.sources.reading import open_archive
+from isthmus.sources.tables import ENDINGS, numbers
+from isthmus.streaming import array_pieces, npy_pieces, read_header, table_pieces, write_pieces
 
 RESULTS = {".npy": ".predicted.npy", ".npz": ".predicted.npy"} | dict.fromkeys(ENDINGS, ".predicted.csv")
 """The endings of the files of rows that are read here, and of what is written for them."""
 _ROWS_AT_ONCE = 1000
+_NUMBERS_AT_ONCE = 2**24
+"""Of a batch's inputs: fewer rows at once where a row is large."""
+
+
+def runnable(run: str | Path) -> nn.Module:
+    """The model of a run, or of what it was exported to, whether that can be loaded or only run."""
+    folder = Path(run).expanduser()
+    if not is_exported(folder):
+        return load(run)
+    from isthmus.export.writing import read_format
+
+    exported = read_exported(folder)
+    return read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
 
 
 class Predictor:
-    """The model and the task of a run, ready for rows."""
+    """The model and the task of a run, or of what it was exported to, ready for rows."""
 
     def __init__(self, run: str | Path) -> None:
-        record = read_record(find_run(run))
-        self.model: nn.Module = load(run)
+        folder = Path(run).expanduser()
+        if is_exported(folder):
+            exported = read_exported(folder)
+            classes, self.columns, self.source = exported.classes, exported.columns, exported.source
+        else:
+            record = read_record(find_run(run))
+            classes, self.columns = record.data.get("classes", []), record.data.get("columns", [])
+            self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
+        self.model = runnable(run)
         self.task: Task = load_task(run)
-        self.classes = class_names(record.data.get("classes", []))
-        self.columns: list[str] = record.data.get("columns", [])
-        self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
+        self.classes = class_names(classes)
         self.input_shape = self.task.row_shape
         self.takes_images = len(self.input_shape) == 3
         self.makes_images = len(self.task.signature.output_shape) == 3
@@ -46,18 +66,19 @@ class Predictor:
     @torch.no_grad()
     def rows(self, rows: np.ndarray, origin: str = "the input") -> np.ndarray:
         """Outputs in the user's units (values, images or the names of classes), a batch at a time."""
-        if not self.fits(rows):
+        if not self.fits(rows.shape):
             raise UserError(f"{origin}: rows of {rows.shape[1:]} do not fit a model of inputs {self.input_shape}")
         rows = pixels(rows, origin) if self.takes_images else rows
-        parts = [rows[i : i + _ROWS_AT_ONCE] for i in range(0, len(rows), _ROWS_AT_ONCE)]
+        at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // math.prod(self.task.signature.input_shape)))
+        parts = [rows[i : i + at_once] for i in range(0, len(rows), at_once)]
         decoded = np.concatenate([self.task.decode(self.model(self._encoded(part))) for part in parts])
         are_labels = decoded.ndim == 1 and decoded.dtype.kind == "i"
         named = are_labels and self.classes.shape == self.task.signature.output_shape
         return self.classes[decoded] if named else decoded
 
-    def fits(self, rows: np.ndarray) -> bool:
-        flat = rows.ndim in (1, 2) and rows[0].size == math.prod(self.input_shape)
-        return flat or (rows.ndim > 0 and _without_ones(rows.shape[1:]) == _without_ones(self.input_shape))
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        flat = len(shape) in (1, 2) and math.prod(shape[1:]) == math.prod(self.input_shape)
+        return flat or (len(shape) > 0 and _without_ones(shape[1:]) == _without_ones(self.input_shape))
 
     def _encoded(self, part: np.ndarray) -> torch.Tensor:
         return self.task.encode(part.reshape(len(part), *self.input_shape))
@@ -78,32 +99,50 @@ class Predictor:
 
     def read(self, path: Path) -> np.ndarray:
         """The rows of a file that the run's source could read, without the columns or arrays that are no inputs."""
+        return np.concatenate(list(self.pieces(path)))
+
+    def pieces(self, path: Path) -> Iterator[np.ndarray]:
+        """The same in pieces, whatever the size of the file."""
         _need_file(path)
         ending = _ending(path)
         if ending in ENDINGS:
-            table, named = read_table(path, self.source.get("header"))
-            return columns(table, self.columns if named and self.columns else table.column_names, str(path))
-        rows = read_npy(path) if ending == ".npy" else self._from_archive(path)
-        if rows.ndim == 0 or rows.size == 0:
+            yield from table_pieces(path, self.source.get("header"), self.columns)
+            return
+        start, seen = 0, 0
+        for rows in npy_pieces(path) if ending == ".npy" else self._from_archive(path):
+            if rows.size:
+                yield rows if self.takes_images and rows.dtype.kind in "iu" else numbers(rows, str(path), start)
+            start, seen = start + len(rows), seen + rows.size
+        if not seen:
             raise UserError(f"{path} has no rows")
-        return rows if self.takes_images and rows.dtype.kind in "iu" else numbers(rows, str(path))
 
-    def _from_archive(self, path: Path) -> np.ndarray:
+    def _from_archive(self, path: Path) -> Iterator[np.ndarray]:
+        with open_archive(path) as archive, _member(archive, self._chosen(path, archive)) as file:
+            yield from array_pieces(file)
+
+    def _chosen(self, path: Path, archive: NpzFile) -> str:
         """The only array, the one named as in training, or the only one that fits."""
-        with open_archive(path) as archive:
-            if len(archive.files) == 1:
-                return archive[archive.files[0]]
-            for name in as_names(self.source.get("inputs")):
-                if name in archive.files:
-                    return archive[name]
-            others = set(archive.files) - set(as_names(self.source.get("targets")))
-            fitting = [rows for rows in (archive[name] for name in sorted(others)) if rows.size and self.fits(rows)]
-            if len(fitting) == 1:
-                return fitting[0]
-            raise UserError(
-                f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which {len(fitting)} fit a model "
-                f"of inputs {self.input_shape}; save the one to predict from alone"
-            )
+        if len(archive.files) == 1:
+            return str(archive.files[0])
+        for name in as_names(self.source.get("inputs")):
+            if name in archive.files:
+                return name
+        fitting = []
+        for name in sorted(set(archive.files) - set(as_names(self.source.get("targets")))):
+            with _member(archive, name) as file:
+                shape = read_header(file).shape
+            fitting += [name] if math.prod(shape) and self.fits(shape) else []
+        if len(fitting) == 1:
+            return str(fitting[0])
+        raise UserError(
+            f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which {len(fitting)} fit a model "
+            f"of inputs {self.input_shape}; save the one to predict from alone"
+        )
+
+
+def _member(archive: NpzFile, name: str) -> IO[bytes]:
+    assert archive.zip is not None  # it is open
+    return archive.zip.open(f"{name}.npy")
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:
@@ -135,7 +174,7 @@ def predict_files(run: str | Path, files: Iterable[Path], out: Path) -> Iterator
     targets = result_paths([file for file in files if predictor.makes_images or _ending(file) in RESULTS], files, out)
     for file in files:
         if _ending(file) in RESULTS:
-            write_array(targets[file], predictor.rows(predictor.read(file), str(file)))
+            write_pieces(targets[file], (predictor.rows(piece, str(file)) for piece in predictor.pieces(file)))
         elif predictor.makes_images:
             write_image(targets[file], predictor.image(read_image(file, predictor.input_shape[0])))
         else:
@@ -190,14 +229,3 @@ def write_image(path: Path, pixels: np.ndarray) -> None:
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
-
-
-def write_array(path: Path, rows: np.ndarray) -> None:
-    if path.suffix == ".csv":
-        text = io.StringIO()
-        cells = rows.reshape(len(rows), -1).tolist()
-        lines = ([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row] for row in cells)
-        csv.writer(text, lineterminator="\n").writerows(lines)
-        write_text(path, text.getvalue())
-    else:
-        write_with(path, lambda temporary: np.save(temporary, rows))

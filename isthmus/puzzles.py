@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from isthmus.errors import UserError
-from isthmus.loading import load, load_task
-from isthmus.record import find_run, read_record
+from isthmus.loading import load_task, task_name
+from isthmus.prediction import runnable
 from isthmus.sudoku.boards import CELLS, conflict, drawn, parse
 from isthmus.sudoku.solver import solve
 
@@ -79,24 +79,29 @@ class Answer:
 
 def solves_puzzles(run: str | Path) -> bool:
     """Whether a run was trained on Sudoku."""
-    return read_record(find_run(run)).task == "sudoku"
+    return task_name(run) == "sudoku"
 
 
 @torch.no_grad()
-def answers(run: str | Path, files: Iterable[Path], iterations: int | None = None) -> Iterator[Answer]:
-    """The run's board for every puzzle of the files, all of which are checked before the first is answered."""
+def answers(
+    run: str | Path, files: Iterable[Path], iterations: int | None = None, trace: bool = False
+) -> Iterator[Answer]:
+    """The run's board for every puzzle of the files, all of which are checked before the first is answered.
+
+    Its boards are those of each iteration, or the last alone where the model cannot show them: an exported graph.
+    """
     puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
     solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
-    model: Any = load(run)
+    model: Any = runnable(run)
     task = load_task(run)
-    if not hasattr(model, "readout"):
-        raise UserError(f"run {run} is a {model.config.name}, which has no iterations to show")
+    iterates = hasattr(model, "states")
+    if not iterates and (trace or iterations is not None):
+        raise UserError(f"{run} has no iterations to show: only its last board; leave out --trace and --iterations")
     for (origin, puzzle), solution in zip(puzzles, solutions, strict=True):
         tokens = task.encode(puzzle[None])
-        boards = [
-            np.where(puzzle > 0, puzzle, task.decode(model.readout(state))[0])
-            for state in model.states(tokens, iterations)
-        ]
+        states = model.states(tokens, iterations) if iterates else ()
+        outputs = [model.readout(state) for state in states] or [model(tokens)]
+        boards = [np.where(puzzle > 0, puzzle, task.decode(output)[0]) for output in outputs]
         yield Answer(origin, puzzle, solution, boards)
 
 

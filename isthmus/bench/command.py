@@ -106,3 +106,61 @@ def vit(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> N
     with measuring():
         lines = measure(repeats, threads)
     answer(lines, as_json)
+
+
+@app.command()
+def projections(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """The Hadamard input projection against the dense product of the same map, forward and backward."""
+    from isthmus.bench.projections import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def inference(
+    rows: Annotated[list[str] | None, typer.Argument(help="Rows such as `T7.13` (default: all of Tables 6–9).")] = None,
+    repeats: Repeats = 5,
+    threads: Threads = 2,
+    eager_only: Annotated[
+        bool, typer.Option("--eager-only", help="Leave out torch.compile, which takes long.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The narrow form of the published Hourglass networks against their straightforward forward pass."""
+    from importlib.metadata import version
+
+    from isthmus import terminal
+    from isthmus.bench import inference
+    from isthmus.files import write_json
+
+    chosen = inference.cases(rows or ())
+    if not eager_only and inference.compiler() is None:
+        terminal.err.print("no C++ compiler is here: torch.compile is left out", highlight=False)
+        eager_only = True
+    say = lambda line: terminal.err.print(line, highlight=False)  # noqa: E731
+    ratios = inference.measure(chosen, inference.BATCHES, repeats, threads, not eager_only, say)
+    found = {"rows": inference.lines(ratios), "groups": inference.summary(ratios)}
+    if out is not None:
+        write_json(out, {**found, "torch": version("torch"), "threads": threads})
+    answer(found, as_json)
+
+
+@app.command()
+def estimators(
+    seeds: Annotated[int, typer.Option(min=1, help="Splits and initialisations of every data set.")] = 5,
+    threads: Threads = 1,
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The scikit-learn estimators against its own MLP of equally many parameters: quality and training time."""
+    from isthmus import terminal
+    from isthmus.bench.estimators import measure, summary
+    from isthmus.files import write_json
+
+    rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
+    if out is not None:
+        write_json(out, {"summary": summary(rows), "rows": rows})
+    answer(summary(rows), as_json)

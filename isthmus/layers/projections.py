@@ -8,7 +8,7 @@ checkpoint keeps of it, to notice a map that came out differently.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from isthmus.draws import torch_generator
 
 ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
+
+_CACHED = 2**18
+"""Numbers that a processor core's cache holds several times over."""
 
 
 def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Module:
@@ -63,6 +66,13 @@ class FixedProjection(nn.Module):
     def fingerprint(self) -> list[float]:
         return _fingerprint(self.weight)
 
+    @torch.no_grad()
+    def folded(self) -> nn.Linear:
+        """The same map with its weight stored like any other: for export."""
+        plain = nn.utils.skip_init(nn.Linear, *reversed(self.weight.shape), bias=False, dtype=self.weight.dtype)
+        plain.weight = nn.Parameter(self.weight.clone())
+        return plain
+
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         return nn.functional.linear(x, self.weight)
 
@@ -88,7 +98,8 @@ class HadamardProjection(nn.Module):
     """Subsampled randomised Hadamard transform: √(n/d_out) · P H D x, with n a power of two that holds both widths.
 
     D flips signs, H mixes every input into every output, P keeps d_out of n rows. H is orthonormal, so ‖x‖ is kept in
-    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one.
+    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one. On a processor they are taken
+    of a few rows at a time, which then stay in its cache.
     """
 
     signs: Tensor
@@ -120,10 +131,68 @@ class HadamardProjection(nn.Module):
         return _fingerprint(torch.cat([self.signs.double(), self.kept.double() / self.size]))
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
+        rewritten = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if x.device.type == "cpu" and x.dtype == self.signs.dtype and not rewritten:
+            y: Tensor = _InPieces.apply(x, self, False)
+            return y
         padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))
         grid = padded.unflatten(-1, (len(self.left), len(self.right)))
         mixed = self.left @ grid @ self.right  # H is symmetric: no transpose
         return mixed.flatten(-2).index_select(-1, self.kept) * self.scale
+
+    def write(self, x: Float[Tensor, "rows d_in"], y: Float[Tensor, "rows d_out"]) -> None:
+        """y = √(n/d_out) P H D x, row by row."""
+        rows, a, b = len(x), len(self.left), len(self.right)
+        signed = x.new_zeros(rows, self.size) if self.d_in < self.size else torch.empty_like(x)
+        torch.mul(x, self.signs, out=signed[:, : self.d_in])
+        half = torch.bmm(self.left.expand(rows, a, a), signed.view(rows, a, b)).view(rows * a, b)
+        whole = y if len(self.kept) == self.size else signed
+        torch.addmm(half, half, self.right, beta=0, alpha=self.scale, out=whole.view(rows * a, b))
+        if whole is not y:
+            torch.index_select(whole, 1, self.kept, out=y)
+
+    def write_transposed(self, y: Float[Tensor, "rows d_out"], x: Float[Tensor, "rows d_in"]) -> None:
+        """x = √(n/d_out) D H Pᵀ y, row by row."""
+        rows, a, b = len(y), len(self.left), len(self.right)
+        if len(self.kept) < self.size:  # reading zeros is many times faster than writing to scattered places
+            origin = torch.full((self.size,), len(self.kept))
+            origin[self.kept] = torch.arange(len(self.kept))
+            y = nn.functional.pad(y, (0, 1)).index_select(1, origin)
+        grid = y.reshape(rows * a, b)
+        half = torch.addmm(grid, grid, self.right, beta=0, alpha=self.scale).view(rows, a, b)
+        whole = torch.bmm(self.left.expand(rows, a, a), half).view(rows, self.size)
+        torch.mul(whole[:, : self.d_in], self.signs, out=x)
+
+
+class _InPieces(torch.autograd.Function):
+    """A Hadamard projection or its transpose, some rows at a time."""
+
+    @staticmethod
+    def forward(x: Tensor, layer: HadamardProjection, transposed: bool) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        y = rows.new_empty(len(rows), layer.d_in if transposed else len(layer.kept))
+        write = layer.write_transposed if transposed else layer.write
+        at_once = max(1, _CACHED // layer.size)
+        for start in range(0, len(rows), at_once):
+            piece = slice(start, start + at_once)
+            write(rows[piece], y[piece])
+        return y.view(*x.shape[:-1], y.shape[-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, HadamardProjection, bool], output: Tensor) -> None:
+        _, ctx.layer, ctx.transposed = inputs
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        return _InPieces.apply(upstream, ctx.layer, not ctx.transposed), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *nothing: None) -> Tensor:
+        return _InPieces.apply(tangent, ctx.layer, ctx.transposed)
+
+    @staticmethod
+    def vmap(info: Any, axes: tuple[int | None, ...], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
+        return _InPieces.apply(x.movedim(axes[0] or 0, 0), *rest), 0
 
 
 def _hadamard(exponent: int) -> Tensor:

@@ -139,7 +139,8 @@ class Embedding(nn.Module):
     def forward(self, x: Tensor) -> Float[Tensor, "batch N d"]:
         if self.patch:
             patches = self.after(self.linear(self.before(cut(x, self.patch))))
-            tokens = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+            # Not len(x): it would fix the batch in an export.
+            tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         else:
             tokens = self.tokens(x)
         embedded: Tensor = self.dropout(tokens + self.positions)

@@ -259,6 +259,18 @@ class SparseLinear(nn.Module):
     def pattern(self) -> list[Tensor]:
         return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
 
+    def check_indices(self) -> None:
+        """An error where the connections, if they came from a file, lead out of the matrix."""
+        if self.sparse:
+            starts, columns, transposed_starts, transposed_columns, order = self.pattern()
+            for index, across, shape in (
+                (starts, columns, (self.rows, self.columns)),
+                (transposed_starts, transposed_columns, (self.columns, self.rows)),
+            ):
+                torch._validate_sparse_csr_tensor_args(index, across, self.values.detach(), torch.Size(shape))
+            if not torch.equal(order.sort().values, torch.arange(len(order), dtype=order.dtype)):
+                raise ValueError("the order of the connections is no permutation")
+
     def flat(self) -> Int[Tensor, " connections"] | None:
         """Every connection's place, row · columns + column; None where all are kept."""
         if not self.sparse:
@@ -283,6 +295,15 @@ class SparseLinear(nn.Module):
         column = (flat % self.columns).detach().to("cpu", torch.float64) / self.columns - 0.5
         position = torch.arange(len(flat), dtype=torch.float64, device="cpu")
         return [float((column * torch.cos(step * position)).sum() / math.sqrt(len(flat))) for step in (0.1, 1.0, 2.0)]
+
+    @torch.no_grad()
+    def folded(self) -> nn.Linear:
+        """The dense layer with the same weights: for export, where there are no sparse products."""
+        plain = nn.Linear(self.columns, self.rows, self.bias is not None, dtype=self.values.dtype)
+        plain.weight = nn.Parameter(self.weight())
+        if self.bias is not None:
+            plain.bias = nn.Parameter(self.bias.clone())
+        return plain
 
     def forward(self, x: Float[Tensor, "*batch columns"]) -> Float[Tensor, "*batch rows"]:
         if not self._has_kernels():

@@ -21,6 +21,8 @@ _SCORES_IN_CACHE = 2**18
 
 def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
     """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed where N is large."""
+    if torch.compiler.is_exporting():  # for any number of rows, in torch's own operations
+        return _mixed(z.flatten(0, -3)).view_as(z)
     if z.shape[-2] >= STREAMED_FROM and not z.is_meta:
         return streamed_attention(z)
     return explicit_attention(z)

@@ -55,6 +55,8 @@ class MLPConfig(ModelConfig):
     w_in_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws a frozen W_in; a run derives it from its own seed."""
     init: InitName = "zero_w2"
+    residual_scale: Annotated[float, Field(gt=0)] = 1.0
+    """What every block's contribution to the stream is multiplied by."""
     allow_any_shape: bool = False
 
     @model_validator(mode="after")
@@ -84,7 +86,7 @@ class MLPConfig(ModelConfig):
 
 
 class Block(nn.Module):
-    """z + W2 σ(W1 norm(z))."""
+    """z + s W2 σ(W1 norm(z)), where s is ``residual_scale``."""
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
@@ -92,13 +94,17 @@ class Block(nn.Module):
         self.W1 = nn.Linear(config.d_z, config.d_h, bias=False)
         self.activation = activation(config.activation)
         self.W2 = nn.Linear(config.d_h, config.d_z, bias=False)
+        self.scale = config.residual_scale
 
     def hidden(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_h"]:
         h: Tensor = self.activation(self.W1(self.norm(z)))
         return h
 
     def forward(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
-        return z + self.W2(self.hidden(z))  # Eq. (1)
+        return self.added(z, self.hidden(z))
+
+    def added(self, z: Float[Tensor, "batch d_z"], h: Float[Tensor, "batch d_h"]) -> Float[Tensor, "batch d_z"]:
+        return torch.add(z, self.W2(h), alpha=self.scale)  # Eq. (1)
 
 
 class ResidualMLP(nn.Module):
@@ -142,7 +148,7 @@ class ResidualMLP(nn.Module):
             assert isinstance(block, Block)
             h = block.hidden(z)
             yield f"h_{i}", h
-            z = z + block.W2(h)
+            z = block.added(z, h)
             yield f"z_{i}", z
         yield "output", self.W_out(z)
 

@@ -36,13 +36,21 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     with parsing(path, "a csv table"):
         if not raw.strip():
             raise UserError(f"{path} has no rows")
-        first_line = raw.lstrip().splitlines()[0].decode("utf-8-sig")
-        named = header if header is not None else not any(_is_number(cell) for cell in first_line.split(","))
+        named = is_named(first_line(raw), header)
         # One block for all: the type of a column is decided on its first block.
         options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
         table = pyarrow.csv.read_csv(io.BytesIO(raw), options)
         names = table.column_names if named else [str(number) for number in range(table.num_columns)]
         return table.rename_columns([name.strip() for name in names]), named
+
+
+def first_line(raw: bytes) -> str:
+    return raw.lstrip().splitlines()[0].decode("utf-8-sig")
+
+
+def is_named(line: str, header: bool | None) -> bool:
+    """Whether the first line of a table names its columns: as told, or where nothing in it is a number."""
+    return header if header is not None else not any(_is_number(cell) for cell in line.split(","))
 
 
 def _is_number(cell: str) -> bool:
@@ -60,8 +68,11 @@ def read_parquet(path: Path) -> pyarrow.Table:
         return pyarrow.parquet.ParquetFile(path).read()
 
 
-def column(table: pyarrow.Table, name: str, origin: str) -> np.ndarray:
-    """One column as it is: numbers, or text; a list of numbers in each row gives (rows, numbers)."""
+def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.ndarray:
+    """One column as it is: numbers, or text; a list of numbers in each row gives (rows, numbers).
+
+    ``start`` is the number of the first row, where the table is a piece of a larger one.
+    """
     import pyarrow
     import pyarrow.types as types
 
@@ -70,7 +81,7 @@ def column(table: pyarrow.Table, name: str, origin: str) -> np.ndarray:
     values = table[name].combine_chunks()
     values = pyarrow.concat_arrays(values.chunks) if isinstance(values, pyarrow.ChunkedArray) else values
     if values.null_count:
-        first = values.is_null().to_pylist().index(True)
+        first = start + values.is_null().to_pylist().index(True)
         raise UserError(f"{origin}: the column {name!r} has {values.null_count} missing values, first in row {first}")
     if types.is_list(values.type) or types.is_large_list(values.type) or types.is_fixed_size_list(values.type):
         lengths = set(values.value_lengths().to_pylist())
@@ -84,13 +95,13 @@ def column(table: pyarrow.Table, name: str, origin: str) -> np.ndarray:
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def columns(table: pyarrow.Table, names: Sequence[str], origin: str) -> np.ndarray:
+def columns(table: pyarrow.Table, names: Sequence[str], origin: str, start: int = 0) -> np.ndarray:
     """Several columns side by side as float32 (rows, features)."""
-    blocks = [numbers(column(table, name, origin), f"{origin}, column {name!r}") for name in names]
+    blocks = [numbers(column(table, name, origin, start), f"{origin}, column {name!r}", start) for name in names]
     return np.ascontiguousarray(np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1))
 
 
-def numbers(values: np.ndarray, where: str) -> np.ndarray:
+def numbers(values: np.ndarray, where: str, start: int = 0) -> np.ndarray:
     """As finite float32."""
     if values.dtype.kind not in "biuf":
         example = f", such as {str(values.flat[0])[:40]!r}" if values.size else ""
@@ -100,8 +111,8 @@ def numbers(values: np.ndarray, where: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         converted = values.astype(np.float32)
     if not np.isfinite(converted).all():
-        first = np.argwhere(~np.isfinite(converted))[0]
-        raise UserError(f"{where} holds NaN, infinity or a number beyond float32, first in row {first[0]}")
+        first = start + np.argwhere(~np.isfinite(converted))[0][0]
+        raise UserError(f"{where} holds NaN, infinity or a number beyond float32, first in row {first}")
     return converted
 
 

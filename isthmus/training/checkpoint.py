@@ -53,17 +53,50 @@ def write_model(path: Path, model: nn.Module, weights: Mapping[str, Tensor], con
     write_tensors(path, weights, {"model": dict(config), "fixed": fingerprints(model)})
 
 
+def write_whole_model(path: Path, model: nn.Module, config: Mapping[str, Any]) -> None:
+    """As above with everything that is frozen, so that nothing has to be drawn again: for export."""
+    write_tensors(path, {**model.state_dict(), **_frozen(model)}, {"model": dict(config), "whole": True})
+
+
+def _frozen(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that checkpoints leave out, because a seed rebuilds them."""
+    kept = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in kept}
+
+
+def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Give a model that was built on the meta device the tensors of :func:`write_whole_model`."""
+    frozen = _frozen(model)
+    expected = {name: tuple(tensor.shape) for name, tensor in {**model.state_dict(), **frozen}.items()}
+    _need_shapes(expected, weights, path)
+    model.load_state_dict({name: weights[name] for name in expected if name not in frozen}, assign=True)
+    for name, planned in frozen.items():
+        if weights[name].dtype.is_floating_point != planned.dtype.is_floating_point:
+            raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype}")
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, weights[name])
+    for module in model.modules():
+        if hasattr(module, "check_indices"):  # a kernel would read wherever they lead
+            try:
+                module.check_indices()
+            except (RuntimeError, IndexError, ValueError):
+                raise UserError(f"{path} is damaged: its connections lead out of their layer") from None
+
+
+def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor], path: Path) -> None:
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    different = sorted(set(expected.items()) ^ set(found.items()))
+    if different:
+        raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
+
+
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
     """Put weights into a model that was built from the same config, and compare its rebuilt projections."""
     try:
         model.load_state_dict(weights)
     except RuntimeError:
-        expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        different = sorted(set(expected.items()) ^ set(found.items()))
-        raise UserError(
-            f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing"
-        ) from None
+        _need_shapes({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, weights, path)
+        raise
     if redrawn := _redrawn(model, metadata):
         raise UserError(f"{path}: the frozen {redrawn[0]} was rebuilt differently from the one it was trained with")
 

@@ -25,6 +25,8 @@ ALLOWED = {
     "protocols": {"errors"},
     "record": {"errors", "files"},
     "papers": {"errors", "files"},
+    "exported": {"errors", "files"},
+    "streaming": LEAVES | {"sources"},
     "fronts": {"record", "errors"},
     "volumes": {"errors", "fronts"},
     "machine": set(),

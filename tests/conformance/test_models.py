@@ -25,6 +25,7 @@ SMALL: dict[str, list[dict]] = {
         {**MLP, "d_z": 24, "d_h": 8},
         {**MLP, "d_z": 24, "d_h": 8, "w_in": "hadamard", "w_in_seed": 1, "norm": "rms", "init": "pytorch"},
         {**MLP, "d_z": 24, "d_h": 8, "w_in": "orthogonal", "w_in_seed": 1, "norm": "none", "activation": "silu"},
+        {**MLP, "d_z": 24, "d_h": 8, "residual_scale": 0.3, "init": "depth_scaled_w2"},
     ],
     "conventional_mlp": [
         {**MLP, "d_z": 8, "d_h": 24},
@@ -66,6 +67,11 @@ SMALL: dict[str, list[dict]] = {
     "conventional_vit": [{**VIT, "d_z": 8, "d_h": 16}],
     "monarch_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "S": 5, "bias": True}],
     "kronecker_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "size": 18, "S": 6, "bias": True}],
+    "narrow_mlp": [
+        {**MLP, "d_z": 24, "d_h": 4},
+        {**MLP, "d_z": 24, "d_h": 4, "norm": "layer", "start": "isometric", "activation": "silu"},
+        {**MLP, "d_z": 24, "d_h": 4, "norm": "none", "activation": "relu"},
+    ],
 }
 IMAGE = {"input_shape": (3, 8, 12), "output_shape": (5,), "patch": 4, "d": 16, "num_heads": 2, "iterations": 3}
 TOKENS = {

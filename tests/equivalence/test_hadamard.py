@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
+from isthmus.layers import projections
 from isthmus.layers.projections import HadamardProjection
 
 WIDTHS = [(1, 1, 1), (3, 5, 8), (8, 8, 8), (100, 37, 128), (37, 100, 128), (196, 300, 512), (129, 128, 256)]
@@ -47,3 +48,37 @@ def test_single_precision_keeps_single_precision():
     expected = layer.double()(x.double())
     error = (layer.float()(x) - expected).norm() / expected.norm()
     assert error < 1e-6
+
+
+@pytest.mark.parametrize(("d_in", "d_out"), [(16, 16), (13, 16), (16, 11), (13, 11)])
+@pytest.mark.parametrize("rows", [0, 1, 4, 9])
+def test_many_rows_are_the_same_as_one_after_the_other(d_in, d_out, rows, monkeypatch):
+    layer = HadamardProjection(d_in, d_out, seed=3).double()
+    monkeypatch.setattr(projections, "_CACHED", 4 * 16)
+    x = torch.randn(rows, d_in, dtype=torch.float64, requires_grad=True)
+    whole = layer(x)
+    assert whole.shape == (rows, d_out)
+    for one, row in zip(whole, x, strict=True):
+        torch.testing.assert_close(one, layer(row))
+    assert layer(x.reshape(1, rows, d_in)).shape == (1, rows, d_out)
+    if rows:
+        assert torch.autograd.gradcheck(layer, x)
+        assert torch.autograd.gradgradcheck(layer, x)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own forward mode uses it
+@pytest.mark.parametrize(("d_in", "d_out"), [(16, 16), (13, 11)])
+def test_transforms_of_functions_see_a_linear_map(d_in, d_out):
+    layer = HadamardProjection(d_in, d_out, seed=3).double()
+    x, tangent = torch.randn(2, 5, d_in, dtype=torch.float64)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), layer(x))
+    torch.testing.assert_close(torch.func.vmap(layer, in_dims=1)(x.T), layer(x))
+    torch.testing.assert_close(torch.func.jvp(layer, (x,), (tangent,))[1], layer(tangent))
+    torch.testing.assert_close(torch.func.jacrev(layer)(x[0]) @ x[1], layer(x[1]))
+
+
+def test_the_pieces_are_the_formula_that_a_compiler_sees():
+    layer = HadamardProjection(768, 3075, seed=0)
+    x = torch.randn(70, 768)
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(layer(x), exported(x))

@@ -10,8 +10,9 @@ import torch
 
 from isthmus import prediction
 from isthmus.errors import UserError
-from isthmus.prediction import Predictor, class_names, pixels, result_paths, write_array
+from isthmus.prediction import Predictor, class_names, pixels, result_paths
 from isthmus.protocols import Signature
+from isthmus.streaming import write_pieces
 from tests.unit.test_sources_arrays import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
@@ -62,14 +63,14 @@ def predictor(monkeypatch):
 def test_labels_are_given_by_the_users_names(predictor, tmp_path, names, found):
     rows = predictor(labels=True, classes=names).rows(ROWS)
     assert rows.tolist() == found
-    write_array(tmp_path / "x.csv", rows)
+    write_pieces(tmp_path / "x.csv", [rows[:1], rows[1:]])
     assert (tmp_path / "x.csv").read_text() == "".join(f"{name}\n" for name in found)
-    write_array(tmp_path / "x.npy", rows)
+    write_pieces(tmp_path / "x.npy", [rows[:1], rows[1:]])
     assert np.load(tmp_path / "x.npy").tolist() == found
 
 
 def test_a_class_name_with_a_comma_stays_one_cell(tmp_path):
-    write_array(tmp_path / "x.csv", class_names(["a, b", "c"]))
+    write_pieces(tmp_path / "x.csv", [class_names(["a, b", "c"])])
     assert (tmp_path / "x.csv").read_text() == '"a, b"\nc\n'
 
 

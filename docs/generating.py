@@ -1,0 +1,118 @@
+"""Pages that say what the code says: the command line, the models, and each paper with what we measured of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from isthmus.cli import app
+from isthmus.papers import Paper, list_papers, load_paper
+from isthmus.registry import catalogue, find
+
+
+def write_pages(folder: Path, results: Path) -> None:
+    """Files whose content is the same are left alone, so that a second build has little to do."""
+    pages = {"commands.md": command_page(), "models.md": model_page()}
+    for key in list_papers():
+        pages[f"paper-{key}.md"] = paper_page(load_paper(key), reproductions(results, key), folder)
+    folder.mkdir(exist_ok=True)
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").replace("*", "\\*")
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+def command_page() -> str:
+    parts = ["# Command line", "Every command has `--help`; `--json` is for programs."]
+    for name, command in commands(typer.main.get_command(app)):
+        parts += [f"## isthmus {name}", (command.help or "").strip()]
+        rows = [_option(parameter) for parameter in command.params if parameter.name != "help"]
+        parts.append(table(["", "", "default"], rows) if rows else "")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _option(parameter: Any) -> list[Any]:
+    shown = ", ".join(parameter.opts) if parameter.param_type_name == "option" else (parameter.name or "").upper()
+    default = "required" if parameter.required else parameter.default
+    return [f"`{shown}`", getattr(parameter, "help", "") or "", "" if default in (None, False) else f"`{default}`"]
+
+
+def model_page() -> str:
+    parts = ["# Models", "Each file says which paper it implements, how its symbols are called here, and what differs."]
+    homes: dict[str, list[str]] = {}
+    for name, home in catalogue("models").items():
+        if home.startswith("isthmus."):
+            homes.setdefault(home.partition(":")[0], []).append(name)
+    for module, names in homes.items():
+        config = find("models", names[0]).Config
+        text = (sys.modules[module].__doc__ or "").strip()
+        rows = [
+            [f"`{field}`", "required" if info.is_required() else f"`{info.default}`"]
+            for field, info in config.model_fields.items()
+            if field != "name"
+        ]
+        parts += ["## " + ", ".join(f"`{name}`" for name in names), f"```text\n{text}\n```"]
+        parts.append(table(["field", "default"], rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def reproductions(results: Path, key: str) -> dict[Path, dict[str, Any]]:
+    """The folders of what was measured again of a paper, with their results."""
+    found = {}
+    for path in sorted(results.glob(f"{key}-*/result.json")):
+        found[path.parent] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def paper_page(paper: Paper, measured: Mapping[Path, Mapping[str, Any]], folder: Path) -> str:
+    parts = [f"# {paper.title}", ", ".join(paper.authors)]
+    parts += ["## Claims", "Whether the paper's own tables bear a claim out, and what we found where we measured it."]
+    rows = []
+    for claim in paper.claims.values():
+        found = [_verdict(result, claim.id) for result in measured.values()]
+        said = "; ".join(text for text in found if text) or "not measured yet"
+        rows.append([claim.id, claim.statement, claim.supported + (f": {claim.note}" if claim.note else ""), said])
+    parts.append(table(["", "claim", "in print", "measured"], rows))
+    if paper.discrepancies:
+        parts += ["## Where print and arithmetic differ"]
+        rows = [[each.where, each.printed, each.computed, each.note] for each in paper.discrepancies.values()]
+        parts.append(table(["where", "printed", "follows", "note"], rows))
+    parts += ["## Measured again"]
+    if not measured:
+        parts.append(f"Nothing yet. `isthmus reproduce {paper.key} …` measures the tables and figures that it lists.")
+    for place, result in measured.items():
+        parts += [f"### {result['printed_as']}, scale {result['scale']}", result["shows"], f"`{result['command']}`"]
+        if (place / "figure.png").exists():
+            picture = Path(os.path.relpath(place / "figure.png", folder)).as_posix()
+            parts.append(f"![{result['printed_as']}, measured]({picture})")
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdict(result: Mapping[str, Any], claim: str) -> str:
+    for each in result["claims"]:
+        if each["id"] == claim and each["measured"] != "not addressed":
+            return f"{each['measured']} ({result['printed_as']}, {result['scale']}): {each['because']}"
+    return ""

@@ -1,0 +1,74 @@
+"""Trained models as ONNX graphs for any number of rows, and the runtime that reads them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from isthmus.errors import UserError
+from isthmus.files import write_with
+
+_INSTALL = "pip install isthmus[export]"
+_LARGEST = 2**31
+"""Bytes of one ONNX file: what is larger would need files beside it."""
+
+
+def write_onnx(path: Path, exported: ExportedProgram) -> None:
+    size = sum(tensor.numel() * tensor.element_size() for tensor in exported.state_dict.values())
+    if size >= _LARGEST:
+        raise UserError(f"this model has {size / 2**30:.1f} GiB of weights, and an ONNX file holds 2; try --to torch")
+    try:
+        import onnxscript  # noqa: F401 (torch's exporter needs it)
+    except ImportError:
+        raise UserError(f"ONNX files need onnx and onnxscript: {_INSTALL}") from None
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of operators of packages that are not installed
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = torch.onnx.export(exported, input_names=["x"], output_names=["y"], dynamo=True, verbose=False)
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise UserError(f"this model has no ONNX form: {_missing(error)}") from None
+    finally:
+        logger.setLevel(level)
+    assert graph is not None
+    write_with(path, lambda temporary: graph.save(temporary, external_data=False))
+
+
+def _missing(error: BaseException | None) -> str:
+    """The operator that ONNX lacks, or else the reason, at the bottom of a chain of errors."""
+    text = ""
+    while error is not None:
+        text, error = str(error), error.__cause__ or error.__context__
+    found = re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)'", text)
+    return f"ONNX has no operator for torch's {found[1]}" if found else text.splitlines()[0][:200]
+
+
+class OnnxModel(nn.Module):
+    """An ONNX graph as a module; onnxruntime loads no code from the file."""
+
+    def __init__(self, path: Path, threads: int | None = None) -> None:
+        super().__init__()
+        try:
+            import onnxruntime
+        except ImportError:
+            raise UserError(f"ONNX files are run by onnxruntime: {_INSTALL}") from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or torch.get_num_threads()
+        options.log_severity_level = 3
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            (self.input,) = self.session.get_inputs()
+        except Exception as error:  # onnxruntime's errors have no common class
+            raise UserError(f"{path} is damaged or is no ONNX model: {str(error).splitlines()[0][:200]}") from None
+
+    def forward(self, x: Tensor) -> Tensor:
+        (y,) = self.session.run(None, {self.input.name: x.numpy()})
+        return torch.from_numpy(y)

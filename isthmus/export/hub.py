@@ -1,0 +1,62 @@
+"""The door to the Hugging Face Hub: models with ``from_pretrained``, ``save_pretrained`` and ``push_to_hub``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from isthmus.errors import UserError
+from isthmus.exported import FILES, is_exported
+from isthmus.loading import load
+from isthmus.training.checkpoint import write_whole_model
+
+try:
+    from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
+except ImportError:
+    raise UserError("models on the Hugging Face Hub need huggingface_hub: pip install isthmus[hub]") from None
+
+
+class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["isthmus"]):
+    """Any model of Isthmus' under the Hub's own names for reading and writing."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        config: Any = model.config
+        self._hub_mixin_config = config.model_dump(mode="json")
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.model(x)
+        return y
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        config: Any = self.model.config
+        write_whole_model(Path(save_directory) / FILES["safetensors"], self.model, config.model_dump(mode="json"))
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        revision: str | None = None,
+        cache_dir: str | Path | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+        token: str | bool | None = None,
+        **others: Any,
+    ) -> HubModel:
+        if Path(model_id).is_dir():
+            folder = Path(model_id)
+            return cls(load(folder if is_exported(folder) else folder / FILES["safetensors"]))
+        file = hf_hub_download(
+            model_id,
+            FILES["safetensors"],
+            revision=revision,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+            token=token,
+        )
+        return cls(load(file))

@@ -1,0 +1,170 @@
+"""A trained residual MLP without its residual stream: the same function, in ``models/narrow.py``'s form.
+
+All products are made in float64 and then cast. Whether the narrow form is the cheaper one is a matter of shape, so the
+multiply–adds are counted first, and where they promise something both forms are timed.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.counting import cost
+from isthmus.errors import UserError
+from isthmus.models.hourglass import Block, MLPConfig, ResidualMLP
+from isthmus.models.narrow import NarrowConfig, NarrowMLP
+
+_WORTH_TRYING = 0.97
+"""Of the multiply–adds. Above it what the smaller products lose in efficiency takes the rest."""
+_WORTH_TAKING = 1.05
+"""Times as fast, at least: a smaller gain is within the noise of a short measurement."""
+_ROUNDS = 5
+_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the narrow form of a model costs beside its wide one; ``speed`` is measured, or None where it was not."""
+
+    wide_macs: int
+    narrow_macs: int
+    batch: int
+    speed: float | None = None
+
+    @property
+    def pays(self) -> bool:
+        fewer = self.narrow_macs <= _WORTH_TRYING * self.wide_macs
+        return fewer and (self.speed is None or self.speed >= _WORTH_TAKING)
+
+    def __str__(self) -> str:
+        measured = "" if self.speed is None else f", {self.speed:.2f} times as fast at batch {self.batch}"
+        verdict = "pays" if self.pays else "does not pay"
+        return f"narrow {verdict}: {self.narrow_macs / self.wide_macs:.2f} of the multiply-adds{measured}"
+
+
+def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch: int = 256) -> nn.Module:
+    """The same function without the residual stream where that is faster, else ``model`` itself.
+
+    ``force`` converts whatever it costs; ``measure=False`` goes by multiply–adds alone; ``batch`` is the number of rows
+    that is timed.
+    """
+    converted, gain = _converted(model, force, measure, batch)
+    return model if converted is None or not (force or gain.pays) else converted
+
+
+def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
+    """Whether :func:`narrow` pays, counted and, where the count promises something, measured."""
+    return _converted(model, False, measure, batch)[1]
+
+
+def _converted(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[NarrowMLP | None, Gain]:
+    if not isinstance(model, ResidualMLP):
+        name = getattr(getattr(model, "config", None), "name", type(model).__name__)
+        raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
+    w_in = _dense(model)
+    config = _config(model, w_in)
+    gain = Gain(cost(model.config).macs, cost(config).macs, batch)
+    if not force and not gain.pays:
+        return None, gain
+    converted = _built(model, config, w_in)
+    if measure and not force:
+        gain = replace(gain, speed=_speed(model, converted, batch))
+    return converted, gain
+
+
+@torch.no_grad()
+def _dense(model: ResidualMLP) -> Tensor:
+    """W_in as a matrix in float64."""
+    if hasattr(model.W_in, "weight"):
+        assert isinstance(model.W_in.weight, Tensor)
+        return model.W_in.weight.detach().to("cpu", torch.float64)
+    fast = copy.deepcopy(model.W_in).to("cpu", torch.float64)
+    dense: Tensor = fast(torch.eye(model.input_shape[0], dtype=torch.float64)).T
+    return dense
+
+
+def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
+    kept: MLPConfig = model.config
+    shared = ("d_in", "d_out", "d_z", "d_h", "depth", "norm", "activation")
+    isometric = kept.norm != "none" and _is_isometric(model, w_in)
+    fields = {field: getattr(kept, field) for field in shared}
+    return NarrowConfig(name="narrow_mlp", start="isometric" if isometric else "triangular", **fields)
+
+
+def _is_isometric(model: ResidualMLP, w_in: Tensor) -> bool:
+    """Whether W_in keeps lengths to the last digits of the weights' own precision."""
+    if model.config.w_in not in ("orthogonal", "hadamard") or len(w_in) < w_in.shape[1]:
+        return False
+    precision = torch.finfo(model.W_out.weight.dtype).eps
+    return bool((w_in.T @ w_in - torch.eye(w_in.shape[1], dtype=torch.float64)).abs().max() < 4 * precision)
+
+
+@torch.no_grad()
+def _built(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
+    with torch.device("meta"):
+        narrow = NarrowMLP(config)
+    narrow.load_state_dict(_weights(model, config, w_in), assign=True)
+    return narrow.to(model.W_out.weight.device).train(model.training)
+
+
+def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
+    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
+    w_2 = [block.scale * block.W2.weight.detach().to("cpu", torch.float64) for block in blocks]
+    w_out = model.W_out.weight.detach().to("cpu", torch.float64)
+    joined = torch.cat(w_2, dim=1)
+    weights = {"W_out.weight": w_out @ joined}
+    from_x = [w_out @ w_in]
+    if config.norm == "layer":  # its mean is taken out of the stream, but for W_out
+        mean = w_in.mean(dim=0)
+        w_in, joined = w_in - mean, joined - joined.mean(dim=0)
+        w_2 = list(joined.split(config.d_h, dim=1))
+        if config.start == "isometric":
+            weights["axis"] = _axis(mean * len(w_in) ** 0.5)
+    for i in reversed(range(config.depth)):
+        needs_norm_after = config.norm != "none" and i + 1 < config.depth
+        taker = torch.cat([w_1[i], 2 * w_2[i].T]) if needs_norm_after else w_1[i]
+        from_x.append(taker @ w_in)
+        if i:
+            weights[f"W_h.{i}.weight"] = taker @ joined[:, : i * config.d_h]
+        if needs_norm_after:
+            weights[f"gram.{i}.weight"] = w_2[i].T @ w_2[i]
+    if config.norm != "none" and config.start == "triangular":
+        from_x.append(torch.linalg.qr(w_in, mode="r").R)
+    weights["W_x.weight"] = torch.cat(from_x[::-1])
+    dtype = model.W_out.weight.dtype
+    return {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
+
+
+def _axis(v: Tensor) -> Tensor:
+    """w with (I − w wᵀ)² = I − v vᵀ: the length of a centred W_in x, without the difference of two large squares."""
+    square = v.square().sum()
+    factor = (1 - (1 - square).clamp_min(0).sqrt()) / square.clamp_min(1e-300)
+    return v * factor.sqrt()
+
+
+def _speed(wide: nn.Module, narrow: NarrowMLP, batch: int) -> float:
+    """How many times as fast the narrow form is: the median over interleaved rounds."""
+    weight = narrow.W_out.weight
+    x = torch.randn(batch, *narrow.input_shape, dtype=weight.dtype, device=weight.device)
+    ratios: list[float] = []
+    with torch.inference_mode():
+        wide(x), narrow(x)
+        began = time.perf_counter()
+        while len(ratios) < _ROUNDS and (not ratios or time.perf_counter() - began < _SECONDS):
+            ratios.append(_seconds(wide, x) / _seconds(narrow, x))
+    return statistics.median(ratios)
+
+
+def _seconds(model: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    began = time.perf_counter()
+    y = model(x)
+    if y.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

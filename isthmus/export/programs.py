@@ -1,0 +1,130 @@
+"""Trained models as ``torch.export`` programs: one file that runs without the code of the model.
+
+torch's own reader trusts the file: it unpickles objects, imports what a name asks for, evaluates expressions as Python
+and loads machine code. So a file is read here only after everything in it was recognised: tensors as raw bytes, torch's
+own operators, and shapes as sums and products. What is written has no trace of where it was made.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_structure, treespec_dumps
+
+from isthmus.errors import UserError
+from isthmus.export.examples import example
+from isthmus.export.folding import folded
+from isthmus.files import write_with
+
+_MEMBER = re.compile(
+    r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
+    r"data/(sample_inputs/model\.pt|weights/(weight_\d+|model_weights_config\.json)|"
+    r"constants/(tensor_\d+|model_constants_config\.json)))"
+)
+_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|neg|getitem|eq|ne|le|lt|ge|gt)")
+_SHAPE = re.compile(
+    r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
+)
+_WORD = re.compile(r"[\w.+-]*", re.ASCII)
+_ARGUMENT = re.compile(r"[a-z,]*(->[a-z]*)?")  # of an operator, such as einsum's "bn,kn->bk"
+_CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor is taken, and one is given
+_SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
+_TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
+
+
+def program(model: nn.Module) -> ExportedProgram:
+    """The model in evaluation, folded, for any number of rows."""
+    plain = folded(model)
+    x = example(model, 2)  # a batch of 1 would be taken for constant
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations within torch itself
+        try:
+            exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        except Exception as error:  # of the many kinds that tracing has
+            name = getattr(getattr(model, "config", None), "name", type(model).__name__)
+            raise UserError(f"{name} cannot be exported as a graph: {_first_line(error)}") from None
+    for node in exported.graph.nodes:
+        for trace in _TRACES:
+            node.meta.pop(trace, None)
+    return exported
+
+
+def write_program(path: Path, exported: ExportedProgram) -> None:
+    buffer = io.BytesIO()  # in a file, the names of the parts would begin with that of the temporary one
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(exported, buffer)
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(buffer.getvalue())
+
+    write_with(path, write)
+
+
+def read_program(path: Path) -> nn.Module:
+    """The program in a file, if it holds nothing but tensors and torch's own operators; else an error, unread."""
+    try:
+        content = path.read_bytes()  # once: what was checked is what is loaded
+        if problem := _problem(content):
+            raise UserError(
+                f"{path} is not loaded: {problem}; programs of other origin may run code when they are read"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(io.BytesIO(content)).module()
+    except UserError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of torch's reader
+        raise UserError(f"{path} is damaged or is no torch.export program: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _problem(content: bytes) -> str:
+    """What in a file is not ours, or nothing."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        if foreign := [name for name in names if not _MEMBER.fullmatch(name)]:
+            return f"it holds {foreign[0]!r}"
+        if len(set(names)) < len(names):
+            return "it holds two files of one name"
+        members = {name.partition("/")[2]: name for name in names}
+        torch.load(io.BytesIO(archive.read(members["data/sample_inputs/model.pt"])), weights_only=True)
+        for kind in ("weights", "constants"):
+            config = json.loads(archive.read(members[f"data/{kind}/model_{kind}_config.json"]))["config"]
+            for name, payload in config.items():
+                if payload["use_pickle"] or not re.fullmatch(r"(weight|tensor)_\d+", payload["path_name"]):
+                    return f"{name!r} is a pickle"
+        return next(_foreign(json.loads(archive.read(members["models/model.json"]))), "")
+
+
+def _foreign(value: Any, key: str = "") -> Iterator[str]:
+    """Everything in a program that could be more than a tensor, a shape or an operator of torch's."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if not _WORD.fullmatch(name) or name in ("as_custom_obj", "as_operator", "as_graph", "as_opaque"):
+                yield f"it holds {name!r}"
+            if name in ("guards_code", "metadata") and inner:
+                yield f"it holds {name}"
+            yield from _foreign(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _foreign(inner, key)
+    elif isinstance(value, str):
+        rule = {"target": _OPERATOR, "expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
+        if key not in ("in_spec", "out_spec") and not rule.fullmatch(value):
+            yield f"it holds {value[:60]!r}"
+        if key in ("in_spec", "out_spec") and value not in _SPECS:
+            yield f"it takes or gives more than one tensor: {value[:60]!r}"

@@ -1,0 +1,120 @@
+"""A trained run in another format: written, run beside the original, and only then called an export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from isthmus.errors import UserError, nearest
+from isthmus.export.cards import model_card
+from isthmus.export.examples import example
+from isthmus.export.narrowing import narrow, narrow_gain
+from isthmus.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
+from isthmus.files import make_folder, sha256, write_json, write_text
+from isthmus.loading import load, load_task
+from isthmus.record import CONFIG, TASK, RunRecord, find_run, read_record
+from isthmus.training.checkpoint import write_tensors, write_whole_model
+
+TOLERANCE = 1e-4
+"""Of outputs, relative to the largest."""
+_ROWS = (1, 3)
+CARD = "README.md"
+_KEPT = ("arrays", "tokens")
+"""Sources that say how files to predict from are read."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of an export: ``error`` is that of its outputs, relative to the largest."""
+
+    folder: Path
+    format: FormatName
+    bytes: int
+    error: float
+    note: str = ""
+
+
+def export_run(run: str | Path, to: str, out: Path) -> Written:
+    """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
+    form = next((known for known in FORMATS if known == to), None)
+    if form is None:
+        raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
+    record = read_record(find_run(run))
+    if record.status != "finished":
+        raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
+    if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already and is no export; choose another --out")
+    model, note = load(run), ""
+    if form == "narrow":
+        note = str(narrow_gain(model))
+        model = narrow(model)
+    folder = make_folder(out)
+    (folder / EXPORT).unlink(missing_ok=True)
+    file = folder / FILES[form]
+    write_format(file, model, form)
+    error = difference(model, read_format(file, form), file)
+    write_tensors(folder / TASK, load_task(run).memory())
+    content = _content(record, model, form)
+    write_json(folder / CONFIG, content.model)
+    write_text(folder / CARD, model_card(content, record))
+    names = (file.name, TASK, CONFIG, CARD)
+    write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
+    return Written(folder, form, file.stat().st_size, error, note)
+
+
+def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
+    config: Any = model.config
+    source = record.config["source"]
+    return Exported(
+        format=to,
+        run=record.id,
+        model=config.model_dump(mode="json"),
+        task=record.config["task"],
+        source=source if source["name"] in _KEPT else {},
+        classes=record.data.get("classes", []),
+        columns=record.data.get("columns", []),
+        metrics=record.metrics["test"],
+    )
+
+
+def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
+    if to in ("safetensors", "narrow"):
+        config: Any = model.config
+        write_whole_model(file, model, config.model_dump(mode="json"))
+        return
+    from isthmus.export.graphs import write_onnx
+    from isthmus.export.programs import program, write_program
+
+    (write_onnx if to == "onnx" else write_program)(file, program(model))
+
+
+def read_format(file: Path, to: FormatName) -> nn.Module:
+    if to in ("safetensors", "narrow"):
+        return load(file)
+    if to == "onnx":
+        from isthmus.export.graphs import OnnxModel
+
+        return OnnxModel(file)
+    from isthmus.export.programs import read_program
+
+    return read_program(file)
+
+
+@torch.no_grad()
+def difference(model: nn.Module, other: nn.Module, file: Path) -> float:
+    """The largest difference of outputs for batches of several sizes, relative to the largest output."""
+    worst = 0.0
+    for rows in _ROWS:
+        x = example(model, rows, seed=rows)
+        expected, found = model.eval()(x), other(x)
+        if found.shape != expected.shape:
+            raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")
+        scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
+        worst = max(worst, float((found - expected).abs().max() / scale))
+    if not worst <= TOLERANCE:
+        raise UserError(f"{file} differs from the model by {worst:.2g} of its largest output; nothing was exported")
+    return worst

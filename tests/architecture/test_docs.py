@@ -1,0 +1,111 @@
+"""Every block of code in the documentation runs, and the generated pages say what the code says."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+import isthmus
+from isthmus.cli import app
+from isthmus.config import run_config
+from isthmus.papers import list_papers, load_paper
+from isthmus.record import run_folders
+from isthmus.registry import catalogue
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    text = page.read_text(encoding="utf-8")
+    yield from re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def files_of_the_reader(folder: Path) -> None:
+    lines = [f"{i % 7}.5,{i % 5},{i % 7 + i % 5}.25" for i in range(60)]
+    (folder / "my.csv").write_text("\n".join(["a,b,price", *lines]) + "\n")
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / "photo.png")
+    np.save(folder / "rows.npy", np.zeros((3, 784), np.uint8))
+
+
+def run_command(line: str) -> None:
+    (last, *_) = [*sorted(run_folders(), key=lambda folder: folder.stat().st_mtime, reverse=True), Path()]
+    words = [last.name if word == "RUN" else word for word in shlex.split(line, comments=True)]
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
+        return
+    assert words[0] == "isthmus", line
+    result = CliRunner().invoke(app, words[1:])
+    assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, as a reader would type them; what is printed is what the comment behind it says."""
+    monkeypatch.chdir(tmp_path)
+    files_of_the_reader(tmp_path)
+    namespace: dict[str, Any] = {}
+    for language, text in blocks(page):
+        if language == "sh":
+            for line in text.splitlines():
+                run_command(line)
+        elif language == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(text, page.name, "exec"), namespace)
+            assert printed.getvalue().splitlines() == re.findall(r"^print\(.*\)  # (.*)$", text, flags=re.MULTILINE)
+        elif language == "yaml":
+            assert run_config(yaml.safe_load(text))
+        else:
+            assert language in ("text", "json", "toml"), f"{page.name}: nothing checks a block of {language}"
+
+
+@pytest.fixture(scope="module")
+def generating() -> Any:
+    spec = importlib.util.spec_from_file_location("generating", DOCS / "generating.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_line_reference_names_every_command(generating: Any) -> None:
+    page = generating.command_page()
+    for name in ("train", "export", "predict", "runs list", "bench inference"):
+        assert f"## isthmus {name}\n" in page
+    assert "| `--to` |" in page
+
+
+def test_the_models_are_described_by_their_own_files(generating: Any) -> None:
+    page = generating.model_page()
+    ours = [name for name, home in catalogue("models").items() if home.startswith("isthmus.")]
+    assert all(f"`{name}`" in page for name in ours)
+    assert "Differs from the paper" in page
+
+
+@pytest.mark.parametrize("key", list_papers())
+def test_a_paper_s_page_has_its_claims_and_what_was_measured(key: str, generating: Any, tmp_path: Path) -> None:
+    paper = load_paper(key)
+    measured = generating.reproductions(DOCS.parent / "results" / "reproductions", key)
+    page = generating.paper_page(paper, measured, tmp_path)
+    assert all(f"| {claim} |" in page for claim in paper.claims)
+    assert all(result["printed_as"] in page for result in measured.values())
+    if key == "hourglass":
+        assert "no (Table 8, cpu): " in page
+
+
+def test_the_site_is_that_of_this_version() -> None:
+    assert isthmus.__version__ in (DOCS.parent / "pyproject.toml").read_text()

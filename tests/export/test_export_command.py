@@ -1,0 +1,132 @@
+"""``isthmus export`` as a person uses it, and ``isthmus predict`` with what it wrote."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard, PyTorchModelHubMixin
+from torch import nn
+
+import isthmus
+from isthmus.export import HubModel, narrow
+from isthmus.exported import EXPORT, FORMATS
+from isthmus.models.hourglass import MLPConfig, ResidualMLP
+from isthmus.models.narrow import NarrowMLP
+from isthmus.prediction import Predictor
+from tests.architecture.test_commands import call, train, write_table
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A regression with a frozen W_in whose narrow form pays."""
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder / "home"))
+        torch.set_num_threads(1)
+        write_table(folder / "table.csv")
+        train(
+            folder,
+            source={"name": "arrays", "path": str(folder / "table.csv"), "targets": "y"},
+            task={"name": "regression"},
+            model={"name": "hourglass_mlp", "d_z": 300, "d_h": 4, "depth": 2, "w_in": "gaussian"},
+            train={"epochs": 2, "batch_size": 32},
+        )
+    (found,) = (folder / "home" / "runs").iterdir()
+    return found
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_predictions_of_an_export_are_those_of_the_run(
+    form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: 2.0)
+    written = call("export", run, "--to", form, "--out", tmp_path / "model", "--json").json()
+    assert written["error"] < 1e-5
+    moved = shutil.move(tmp_path / "model", tmp_path / "elsewhere")
+    x, _ = write_table(tmp_path / "rows.csv")
+    np.save(tmp_path / "rows.npy", x)
+    files = [tmp_path / "rows.csv", tmp_path / "rows.npy"]
+    ours = call("predict", run, *files, "--out", tmp_path / "ours", "--json").json()
+    theirs = call("predict", moved, *files, "--out", tmp_path / "theirs", "--json").json()
+    np.testing.assert_allclose(np.load(theirs[str(files[1])]), np.load(ours[str(files[1])]), rtol=1e-4)
+    np.testing.assert_allclose(np.loadtxt(theirs[str(files[0])]), np.loadtxt(ours[str(files[0])]), rtol=1e-4)
+    rows = x.astype(np.float32)
+    np.testing.assert_allclose(Predictor(moved).rows(rows), Predictor(run).rows(rows), rtol=1e-4)
+
+
+def test_an_export_is_read_by_load_and_by_the_hubs_own_class(run: Path, tmp_path: Path) -> None:
+    call("export", run, "--to", "safetensors", "--out", tmp_path / "model", "--json").json()
+    model, x = isthmus.load(run), torch.randn(5, 3)
+    assert torch.equal(isthmus.load(tmp_path / "model")(x), model(x))
+    hub = HubModel.from_pretrained(tmp_path / "model")
+    assert torch.equal(hub(x), model(x))
+    hub.save_pretrained(tmp_path / "again")
+    assert torch.equal(HubModel.from_pretrained(tmp_path / "again")(x), model(x))
+
+    class Mine(ResidualMLP, PyTorchModelHubMixin):
+        """What somebody writes who has never heard of ours."""
+
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(MLPConfig(**fields))
+
+    assert torch.equal(Mine.from_pretrained(str(tmp_path / "model")).eval()(x), model(x))
+    card = ModelCard.load(tmp_path / "model" / "README.md")
+    assert card.data.library_name == "isthmus"
+    assert {"hourglass_mlp", "regression"} <= set(card.data.tags)
+    assert "| r2 |" in card.text
+
+
+def test_where_the_narrow_form_does_not_pay_the_model_is_exported_as_it_is(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = 2.0
+    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: speed)
+    answer = call("export", run, "--to", "narrow", "--out", tmp_path / "model")
+    assert "narrow pays: 0." in answer.out
+    assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
+    speed = 0.5
+    answer = call("export", run, "--to", "narrow", "--out", tmp_path / "model")
+    assert "narrow does not pay: " in answer.out
+    assert isinstance(isthmus.load(tmp_path / "model"), ResidualMLP)
+
+
+def test_bad_exports_are_one_line(run: Path, tmp_path: Path) -> None:
+    def refused(*arguments: object) -> str:
+        answer = call(*arguments)
+        assert answer.code == 2, answer
+        return answer.err.splitlines()[-1]
+
+    assert "--to 'onx': did you mean 'onnx'?" in refused("export", run, "--to", "onx")
+    assert "there is no run 'nothing'" in refused("export", "nothing", "--to", "torch")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("precious")
+    assert "is no export; choose another --out" in refused("export", run, "--to", "torch", "--out", tmp_path / "mine")
+    model = tmp_path / "model"
+    assert call("export", run, "--to", "safetensors", "--out", model).code == 0
+    np.save(tmp_path / "x.npy", np.ones((2, 4)))
+    assert "do not fit a model of inputs (3,)" in refused("predict", model, tmp_path / "x.npy", "--out", tmp_path / "o")
+    with (model / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"!")
+    assert "is damaged or was altered" in refused("predict", model, tmp_path / "x.npy")
+    (model / EXPORT).write_text((model / EXPORT).read_text().replace("safetensors", "torch"))
+    assert "is damaged or was altered" in refused("predict", model, tmp_path / "x.npy")
+
+
+def test_a_model_without_a_narrow_form_is_named(tmp_path: Path) -> None:
+    record = train(tmp_path, model={"name": "kronecker_mlp"})
+    answer = call("export", record["id"], "--to", "narrow", "--out", tmp_path / "model")
+    assert answer.code == 2
+    assert "kronecker_mlp has no narrow form; hourglass_mlp and conventional_mlp have one" in answer.err
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_narrow_form_of_a_loaded_model_is_saved_like_any(run: Path) -> None:
+    model: nn.Module = narrow(isthmus.load(run), force=True)
+    x = torch.randn(5, 3)
+    torch.testing.assert_close(model(x), isthmus.load(run)(x))

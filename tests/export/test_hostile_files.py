@@ -1,0 +1,164 @@
+"""A file that somebody else made can be refused or run as a network; it can never run code."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import isthmus
+from isthmus.errors import UserError
+from isthmus.export.programs import program, read_program, write_program
+from isthmus.export.writing import read_format, write_format
+from isthmus.training.checkpoint import read_tensors, write_tensors
+from tests.conformance.test_models import SMALL, build
+
+Files = dict[str, bytes]
+
+
+class Trap:
+    """Unpickled, it makes a folder."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("sprung",)
+
+
+TRAP = "__import__('os').mkdir('sprung')"
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    file = tmp_path_factory.mktemp("program") / "model.pt2"
+    write_program(file, program(build("hourglass_mlp", SMALL["hourglass_mlp"][0])))
+    with zipfile.ZipFile(file) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def written(path: Path, files: Files) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def named(files: Files, ending: str) -> str:
+    (name,) = (name for name in files if name.endswith(ending))
+    return name
+
+
+def edited(files: Files, ending: str, change: Callable[[Any], None]) -> Files:
+    content = json.loads(files[named(files, ending)])
+    change(content)
+    return files | {named(files, ending): json.dumps(content).encode()}
+
+
+def weight_as_pickle(files: Files) -> Files:
+    def change(content: Any) -> None:
+        next(iter(content["config"].values()))["use_pickle"] = True
+
+    return edited(files, "weights_config.json", change) | {named(files, "weight_0"): pickle.dumps(Trap())}
+
+
+def opaque_constant(files: Files) -> Files:
+    def change(content: Any) -> None:
+        content["config"]["x"] = {
+            "path_name": "opaque_obj_0", "is_param": False, "use_pickle": True, "tensor_meta": None
+        }  # fmt: skip
+
+    return edited(files, "constants_config.json", change)
+
+
+def pickled_sample(files: Files) -> Files:
+    buffer = io.BytesIO()
+    torch.save(Trap(), buffer)
+    return files | {named(files, "sample_inputs/model.pt"): buffer.getvalue()}
+
+
+def machine_code(files: Files) -> Files:
+    return files | {"archive/data/aotinductor/model/model.so": b"\x7fELF"}
+
+
+def guard(files: Files) -> Files:
+    return edited(files, "model.json", lambda content: content["guards_code"].append(TRAP))
+
+
+def other_function(files: Files) -> Files:
+    def change(content: Any) -> None:
+        content["graph_module"]["graph"]["nodes"][0]["target"] = "torch.hub.load"
+
+    return edited(files, "model.json", change)
+
+
+def shape_that_is_code(files: Files) -> Files:
+    name = named(files, "model.json")
+    text, count = re.subn(r'"expr_str": "[^"]*"', f'"expr_str": "{TRAP}"', files[name].decode())
+    assert count
+    return files | {name: text.encode()}
+
+
+def imported_type(files: Files) -> Files:
+    def change(content: Any) -> None:
+        content["graph_module"]["module_call_graph"][0]["signature"]["in_spec"] = json.dumps([1, {"type": "x"}])
+
+    return edited(files, "model.json", change)
+
+
+ATTACKS = [
+    weight_as_pickle, opaque_constant, pickled_sample, machine_code, guard, other_function, shape_that_is_code,
+    imported_type,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_program_with_more_than_a_network_in_it_is_refused(
+    attack: Callable[[Files], Files], members: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"model\.pt2 (is not loaded: |is damaged)"):
+        read_program(written(tmp_path / "model.pt2", attack(members)))
+    assert not Path("sprung").exists()
+
+
+def test_the_same_program_unaltered_is_read(members: Files, tmp_path: Path) -> None:
+    assert read_program(written(tmp_path / "model.pt2", members))(torch.zeros(4, 12)).shape == (4, 5)
+
+
+def test_a_program_says_nothing_of_where_it_was_made(members: Files) -> None:
+    text = b"".join(content for name, content in members.items() if name.endswith(".json"))
+    assert b"File " not in text
+    assert str(Path(isthmus.__file__).parent).encode() not in text
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not a zip", pickle.dumps(Trap())])
+def test_damaged_files_are_one_line(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, form in (("model.pt2", "torch"), ("model.onnx", "onnx"), ("model.safetensors", "safetensors")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=rf"{re.escape(name)} is damaged or is n") as caught:
+            read_format(tmp_path / name, form)  # type: ignore[arg-type]
+        assert len(str(caught.value).splitlines()) == 1
+    assert not Path("sprung").exists()
+
+
+def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
+    """A sparse product would read wherever its indices lead."""
+    model = build("sw_mlp", SMALL["sw_mlp"][2])
+    file = tmp_path / "model.safetensors"
+    write_format(file, model, "safetensors")
+    tensors, metadata = read_tensors(file)
+    for ending in ("index_columns", "index_transposed_columns", "index_order", "index_starts"):
+        name = next(name for name in tensors if name.endswith(ending))
+        wrong = tensors[name].clone()
+        wrong[-1] += 10**6
+        write_tensors(file, tensors | {name: wrong}, metadata)
+        with pytest.raises(UserError, match="is damaged: its connections lead out of their layer"):
+            isthmus.load(file)

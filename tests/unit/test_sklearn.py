@@ -1,0 +1,162 @@
+"""The estimators keep scikit-learn's rules, and do what theirs say."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_wine, make_friedman1
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV, shapes
+
+SMALL: dict[str, Any] = {"d_z": 24, "d_h": 8, "depth": 1, "max_iter": 60}
+ESTIMATORS = [
+    pytest.param(HourglassRegressor(**SMALL), id="regressor"),
+    pytest.param(HourglassClassifier(**SMALL), id="classifier"),
+    pytest.param(HourglassDenoiser(**SMALL), id="denoiser"),
+    pytest.param(
+        ShapeSearchCV(HourglassRegressor(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id="search"
+    ),
+]
+DEFAULTS = [
+    pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow)
+    for name, kind in (
+        ("regressor", HourglassRegressor),
+        ("classifier", HourglassClassifier),
+        ("denoiser", HourglassDenoiser),
+    )
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # scikit-learn warns where it tests warnings
+@pytest.mark.parametrize("estimator", [*ESTIMATORS, *DEFAULTS])
+def test_scikit_learn_s_own_checks(estimator: Any) -> None:
+    results = check_estimator(estimator, on_skip=None)
+    skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}, "which only runs where scipy is told to"
+    assert len(results) > 40
+
+
+@pytest.fixture(scope="module")
+def friedman() -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_friedman1(120, random_state=0)
+    return X, 1000 * y + 5000
+
+
+def test_a_regression_learns_in_the_units_of_its_targets(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    model = HourglassRegressor(alpha=0, learning_rate=0.03, max_iter=100, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.95
+    two = HourglassRegressor(max_iter=3).fit(X, np.column_stack([y, -y]))
+    assert two.predict(X).shape == (120, 2)
+    assert HourglassRegressor(max_iter=3).fit(X.astype(np.float32), y).predict(X.astype(np.float32)).dtype == np.float32
+
+
+def test_a_seed_decides_and_copies_agree(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    model = HourglassRegressor(max_iter=3, random_state=1).fit(X, y)
+    global_state = torch.get_rng_state()
+    for copy in (clone(model).fit(X, y), pickle.loads(pickle.dumps(model))):  # noqa: S301 (our own bytes)
+        assert np.array_equal(copy.predict(X), model.predict(X))
+    assert torch.equal(global_state, torch.get_rng_state())
+    assert not np.array_equal(clone(model).set_params(random_state=2).fit(X, y).predict(X), model.predict(X))
+
+
+def test_early_stopping_keeps_the_best_weights(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    noise = np.random.default_rng(0).normal(size=len(y))
+    model = HourglassRegressor(max_iter=200, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, noise)
+    assert model.n_iter_ < 200
+    assert model.best_loss_ < 1.5
+    with pytest.raises(ValueError, match="validation_fraction=2 must be between 0 and 1"):
+        HourglassRegressor(early_stopping=True, validation_fraction=2).fit(X, y)
+
+
+def test_the_penalty_is_against_the_sum_of_the_rows(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    """Every row twice at twice the penalty is the same; the penalty shrinks what is learned."""
+    X, y = friedman
+    once, free = (HourglassRegressor(alpha=alpha, max_iter=20, random_state=0).fit(X, y) for alpha in (50.0, 0))
+    twice = HourglassRegressor(alpha=100.0, max_iter=20, random_state=0).fit(np.tile(X, (2, 1)), np.tile(y, 2))
+    np.testing.assert_allclose(twice.predict(X), once.predict(X), rtol=1e-6)
+    assert once.predict(X).std() < free.predict(X).std()
+
+
+def test_progress_is_shown_only_when_asked(
+    friedman: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
+) -> None:
+    HourglassRegressor(max_iter=2).fit(*friedman)
+    assert capsys.readouterr() == ("", "")
+    HourglassRegressor(max_iter=2, verbose=True).fit(*friedman)
+    assert capsys.readouterr().err.count("iteration") == 2
+
+
+def test_pipelines_and_grid_search() -> None:
+    X, y = load_wine(return_X_y=True)
+    grid = {"hourglassclassifier__d_h": [4, 8]}
+    pipeline = make_pipeline(StandardScaler(), HourglassClassifier(max_iter=15, random_state=0))
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X, np.array(["a", "b", "c"])[y])
+    assert search.best_score_ > 0.9
+    assert set(search.predict(X)) == {"a", "b", "c"}
+    np.testing.assert_allclose(search.predict_proba(X).sum(axis=1), 1)
+
+
+def test_a_denoiser_brings_rows_nearer_to_clean_ones() -> None:
+    draw = np.random.default_rng(0)
+    clean = draw.normal(size=(300, 2)) @ draw.normal(size=(2, 10)) * 5 + 100  # a plane in ten dimensions
+    noisy = clean + draw.normal(size=clean.shape) * clean.std(axis=0) * 0.5
+    restored = HourglassDenoiser(noise=0.5, max_iter=80, random_state=0).fit(clean).transform(noisy)
+    assert ((restored - clean) ** 2).mean() < 0.5 * ((noisy - clean) ** 2).mean()
+    with pytest.raises(ValueError, match="noise=0 must be above 0"):
+        HourglassDenoiser(noise=0).fit(clean)
+
+
+@pytest.mark.parametrize(("budget", "d_in", "d_out"), [(500, 11, 1), (10_000, 65, 10), (77, 4, 2)])
+def test_shapes_fill_the_budget_and_keep_within(budget: int, d_in: int, d_out: int) -> None:
+    for shape in shapes(budget, d_in, d_out, (1, 2, 4), (0.125, 0.5, 2.0)):
+        d_z, d_h, depth = shape["d_z"], shape["d_h"], shape["depth"]
+        assert d_z * (d_in + d_out) + 2 * depth * d_z * d_h <= budget
+        assert (d_z + 1) * (d_in + d_out + 2 * depth * (d_h + 3)) > budget
+
+
+def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    search = ShapeSearchCV(HourglassRegressor(max_iter=5), 800, depths=(1, 2), cv=2, random_state=0).fit(*friedman)
+    assert sum(parameter.numel() for parameter in search.best_estimator_.model_.parameters()) <= 800
+    assert len(search.cv_results_["params"]) == 8
+    with pytest.raises(ValueError, match="budget=5 holds no network of 10 features and 1 outputs"):
+        ShapeSearchCV(HourglassRegressor(), budget=5).fit(*friedman)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"norm": "batch"}, "norm"),
+        ({"d_h": 0}, "d_h=0"),
+        ({"device": "abacus"}, "device='abacus' is none that torch knows"),
+        ({"max_iter": 0}, "max_iter=0 must be above 0"),
+        ({"batch_size": "some"}, "batch_size='some'"),
+        ({"alpha": -1.0}, r"alpha=-1\.0 must be 'auto' or a number from 0"),
+        ({"learning_rate": -1.0}, r"learning_rate=-1\.0 must be above 0"),
+    ],
+)
+def test_bad_settings_are_one_line(fields: dict[str, Any], words: str, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        HourglassRegressor(**fields).fit(*friedman)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_bad_rows_are_one_line(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    model = HourglassRegressor(max_iter=2).fit(X, y)
+    with pytest.raises(ValueError, match="X has 9 features, but HourglassRegressor is expecting 10"):
+        model.predict(X[:, :9])
+    for bad in (np.full_like(X, np.nan), np.full(X.shape, "word")):
+        with pytest.raises(ValueError, match=r"NaN|convert"):
+            HourglassRegressor(max_iter=2).fit(bad, y)
