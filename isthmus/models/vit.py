@@ -196,7 +196,8 @@ class ViT(nn.Module):
     def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
         patches = self.stem(x)
         if self.class_token is not None:
-            patches = torch.cat([self.class_token.expand(len(x), -1, -1), patches], dim=1)
+            # Not len(x), which would fix the batch in an export.
+            patches = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         tokens: Tensor = patches + self.positions
         return tokens
 
