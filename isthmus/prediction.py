@@ -52,10 +52,12 @@ class Predictor:
         if is_exported(folder):
             exported = read_exported(folder)
             classes, self.columns, self.source = exported.classes, exported.columns, exported.source
+            self.takes_flat_rows = "d_in" in exported.model
         else:
             record = read_record(find_run(run))
             classes, self.columns = record.data.get("classes", []), record.data.get("columns", [])
             self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
+            self.takes_flat_rows = False
         self.model = runnable(run)
         self.task: Task = load_task(run)
         self.classes = class_names(classes)
@@ -81,7 +83,8 @@ class Predictor:
         return flat or (len(shape) > 0 and _without_ones(shape[1:]) == _without_ones(self.input_shape))
 
     def _encoded(self, part: np.ndarray) -> torch.Tensor:
-        return self.task.encode(part.reshape(len(part), *self.input_shape))
+        x = self.task.encode(part.reshape(len(part), *self.input_shape))
+        return x.flatten(1) if self.takes_flat_rows else x  # an MLP does so itself, its exported graph does not
 
     def image(self, pixels: np.ndarray) -> np.ndarray:
         """An image (channels, height, width) of any size: cut into tiles of the model's size, restored and joined."""

@@ -91,7 +91,7 @@ def refused(folder: Path, *arguments: object) -> str:
         (["train", "FILE", "source.name=mnist"], "put the four idx files"),
         (["train", "FILE", "--init", "0123"], "there is no run '0123'"),
         (["train", "FILE", "--init", ""], "there is no run ''"),
-        (["describe", "hourglas"], "did you mean 'hourglass_mlp'?"),
+        (["describe", "hourglas_mlp"], "did you mean 'hourglass_mlp'?"),
         (["describe", "hourglass_mlp", "d_z=8"], "d_h is required; depth is required"),
         (["describe", "hourglass_mlp", "d_z=8", "d_h=4", "depth=1"], "needs d_in and d_out"),
         (["describe", "hourglass_mlp", "d_z=8", "model.width=4"], "unknown field 'width'"),

@@ -66,6 +66,7 @@ FIELDS = {
     "train.compile": (False, True),
     "train.device": ("cpu", "cuda"),
     "train.devices": (1, 2),
+    "train.strategy": ("ddp", "fsdp"),
     "train.evaluate_every": (1, 2),
     "train.select": ("best", "last"),
     "seed": (0, 1),
@@ -97,6 +98,7 @@ TASKS: dict[str, dict[str, tuple[Any, Any]]] = {
 }
 NEEDED: dict[str, dict[str, Any]] = {  # what a choice cannot be without
     "train.lasso_lambda": {"train": {"optimizer": "beta_lasso"}},
+    "train.strategy": {"train": {"devices": 2}},
     "crop_ratio": {"resize": 224},
 }
 
