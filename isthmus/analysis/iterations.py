@@ -72,5 +72,6 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
         values = [point[name] for point in found["curve"]]
         axis.plot(values, **style(place), markersize=3, label=name.replace("_", " "))
     axis.axvline(found["trained_iterations"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+    axis.locator_params(axis="x", integer=True)
     finish(axis, f"run {found['run']}", "iterations at test time; dashed: as trained", "on the test rows")
     return [save(figure, folder / "iterations.png")]
