@@ -25,7 +25,9 @@ from isthmus.record import run_folders
 from isthmus.registry import catalogue
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+IN_TIMM = DOCS / "in-timm.md"
+PAGES = sorted(set(DOCS.glob("*.md")) - {IN_TIMM})
+"""What needs timm is run beside the other tests of timm, in its environment."""
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -53,9 +55,13 @@ def run_command(line: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, as a reader would type them; what is printed is what the comment behind it says."""
     monkeypatch.chdir(tmp_path)
     files_of_the_reader(tmp_path)
+    run_blocks(page)
+
+
+def run_blocks(page: Path) -> None:
+    """In order, as a reader would type them; what is printed is what the comment behind it says."""
     namespace: dict[str, Any] = {}
     for language, text in blocks(page):
         if language == "sh":

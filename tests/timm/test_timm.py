@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from isthmus.errors import UserError
 from isthmus.models.mlp_mixer import VARIANTS as MIXERS
 from isthmus.models.vit import VARIANTS as VITS
 from isthmus.timm_weights import in_our_names
+from tests.architecture.test_docs import IN_TIMM, run_blocks
 from tests.papers.test_vit_counts import EXACT
 
 HOURGLASS = "isthmus_hourglass_vit_tiny_patch16_224"
@@ -213,3 +216,36 @@ def test_it_trains_with_the_parts_of_timms_script(name: str, tmp_path: Path) -> 
     torch.save(model.state_dict(), tmp_path / "last.pth")
     again = small(name, num_classes=4, checkpoint_path=str(tmp_path / "last.pth")).eval()
     torch.testing.assert_close(again(x), model(x))
+
+
+@pytest.mark.parametrize("name", [HOURGLASS, "isthmus_rp_mixer_s16_224", "isthmus_imixer_s16_224"])
+def test_images_of_another_size_are_refused_even_with_as_many_patches(name: str) -> None:
+    with pytest.raises(UserError, match=r"images of shape \(3, 16, 64\) for a model of \(3, 32, 32\)"):
+        small(name)(torch.zeros(1, 3, 16, 64))
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "isthmus.timm", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_a_script_of_timms_knows_our_models(tmp_path: Path) -> None:
+    """timm's train.py is in its repository alone; like it, this script takes a name and never imports isthmus."""
+    (tmp_path / "beside.py").write_text("import timm\nmake = timm.create_model\n")
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nfrom beside import make\nprint(__name__, type(make(sys.argv[1])).__name__)\n")
+    found = run(script, HOURGLASS)
+    assert found.stdout == "__main__ Backbone\n", found.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-script.py", "data"]])
+def test_a_missing_script_is_one_line(arguments: list[str]) -> None:
+    found = run(*arguments)
+    assert found.returncode == 1
+    assert found.stderr.splitlines()[-1].startswith("isthmus: python -m isthmus.timm SCRIPT")
+    assert "Traceback" not in found.stderr
+
+
+def test_the_page_about_timm_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_blocks(IN_TIMM)

@@ -31,7 +31,7 @@ SMOKE_TOKENIZER = "032b081fdd2aaecc"
 """The run of ``tokenizers("smoke")``."""
 SMALLER = (
     "CIFAR-10 at 32 pixels and 64 tokens of a tokenizer of ours instead of ImageNet-100 at 256 pixels and 256 tokens "
-    "of the public one; d 64 with 4 and 8 iterations instead of 768 with 12 and 24"
+    "of the public one; d 64 with 3 and 6 iterations instead of 768 with 12 and 24"
 )
 ROWS = "256 test images are restored instead of 5,000"
 
@@ -74,7 +74,7 @@ def models(scale: Scale) -> list[Model]:
     """The three rows: the Transformer, Hyper-SET with M = d, and with M = 8d and twice the iterations."""
     sizes: dict[Scale, Model] = {
         "paper": {"d": 768, "num_heads": 12, "iterations": 12},
-        "cpu": {"d": 64, "num_heads": 2, "iterations": 4},
+        "cpu": {"d": 64, "num_heads": 2, "iterations": 3},
         "smoke": {"d": 16, "num_heads": 2, "iterations": 2},
     }
     shared = sizes[scale]

@@ -71,6 +71,7 @@ class Backbone(nn.Module):
         self.num_classes, self.in_chans, self.drop_rate = num_classes, in_chans, drop_rate
         self.num_features = self.head_hidden_size = self.embed_dim = model.head.linear.in_features
         patch = model.config.patch
+        self.input_shape = (in_chans, height, width)
         self.grid = (height // patch, width // patch)
         self.feature_info = [
             {"module": f"model.blocks.{i}", "num_chs": self.num_features, "reduction": patch}
@@ -118,6 +119,11 @@ class Backbone(nn.Module):
 
     def _states(self, x: Tensor, blocks: Sequence[nn.Module]) -> list[Tensor]:
         """The tokens after each block."""
+        if tuple(x.shape[1:]) != self.input_shape:  # other sizes can have as many patches, and would pass
+            raise UserError(
+                f"images of shape {tuple(x.shape[1:])} for a model of {self.input_shape}; create it with in_chans and "
+                "img_size of the images (timm's train.py: --model-kwargs img_size=32)"
+            )
         tokens = getattr(self.model, "embedded", self.model.stem)(x)
         states = []
         for block in blocks:
