@@ -64,6 +64,13 @@ class ModelConfig(Component):
     def completed(self, signature: Signature, seed: int) -> Self:
         return self
 
+    def fitted(self, **needed: object) -> Self:
+        """With what the task needs. A config may say it too, but not otherwise."""
+        for name, value in needed.items():
+            if getattr(self, name) not in (None, 0, value):
+                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
+        return self.changed(**needed)
+
     def changed(self, **fields: object) -> Self:
         """A copy with other values, checked like the original."""
         try:

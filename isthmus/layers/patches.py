@@ -64,11 +64,7 @@ class ImageModelConfig(ModelConfig):
     def completed(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3:
             raise UserError(f"{self.name} works on images; this task gives rows of {signature.input_shape}")
-        found = {"input_shape": signature.input_shape, "output_shape": signature.output_shape}
-        for name, value in found.items():
-            if getattr(self, name) not in (None, value):
-                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        return self.changed(**found)
+        return self.fitted(input_shape=signature.input_shape, output_shape=signature.output_shape)
 
 
 class PatchEmbedding(nn.Module):

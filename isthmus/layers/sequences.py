@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
@@ -87,15 +87,7 @@ class SequenceConfig(ModelConfig):
     def completed(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 and not signature.vocabulary:
             raise UserError(f"{self.name} works on images or tokens; this task gives rows of {signature.input_shape}")
-        found = signature._asdict()
-        for name, value in found.items():
-            if getattr(self, name) not in (None, 0, value):
-                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        try:
-            return type(self)(**self.model_dump() | found)
-        except ValidationError as error:
-            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
-            raise UserError(f"{self.name}: {said}") from None
+        return self.fitted(**signature._asdict())
 
 
 def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "places width"]:

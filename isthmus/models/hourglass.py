@@ -27,22 +27,18 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.draws import key
-from isthmus.errors import UserError
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.layers.rows import RowModelConfig, Width
+from isthmus.protocols import Signature
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
 TELLING = ("d_z", "d_h", "depth")
 
-Width = Annotated[int, Field(ge=1, le=2**24)]
 InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
 
 
-class MLPConfig(ModelConfig):
-    d_in: Width | None = None
-    """Numbers in one input; a run takes it from its task."""
-    d_out: Width | None = None
+class MLPConfig(RowModelConfig):
     d_z: Width
     """Width of the residual stream."""
     d_h: Width
@@ -76,13 +72,9 @@ class MLPConfig(ModelConfig):
         return self
 
     def completed(self, signature: Signature, seed: int) -> Self:
-        found = {"d_in": math.prod(signature.input_shape), "d_out": math.prod(signature.output_shape)}
-        for name, value in found.items():
-            if getattr(self, name) not in (None, value):
-                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        if self.w_in != "trainable" and self.w_in_seed is None:
-            found["w_in_seed"] = key(seed, "w_in")
-        return self.model_copy(update=found)
+        config = super().completed(signature, seed)
+        drawn = self.w_in != "trainable" and self.w_in_seed is None
+        return config.changed(w_in_seed=key(seed, "w_in")) if drawn else config
 
 
 class Block(nn.Module):
@@ -112,13 +104,12 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
-        if config.d_in is None or config.d_out is None:
-            raise UserError(f"{config.name} needs d_in and d_out where no task gives them")
         self.config = config
-        self.input_shape = (config.d_in,)
-        self.W_in = projection(config.w_in, config.d_in, config.d_z, config.w_in_seed or 0)
+        d_in, d_out = config.ends
+        self.input_shape = (d_in,)
+        self.W_in = projection(config.w_in, d_in, config.d_z, config.w_in_seed or 0)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
-        self.W_out = nn.Linear(config.d_z, config.d_out, bias=False)
+        self.W_out = nn.Linear(config.d_z, d_out, bias=False)
         self._initialise(config.init)
 
     @torch.no_grad()

@@ -24,26 +24,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Self
+from typing import Self
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
 TELLING = ("size", "S")
 
-Width = Annotated[int, Field(ge=1, le=2**24)]
 
-
-class ShallowConfig(ModelConfig):
-    d_in: Width | None = None
-    """Numbers in one input; a run takes it from its task."""
-    d_out: Width | None = None
+class ShallowConfig(RowModelConfig):
     size: Width | None = None
     """n, the width of B1 and B2; None: the smallest square that holds the input."""
     S: Width | None = None
@@ -75,13 +70,6 @@ class ShallowConfig(ModelConfig):
     @property
     def rows(self) -> int:
         return self.S or math.isqrt(self.n)
-
-    def completed(self, signature: Signature, seed: int) -> Self:
-        found = {"d_in": math.prod(signature.input_shape), "d_out": math.prod(signature.output_shape)}
-        for name, value in found.items():
-            if getattr(self, name) not in (None, value):
-                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        return self.changed(**found)
 
 
 class Structured(nn.Module, ABC):
@@ -132,16 +120,15 @@ class ShallowMLP(nn.Module):
 
     def __init__(self, config: ShallowConfig) -> None:
         super().__init__()
-        if config.d_in is None or config.d_out is None:
-            raise UserError(f"{config.name} needs d_in and d_out where no task gives them")
         self.config = config
-        self.input_shape = (config.d_in,)
-        self.padding = config.n - config.d_in
+        d_in, d_out = config.ends
+        self.input_shape = (d_in,)
+        self.padding = config.n - d_in
         factors = (config.rows, config.n // config.rows)
         kind = Monarch if config.name == "monarch_mlp" else Kronecker
         self.B1 = kind(*factors, config.bias)
         self.B2 = kind(*factors, config.bias, gain=math.sqrt(2))
-        self.Bc = nn.Linear(config.n, config.d_out, bias=config.bias)
+        self.Bc = nn.Linear(config.n, d_out, bias=config.bias)
 
     def hidden(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
         h: Tensor = torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))

@@ -17,30 +17,24 @@ other model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
 from isthmus.layers.pointwise import ActivationName, NormName, activation
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"narrow_mlp": "NarrowMLP"}
 TELLING = ("d_z", "d_h", "depth")
 
-Width = Annotated[int, Field(ge=1, le=2**24)]
 LAYER_NORM_EPS = nn.LayerNorm(1).eps
 
 
-class NarrowConfig(ModelConfig):
-    d_in: Width | None = None
-    """Numbers in one input; a run takes it from its task."""
-    d_out: Width | None = None
+class NarrowConfig(RowModelConfig):
     d_z: Width
     """Width of the residual stream that is not formed: norms divide by it."""
     d_h: Width
@@ -50,38 +44,30 @@ class NarrowConfig(ModelConfig):
     start: Literal["triangular", "isometric"] = "triangular"
     """How ‖z_0‖ is found: from R, or from the input alone where W_in keeps lengths."""
 
-    def completed(self, signature: Signature, seed: int) -> Self:
-        found = {"d_in": math.prod(signature.input_shape), "d_out": math.prod(signature.output_shape)}
-        for name, value in found.items():
-            if getattr(self, name) not in (None, value):
-                raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        return self.model_copy(update=found)
-
 
 class NarrowMLP(nn.Module):
     Config = NarrowConfig
 
     def __init__(self, config: NarrowConfig) -> None:
         super().__init__()
-        if config.d_in is None or config.d_out is None:
-            raise UserError(f"{config.name} needs d_in and d_out where no task gives them")
         self.config = config
-        self.input_shape = (config.d_in,)
+        d_in, d_out = config.ends
+        self.input_shape = (d_in,)
         normed = config.norm != "none"
-        rank = min(config.d_in, config.d_z) if normed and config.start == "triangular" else 0
+        rank = min(d_in, config.d_z) if normed and config.start == "triangular" else 0
         # What a block takes from the stream: W_i1 z, and 2 W_i2ᵀ z where a later block needs the norm.
         taken = [config.d_h * (2 if normed and i < config.depth else 1) for i in range(1, config.depth + 1)]
-        self.sizes = [rank, *taken, config.d_out]
-        self.W_x = nn.Linear(config.d_in, sum(self.sizes), bias=False)
+        self.sizes = [rank, *taken, d_out]
+        self.W_x = nn.Linear(d_in, sum(self.sizes), bias=False)
         self.W_h = nn.ModuleList(
             nn.Linear(i * config.d_h, taken[i], bias=False) if i else nn.Identity() for i in range(config.depth)
         )
         self.gram = nn.ModuleList(
             nn.Linear(config.d_h, config.d_h, bias=False) for _ in range(config.depth - 1 if normed else 0)
         )
-        self.W_out = nn.Linear(config.depth * config.d_h, config.d_out, bias=False)
+        self.W_out = nn.Linear(config.depth * config.d_h, d_out, bias=False)
         centred = config.norm == "layer" and config.start == "isometric"
-        self.axis = nn.Parameter(torch.full((config.d_in,), config.d_in**-0.5)) if centred else None
+        self.axis = nn.Parameter(torch.full((d_in,), d_in**-0.5)) if centred else None
         self.activation = activation(config.activation)
         for module in self.gram:
             assert isinstance(module, nn.Linear)

@@ -86,9 +86,7 @@ class VQTokenizerConfig(ModelConfig):
     def completed(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 or signature.output_shape != signature.input_shape:
             raise UserError(f"{self.name} gives back the images that it takes; task tokenization asks for that")
-        if self.input_shape not in (None, signature.input_shape):
-            raise UserError(f"model.input_shape={self.input_shape}, but the task needs {signature.input_shape}")
-        return self.changed(input_shape=signature.input_shape)
+        return self.fitted(input_shape=signature.input_shape)
 
 
 class Block(nn.Module):

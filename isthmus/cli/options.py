@@ -1,0 +1,22 @@
+"""What several commands share: options, and the line that was typed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields to change, such as `model.d_h=64`.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where data files are (default: `ISTHMUS_DATA`).", show_default=False)
+]
+
+
+def command_line() -> str:
+    return shlex.join(["isthmus", *sys.argv[1:]])

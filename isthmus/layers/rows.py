@@ -1,0 +1,28 @@
+"""What every model on rows of numbers shares: how many go in and come out; an image is a long row."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from isthmus.errors import UserError
+from isthmus.protocols import ModelConfig, Signature
+
+Width = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class RowModelConfig(ModelConfig):
+    d_in: Width | None = None
+    """Numbers in one input; a run takes it from its task."""
+    d_out: Width | None = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        if self.d_in is None or self.d_out is None:
+            raise UserError(f"{self.name} needs d_in and d_out where no task gives them")
+        return self.d_in, self.d_out
+
+    def completed(self, signature: Signature, seed: int) -> Self:
+        return self.fitted(d_in=math.prod(signature.input_shape), d_out=math.prod(signature.output_shape))
