@@ -133,19 +133,18 @@ def _measured(case: Case, batches: Sequence[int], rounds: int, compiled: bool) -
     wide = case.build()
     fast = narrow(wide)
     same = fast is wide
+    machine_code = (torch.compile(wide), torch.compile(fast))  # once for all batches, as a program would
     for batch in batches:
         x = torch.rand(batch, case.d_in, generator=torch.Generator().manual_seed(1))
         eager = 1.0 if same else speed(wide, fast, x, rounds)
-        in_code = None
-        if compiled:
-            in_code = 1.0 if same else speed(torch.compile(wide), torch.compile(fast), x, rounds)
-            torch.compiler.reset()
+        in_code = None if not compiled else 1.0 if same else speed(*machine_code, x, rounds)
         with torch.inference_mode():
             expected = wide(x)
             error = float((fast(x) - expected).norm() / expected.norm())
         shape = (case.d_z, case.d_h, case.depth, case.w_in)
         form = "wide" if same else "narrow"
         yield Ratio(case.row, case.task, *shape, batch, form, eager, in_code, error, os.getloadavg()[0])
+    torch.compiler.reset()
 
 
 @torch.inference_mode()
