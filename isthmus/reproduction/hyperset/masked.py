@@ -62,7 +62,7 @@ def _base(scale: Scale) -> RunConfig:
             "task": {"name": "masked_tokens"},
             "model": models(scale)[0],
             "train": {
-                "epochs": 2 if full else 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01,
+                "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01,
                 "betas": [0.9, 0.95], "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
             },
             "threads": 1,

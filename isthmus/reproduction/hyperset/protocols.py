@@ -9,9 +9,9 @@ Figures 1, 4, 5 and 9 to 12 need no training of their own. Its cost with two wor
     hyperset-sudoku          9        3        17   F3; of it F1, F4, F5, F9, F10 and two runs of S4
     hyperset-ablations      12        3        24   S4; 10 after F3, which has 2 of its runs
     hyperset-cifar10        15        3        18   T1; of it F4, F5, F11, F12 and four runs of F6
-    hyperset-splits         12        3        20   F6; 8 after T1, which has 4 of its runs
+    hyperset-splits          8        3        14   F6; 4 after T1, which has 4 of its runs
     hyperset-tokenizer       1        4         7   T2, T10, T11, T12, F7, F13
-    hyperset-masked          6        2        18   T2, T10, T11, T12, F7, F13, with the filling in of test images
+    hyperset-masked          6        1        12   T2, T10, T11, T12, F7, F13, with the filling in of test images
 
 A step takes 0.15 s of one core for Hyper-SET and 0.11 s for the Transformer on Sudoku; 0.15 to 0.20 s for Hyper-SET,
 0.16 s for the Transformer and 0.08 s for CRATE on CIFAR-10; 0.25 s and, with M = 8d, 0.9 s on masked images.
@@ -261,10 +261,11 @@ def splits(scale: Scale) -> list[Part]:
     """Figure 6: an effective depth split into distinct layers and iterations."""
 
     def models(chosen: Scale) -> list[Model]:
-        shares = {"paper": (1, 2, 3, 4, 6), "cpu": (1, 2), "smoke": (1, 2)}[chosen]
+        shares = {"paper": (1, 2, 3, 4, 6), "cpu": (1,), "smoke": (1, 2)}[chosen]
         lines = [("recurrent_transformer", "small"), ("hyper_set", "small_scale_up"), ("hyper_set", "base")]
-        found = [classifier(name, chosen, size, layers) for name, size in lines for layers in (*shares, DEPTH[chosen])]
-        return found if chosen == "paper" else found[:6]  # without the widest
+        if chosen != "paper":
+            lines = lines[:2]  # without the widest
+        return [classifier(name, chosen, size, layers) for name, size in lines for layers in (*shares, DEPTH[chosen])]
 
     return [_images_part("layers and iterations", "splits", scale, models, seeds=2, rival_agrees_in=("layers",))]
 
