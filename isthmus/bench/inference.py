@@ -133,7 +133,7 @@ def _measured(case: Case, batches: Sequence[int], rounds: int, compiled: bool) -
     wide = case.build()
     fast = narrow(wide)
     same = fast is wide
-    machine_code = (torch.compile(wide), torch.compile(fast))  # once for all batches, as a program would
+    machine_code = (torch.compile(wide, dynamic=True), torch.compile(fast, dynamic=True))  # for any number of rows
     for batch in batches:
         x = torch.rand(batch, case.d_in, generator=torch.Generator().manual_seed(1))
         eager = 1.0 if same else speed(wide, fast, x, rounds)

@@ -116,7 +116,7 @@ def large_hourglass() -> RunConfig:
 
 def cifar10_vit() -> RunConfig:
     """`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and flips;
-    about 22 minutes of one core."""
+    about 20 minutes of one core."""
     return run_config(
         {
             "source": {"name": "cifar10"},

@@ -15,7 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV, shapes
+from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV
+from isthmus.sklearn.search import shapes
 
 SMALL: dict[str, Any] = {"d_z": 24, "d_h": 8, "depth": 1, "max_iter": 60}
 ESTIMATORS = [

@@ -1,9 +1,9 @@
-"""Estimators for people with arrays: Hourglass networks with scikit-learn's ``fit``, ``predict`` and ``transform``.
+"""What the estimators share: their parameters, the network, and a short loop that trains it.
 
-The loop is a short one of its own. ``training/loop.py`` serves runs: it journals, validates through metrics, draws by
-(seed, stream, step) and resumes bit for bit, all of which costs more than a step on a few hundred rows. Here all rows
-are one batch as long as they are few, in the precision of the array that was given. So a row of weight 2 is two rows
-and one of weight 0 is none, to the last digits: scikit-learn checks that.
+``training/loop.py`` serves runs: it journals, validates through metrics, draws by (seed, stream, step) and resumes bit
+for bit, all of which costs more than a step on a few hundred rows. Here all rows are one batch as long as they are few,
+in the precision of the array that was given. So a row of weight 2 is two rows and one of weight 0 is none, to the last
+digits: scikit-learn checks that.
 
 Columns are standardised, and so are the targets of a regression. The networks have no biases, so every input gets a
 column of ones. ``alpha`` is scikit-learn's: half of it times the squared weights is added to the sum of the rows'
@@ -17,15 +17,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.model_selection._search import BaseSearchCV
-from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
@@ -40,8 +38,8 @@ _ROWS_AT_ONCE = 8192
 Loss = Callable[[Tensor, Tensor], Tensor]  # of each row
 
 
-class _Hourglass(BaseEstimator):
-    """What the estimators share: their parameters, the network and how it is trained."""
+class Hourglass(BaseEstimator):
+    """The parameters of every estimator, and what it does with them."""
 
     _alpha: float
     """Where ``alpha`` is ``"auto"``."""
@@ -92,7 +90,7 @@ class _Hourglass(BaseEstimator):
         counted = weights > 0
         if not counted.any():
             raise ValueError("every sample_weight is zero; at least one row must count")
-        self.mean_, self.scale_ = _moments(X[counted], weights[counted])
+        self.mean_, self.scale_ = moments(X[counted], weights[counted])
         return counted, weights[counted]
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
@@ -203,215 +201,7 @@ class _Hourglass(BaseEstimator):
         return outputs
 
 
-class HourglassRegressor(RegressorMixin, _Hourglass):
-    """Least squares; several targets at once if ``y`` has several columns."""
-
-    _alpha = 1.0
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
-        counted, weights = self._prepared(X, sample_weight)
-        columns = y.reshape(len(y), -1).astype(X.dtype)
-        self.target_mean_, self.target_scale_ = _moments(columns[counted], weights)
-        self.target_shape_ = y.shape[1:]
-        targets = (columns[counted] - self.target_mean_) / self.target_scale_
-        self._fit_network(
-            self._scaled(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
-        )
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
-        return values.reshape(len(values), *self.target_shape_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        tags.target_tags.single_output = True
-        return tags
-
-
-class HourglassClassifier(ClassifierMixin, _Hourglass):
-    """Cross-entropy over the classes in ``y``."""
-
-    _alpha = 10.0
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
-        counted, weights = self._prepared(X, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        labels = labels[counted]
-        strata = labels if np.bincount(labels).min(initial=2, where=np.bincount(labels) > 0) >= 2 else None
-        loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
-        self._fit_network(self._scaled(X[counted]), labels, weights, len(self.classes_), loss, strata)
-        return self
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        logits = self._outputs(X)
-        raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
-        return probabilities
-
-    def predict(self, X: Any) -> np.ndarray:
-        outputs = self._outputs(X)
-        chosen: np.ndarray = self.classes_[outputs.argmax(axis=1)]
-        return chosen
-
-
-class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, _Hourglass):
-    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns.
-
-    Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
-    """
-
-    _alpha = 0.01
-
-    def __init__(
-        self,
-        d_z: int = 64,
-        d_h: int = 16,
-        depth: int = 2,
-        *,
-        noise: float = 0.25,
-        norm: str = "layer",
-        activation: str = "gelu",
-        w_in: str = "trainable",
-        init: str = "zero_w2",
-        learning_rate: float = 0.01,
-        alpha: float | str = "auto",
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 20,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            d_z, d_h, depth, norm=norm, activation=activation, w_in=w_in, init=init, learning_rate=learning_rate,
-            alpha=alpha, batch_size=batch_size, max_iter=max_iter, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, random_state=random_state,
-            device=device, verbose=verbose,
-        )  # fmt: skip
-        self.noise = noise
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        if not self.noise > 0:
-            raise ValueError(f"noise={self.noise} must be above 0")
-        counted, weights = self._prepared(X, sample_weight)
-        clean = self._scaled(X[counted])
-        self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        restored: np.ndarray = self._outputs(X) * self.scale_ + self.mean_
-        return restored
-
-    def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Noise that depends on a row's content and not on its place: a row of weight 2 is two equal rows."""
-        width = y.shape[1] - 1
-        pool = torch.randn(_POOL + width, generator=generator, dtype=torch.float32).to(y)
-        start = (y.double().sum(dim=1) * 1e6).round().long() % _POOL
-        noise = pool.unfold(0, width, 1)[start]
-        return torch.cat([y[:, :width] + self.noise * noise, y[:, width:]], dim=1), y[:, :width]
-
-
-_POOL = 2**14
-"""Places at which a row's noise may begin."""
-
-
-class ShapeSearchCV(BaseSearchCV):
-    """The shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator under a budget of parameters, by validation.
-
-    Wide–narrow–wide shapes and conventional ones of three depths each fill the budget; what scores best is refitted.
-    """
-
-    def __init__(
-        self,
-        estimator: Any,
-        budget: int = 10_000,
-        *,
-        depths: tuple[int, ...] = (1, 2, 4),
-        narrowness: tuple[float, ...] = (0.125, 0.25, 0.5, 2.0),
-        scoring: Any = None,
-        n_jobs: int | None = None,
-        refit: bool = True,
-        cv: Any = None,
-        verbose: int = 0,
-        pre_dispatch: str = "2*n_jobs",
-        error_score: Any = np.nan,
-        return_train_score: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            estimator, scoring=scoring, n_jobs=n_jobs, refit=refit, cv=cv, verbose=verbose, pre_dispatch=pre_dispatch,
-            error_score=error_score, return_train_score=return_train_score,
-        )  # fmt: skip
-        self.budget = budget
-        self.depths = depths
-        self.narrowness = narrowness
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
-        """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        if y is None and get_tags(self.estimator).target_tags.required:
-            raise ValueError(f"{type(self.estimator).__name__} requires y to be passed, but the target y is None")
-        shape = np.asarray(X).shape
-        self._columns = shape[1] if len(shape) == 2 else 1
-        self._outputs = _width_of(self.estimator, y, self._columns)
-        try:
-            super().fit(X, y, **params)
-        finally:
-            del self._columns, self._outputs
-        return self
-
-    def _run_search(self, evaluate_candidates: Any) -> None:
-        """Every candidate starts from the same seed, if one is given."""
-        found = shapes(self.budget, self._columns + 1, self._outputs, self.depths, self.narrowness)
-        if self.random_state is not None:
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            found = [{**shape, "random_state": seed} for shape in found]
-        evaluate_candidates(found)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags = get_tags(self.estimator).target_tags
-        return tags
-
-
-def shapes(
-    budget: int, d_in: int, d_out: int, depths: tuple[int, ...], narrowness: tuple[float, ...]
-) -> list[dict[str, int]]:
-    """For every depth and every ratio d_h / d_z, the widest network with at most ``budget`` parameters."""
-    found = []
-    for depth in depths:
-        for ratio in narrowness:
-            # d_z (d_in + d_out) + 2 depth ratio d_z² = budget
-            a, b = 2 * depth * ratio, d_in + d_out
-            d_z = int((-b + math.sqrt(b * b + 4 * a * budget)) / (2 * a))
-            d_h = max(1, int(ratio * d_z))
-            while d_z >= 1 and d_z * (b + 2 * depth * d_h) > budget:
-                d_z -= 1
-            if d_z >= 1:
-                found.append({"d_z": d_z, "d_h": d_h, "depth": depth})
-    if not found:
-        raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
-    return found
-
-
-def _width_of(estimator: Any, y: Any, columns: int) -> int:
-    if y is None or isinstance(estimator, HourglassDenoiser):
-        return columns
-    if isinstance(estimator, HourglassClassifier):
-        return len(np.unique(y))
-    shape = np.asarray(y).shape
-    return shape[1] if len(shape) == 2 else 1
-
-
-def _moments(columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weighted mean and standard deviation; a constant column has 1."""
     weights = weights / weights.sum()
     mean = weights @ columns
@@ -452,7 +242,7 @@ def _device(name: str) -> torch.device:
         raise ValueError(f"device={name!r} is none that torch knows; try 'cpu' or 'cuda'") from None
 
 
-def _check_numbers(estimator: _Hourglass) -> None:
+def _check_numbers(estimator: Hourglass) -> None:
     for name in ("learning_rate", "max_iter", "n_iter_no_change"):
         if not getattr(estimator, name) > 0:
             raise ValueError(f"{name}={getattr(estimator, name)!r} must be above 0")

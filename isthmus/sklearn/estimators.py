@@ -1,0 +1,134 @@
+"""A regressor, a classifier and a denoiser."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
+
+from isthmus.sklearn.fitting import Hourglass, Loss, moments
+
+
+class HourglassRegressor(RegressorMixin, Hourglass):
+    """Least squares; several targets at once if ``y`` has several columns."""
+
+    _alpha = 1.0
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        counted, weights = self._prepared(X, sample_weight)
+        columns = y.reshape(len(y), -1).astype(X.dtype)
+        self.target_mean_, self.target_scale_ = moments(columns[counted], weights)
+        self.target_shape_ = y.shape[1:]
+        targets = (columns[counted] - self.target_mean_) / self.target_scale_
+        self._fit_network(
+            self._scaled(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
+        )
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
+        return values.reshape(len(values), *self.target_shape_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+class HourglassClassifier(ClassifierMixin, Hourglass):
+    """Cross-entropy over the classes in ``y``."""
+
+    _alpha = 10.0
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        counted, weights = self._prepared(X, sample_weight)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        labels = labels[counted]
+        strata = labels if np.bincount(labels).min(initial=2, where=np.bincount(labels) > 0) >= 2 else None
+        loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
+        self._fit_network(self._scaled(X[counted]), labels, weights, len(self.classes_), loss, strata)
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        logits = self._outputs(X)
+        raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def predict(self, X: Any) -> np.ndarray:
+        outputs = self._outputs(X)
+        chosen: np.ndarray = self.classes_[outputs.argmax(axis=1)]
+        return chosen
+
+
+class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
+    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns.
+
+    Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
+    """
+
+    _alpha = 0.01
+
+    def __init__(
+        self,
+        d_z: int = 64,
+        d_h: int = 16,
+        depth: int = 2,
+        *,
+        noise: float = 0.25,
+        norm: str = "layer",
+        activation: str = "gelu",
+        w_in: str = "trainable",
+        init: str = "zero_w2",
+        learning_rate: float = 0.01,
+        alpha: float | str = "auto",
+        batch_size: int | str = "auto",
+        max_iter: int = 200,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 20,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            d_z, d_h, depth, norm=norm, activation=activation, w_in=w_in, init=init, learning_rate=learning_rate,
+            alpha=alpha, batch_size=batch_size, max_iter=max_iter, early_stopping=early_stopping,
+            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, random_state=random_state,
+            device=device, verbose=verbose,
+        )  # fmt: skip
+        self.noise = noise
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        if not self.noise > 0:
+            raise ValueError(f"noise={self.noise} must be above 0")
+        counted, weights = self._prepared(X, sample_weight)
+        clean = self._scaled(X[counted])
+        self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        restored: np.ndarray = self._outputs(X) * self.scale_ + self.mean_
+        return restored
+
+    def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Noise that depends on a row's content and not on its place: a row of weight 2 is two equal rows."""
+        width = y.shape[1] - 1
+        pool = torch.randn(_POOL + width, generator=generator, dtype=torch.float32).to(y)
+        start = (y.double().sum(dim=1) * 1e6).round().long() % _POOL
+        noise = pool.unfold(0, width, 1)[start]
+        return torch.cat([y[:, :width] + self.noise * noise, y[:, width:]], dim=1), y[:, :width]
+
+
+_POOL = 2**14
+"""Places at which a row's noise may begin."""
