@@ -124,10 +124,8 @@ def _study_config(
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="A paper, such as `hourglass`.")],
-    table: Annotated[
-        str, typer.Argument(help="A table, figure or section: `T1`, `T6`–`T9`, `F3`, `F4`, `F6`–`F9`, `S4`.")
-    ],
+    paper: Annotated[str | None, typer.Argument(help="A paper, such as `hourglass`.")] = None,
+    table: Annotated[str | None, typer.Argument(help="A table, figure or section, such as `T8`, `F3`, `S4`.")] = None,
     scale: Annotated[
         str, typer.Option(help="`smoke`: seconds, embedded data; `cpu`: about an hour; `paper`: the exact protocol.")
     ] = "cpu",
@@ -138,8 +136,17 @@ def reproduce(
 ) -> None:
     """Measure a paper's table or figure again: measured beside published, row by row, and which claims hold.
 
-    For example: `isthmus reproduce hourglass T8 --scale smoke`
+    Without a table: those that there are. For example: `isthmus reproduce hourglass T8 --scale smoke`
     """
+    from isthmus import terminal
+    from isthmus.reproduction import list_exhibits
     from isthmus.reproduction import reproduce as measure_again
 
-    measure_again(paper, table, scale, out, workers or _workers(1), data_dir, as_json)
+    if paper is not None and table is not None:
+        measure_again(paper, table, scale, out, workers or _workers(1), data_dir, as_json)
+        return
+    lines = list_exhibits(paper)
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])

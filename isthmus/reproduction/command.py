@@ -42,13 +42,28 @@ def list_reproductions() -> dict[str, dict[str, Exhibit]]:
     return {key: importlib.import_module(name).TABLES for key, name in homes.items() if importlib.util.find_spec(name)}
 
 
+def list_exhibits(paper: str | None = None) -> list[dict[str, str]]:
+    """A line for each table and figure, of one paper or of all."""
+    papers = list_reproductions() if paper is None else {paper: _exhibits(paper)}
+    return [
+        {"paper": key, "table": name, "printed as": exhibit.printed_as, "shows": exhibit.shows}
+        for key, exhibits in papers.items()
+        for name, exhibit in exhibits.items()
+    ]
+
+
 def find_exhibit(paper: str, table: str) -> Exhibit:
+    known = _exhibits(paper)
+    if table.upper() not in known:
+        raise UserError(f"{paper} has no {table!r} to reproduce; {nearest(table.upper(), known)}")
+    return known[table.upper()]
+
+
+def _exhibits(paper: str) -> dict[str, Exhibit]:
     known = list_reproductions()
     if paper not in known:
         raise UserError(f"there is no reproduction of {paper!r}; {nearest(paper, known)}")
-    if table.upper() not in known[paper]:
-        raise UserError(f"{paper} has no {table!r} to reproduce; {nearest(table.upper(), known[paper])}")
-    return known[paper][table.upper()]
+    return known[paper]
 
 
 def reproduce(

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from isthmus.cli import app
 from isthmus.errors import UserError
 from isthmus.papers import load_paper
-from isthmus.reproduction import find_exhibit, list_reproductions, reproduce
+from isthmus.reproduction import find_exhibit, list_exhibits, list_reproductions, reproduce
 from isthmus.reproduction.hourglass import TABLES
 from tests.reproduction.making import Fabricated, fabricating
 
@@ -160,6 +162,16 @@ def test_every_exhibit_is_found_by_name():
     tables, figures = ("T1", "T2", "T3", "T4", "T6", "T7", "T8", "T9"), ("F3", "F4", "F6", "F7", "F8", "F9")
     assert set(TABLES) == {*tables, *figures, "F10", "F11", "F12", "F13", "S4"}
     assert find_exhibit("hourglass", "f9") is TABLES["F9"]
+
+
+def test_without_a_table_there_is_a_line_for_each():
+    lines = list_exhibits("hourglass")
+    assert [line["table"] for line in lines] == list(TABLES)
+    assert {line["paper"] for line in list_exhibits()} == set(list_reproductions())
+    answer = CliRunner().invoke(app, ["reproduce", "hourglass", "--json"])
+    assert json.loads(answer.stdout) == lines
+    with pytest.raises(UserError, match="did you mean 'hourglass'"):
+        list_exhibits("hourglas")
 
 
 def test_missing_data_is_one_line_before_anything_is_trained(tmp_path):
