@@ -28,6 +28,7 @@ from isthmus.run import arithmetic
 
 TABLES = ("T6", "T7", "T8", "T9")
 BATCHES = (1, 32, 256)
+Forward = Callable[[Tensor], Tensor]
 _SECONDS_AT_LEAST = 0.02
 """Of one measurement: shorter ones are repeated within it."""
 
@@ -133,22 +134,25 @@ def _measured(case: Case, batches: Sequence[int], rounds: int, compiled: bool) -
     wide = case.build()
     fast = narrow(wide)
     same = fast is wide
-    machine_code = (torch.compile(wide, dynamic=True), torch.compile(fast, dynamic=True))  # for any number of rows
+    rivals: dict[str, tuple[Forward, Forward]] = {} if same else {"eager": (wide, fast)}
+    if compiled and not same:
+        rivals["compiled"] = (torch.compile(wide, dynamic=True), torch.compile(fast, dynamic=True))
     for batch in batches:
         x = torch.rand(batch, case.d_in, generator=torch.Generator().manual_seed(1))
-        eager = 1.0 if same else speed(wide, fast, x, rounds)
-        in_code = None if not compiled else 1.0 if same else speed(*machine_code, x, rounds)
+        found = {mode: speed(*pair, x, rounds) for mode, pair in rivals.items()}
+        eager, in_code = found.get("eager", 1.0), found.get("compiled", 1.0) if compiled else None
         with torch.inference_mode():
             expected = wide(x)
             error = float((fast(x) - expected).norm() / expected.norm())
         shape = (case.d_z, case.d_h, case.depth, case.w_in)
         form = "wide" if same else "narrow"
         yield Ratio(case.row, case.task, *shape, batch, form, eager, in_code, error, os.getloadavg()[0])
-    torch.compiler.reset()
+    if "compiled" in rivals:
+        torch.compiler.reset()
 
 
 @torch.inference_mode()
-def speed(slow: Callable[[Tensor], Tensor], fast: Callable[[Tensor], Tensor], x: Tensor, rounds: int) -> float:
+def speed(slow: Forward, fast: Forward, x: Tensor, rounds: int) -> float:
     """How many times as fast ``fast`` is: the median of the ratios of interleaved rounds."""
     slow(x), fast(x)  # warm up, or compile
     repeats = max(1, math.ceil(_SECONDS_AT_LEAST / _seconds(fast, x, 1)))
@@ -160,7 +164,7 @@ def speed(slow: Callable[[Tensor], Tensor], fast: Callable[[Tensor], Tensor], x:
     return statistics.median(ratios)
 
 
-def _seconds(forward: Callable[[Tensor], Tensor], x: Tensor, repeats: int) -> float:
+def _seconds(forward: Forward, x: Tensor, repeats: int) -> float:
     began = time.perf_counter()
     for _ in range(repeats):
         forward(x)

@@ -10,6 +10,7 @@ from typing import Any
 from isthmus.config import RunConfig, StudyConfig
 from isthmus.protocols import ModelConfig, Signature
 from isthmus.record import RunRecord
+from isthmus.reproduction import find_exhibit, reproduce
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Measured, Part
 from isthmus.reproduction.verdicts import Sample
@@ -99,6 +100,17 @@ def completed(part: Part) -> list[ModelConfig]:
     return [candidate.completed(signature, seed=0) for candidate in part.study.candidates]
 
 
+def run_ids(parts: Iterable[Part]) -> set[str]:
+    """Of every run that the parts need; equal ids are one run."""
+    return {
+        part.study.run(candidate, rate, seed).run_id("data")
+        for part in parts
+        for candidate in part.study.candidates
+        for rate in part.study.rates
+        for seed in part.study.seeds
+    }
+
+
 def models(part: Part) -> list[dict[str, Any]]:
     return [candidate.model_dump() for candidate in part.study.candidates]
 
@@ -106,3 +118,17 @@ def models(part: Part) -> list[dict[str, Any]]:
 def as_printed(parts: Sequence[Part]) -> Findings:
     """As if what was trained had come out as printed."""
     return Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])
+
+
+def smoke(paper: str, table: str, out: Path) -> dict[str, Any]:
+    """A table at the smoke scale, where everything is real, with what holds of every result."""
+    result = reproduce(paper, table, "smoke", out)
+    assert {claim["id"] for claim in result["claims"]} == set(find_exhibit(paper, table).tests)
+    assert {claim["measured"] for claim in result["claims"]} <= {"yes", "no", "undecided", "not addressed"}
+    assert result["differences"]
+    assert result["rows"] or result["quantities"]
+    trained = [row for row in result["rows"] if row["measured"]]
+    for name in ("result.json", "rows.csv", "table.md", "figure.png", *(["index.html"] if trained else [])):
+        assert (out / name).stat().st_size > 100
+    assert all(len(row["seeds"]) == 2 for row in trained), "seeds of a random permutation or mask are one network"
+    return result

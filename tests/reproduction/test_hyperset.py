@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,12 @@ from isthmus.counting import cost
 from isthmus.papers import load_paper
 from isthmus.protocols import Signature
 from isthmus.recipes import masked_images as recipes
-from isthmus.reproduction import list_reproductions, reproduce
+from isthmus.reproduction import list_reproductions
 from isthmus.reproduction.hyperset import TABLES, claims, masked, protocols
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import SCALES, Findings, Measured, Part
 from isthmus.run import prepare
-from tests.reproduction.making import around, as_printed, classifier, findings, models
+from tests.reproduction.making import around, as_printed, classifier, findings, models, run_ids, smoke
 
 PAPER = load_paper("hyperset")
 MAKERS: dict[str, Any] = {
@@ -144,13 +143,7 @@ def test_every_network_fits_its_data_and_every_split_its_depth(name, scale):
 
 def test_the_cpu_scale_shares_its_runs_and_says_what_differs():
     def runs(name: str) -> set[str]:
-        return {
-            part.study.run(candidate, rate, seed).run_id("data")
-            for part in PARTS[name, "cpu"]
-            for candidate in part.study.candidates
-            for rate in part.study.rates
-            for seed in part.study.seeds
-        }
+        return run_ids(PARTS[name, "cpu"])
 
     assert runs("F4") < runs("F3") | runs("T1"), "energies need no training of their own"
     assert len(runs("S4") & runs("F3")) == 2
@@ -331,17 +324,8 @@ def test_the_tokenizer_of_the_smoke_scale_is_the_one_that_is_trained_first():
 # At the smoke scale everything is real
 
 
-def _smoke(table: str, out: Path) -> dict[str, Any]:
-    result = reproduce("hyperset", table, "smoke", out)
-    assert {claim["id"] for claim in result["claims"]} == set(TABLES[table].tests)
-    for name in ("result.json", "rows.csv", "table.md", "figure.png", "index.html"):
-        assert (out / name).stat().st_size > 100
-    assert all(len(row["seeds"]) == 2 for row in result["rows"] if row["measured"])
-    return result
-
-
 def test_figure_3_measures_iterations_beyond_the_trained(tmp_path):
-    result = _smoke("F3", tmp_path)
+    result = smoke("hyperset", "F3", tmp_path)
     for found in result["analysis"]["extrapolation"].values():
         assert found["trained"] == 3
         assert [len(run) for run in found["runs"]] == [7, 7]
@@ -352,7 +336,7 @@ def test_figure_3_measures_iterations_beyond_the_trained(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [name for name in TABLES if name != "F3"])
 def test_every_exhibit_at_the_smoke_scale(table, tmp_path):
-    result = _smoke(table, tmp_path)
+    result = smoke("hyperset", table, tmp_path)
     if "tokens" in result["analysis"]:
         for found in result["analysis"]["tokens"].values():
             assert len(found["runs"][0]["angle"]) == 2 * found["trained"] + 1

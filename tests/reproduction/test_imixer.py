@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 import statistics
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isthmus.papers import load_paper
-from isthmus.reproduction import list_reproductions, reproduce
+from isthmus.reproduction import list_reproductions
 from isthmus.reproduction.imixer import TABLES, claims, protocols
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import SCALES, Findings
 from isthmus.reproduction.verdicts import Sample, compare, contrast, seeds_to_decide
-from tests.reproduction.making import around, as_printed, classifier, completed, findings, models
+from tests.reproduction.making import around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")
 MAKERS: dict[str, Any] = {
@@ -94,13 +93,7 @@ def test_the_cpu_scale_keeps_proportions_and_shares_its_runs():
     assert [m["depth"] * 4 for m in (small, base, large)] == [8, 12, 24]
 
     def runs(name: str) -> set[str]:
-        return {
-            part.study.run(candidate, rate, seed).run_id("data")
-            for part in PARTS[name, "cpu"]
-            for candidate in part.study.candidates
-            for rate in part.study.rates
-            for seed in part.study.seeds
-        }
+        return run_ids(PARTS[name, "cpu"])
 
     assert len(runs("T2")) == 36
     assert runs("F3") < runs("T2"), "Figure 3 needs no training of its own"
@@ -259,17 +252,8 @@ def test_a_contrast_of_two_is_welch_s_interval_and_of_four_adds_their_variances(
 # At the smoke scale everything is real
 
 
-def _smoke(table: str, out: Path) -> dict[str, Any]:
-    result = reproduce("imixer", table, "smoke", out)
-    assert {claim["id"] for claim in result["claims"]} == set(TABLES[table].tests)
-    for name in ("result.json", "rows.csv", "table.md", "figure.png", "index.html"):
-        assert (out / name).stat().st_size > 100
-    assert all(len(row["seeds"]) == 2 for row in result["rows"] if row["measured"])
-    return result
-
-
 def test_figure_3_measures_the_iterations_of_trained_runs(tmp_path):
-    result = _smoke("F3", tmp_path)
+    result = smoke("imixer", "F3", tmp_path)
     found = result["analysis"]
     assert list(found["remaining"]) == ["1", "2", "4"]
     means = [statistics.fmean(shares) for shares in found["remaining"].values()]
@@ -280,4 +264,4 @@ def test_figure_3_measures_the_iterations_of_trained_runs(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["T1", "T2", "T3", "T4", "F5", "F6", "F7"])
 def test_every_exhibit_at_the_smoke_scale(table, tmp_path):
-    _smoke(table, tmp_path)
+    smoke("imixer", table, tmp_path)

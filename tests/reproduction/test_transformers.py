@@ -15,7 +15,7 @@ from isthmus.reproduction import reproduce
 from isthmus.reproduction.hourglass import TABLES, transformers
 from isthmus.reproduction.hourglass import transformer_claims as claims
 from isthmus.reproduction.protocol import SCALES, Findings, Measured
-from tests.reproduction.making import around, classifier, completed
+from tests.reproduction.making import around, classifier, completed, run_ids
 
 PAPER = load_paper("hourglass")
 MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13")}
@@ -86,13 +86,7 @@ def test_every_network_fits_its_data(name):
 
 def test_figures_share_the_runs_of_tables():
     def runs(name: str) -> set[str]:
-        return {
-            part.study.run(candidate, rate, seed).run_id("data")
-            for part in PARTS[name, "cpu"]
-            for candidate in part.study.candidates
-            for rate in part.study.rates
-            for seed in part.study.seeds
-        }
+        return run_ids(PARTS[name, "cpu"])
 
     assert runs("F10") == runs("T3")
     assert runs("F11") | runs("F12") < runs("T4")
