@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isthmus.papers import load_paper
-from isthmus.reproduction.drawing import by_shape, over
 from isthmus.reproduction.hyperset import claims, dynamics, figures, masked, protocols
 from isthmus.reproduction.protocol import Exhibit, Exhibits, Findings, Judgement, tests_of
 
@@ -38,10 +37,10 @@ def _masked(name: str, table: str, draw: Callable[[Findings], Figure]) -> Exhibi
     return exhibit(name, masked.parts, *tests, draw=draw, analyse=restored, first=masked.tokenizers)
 
 
-_params = over(lambda network: network.params, "parameters", by_shape)
-
 TABLES = {
-    "T1": _exhibit("T1", protocols.data_sets, "C5", "C6", "C7", draw=_params),
+    "T1": _exhibit(
+        "T1", protocols.data_sets, "C5", "C6", "C7", draw=figures.one_layer, analyse=dynamics.over_iterations
+    ),
     **{name: _masked(name, name, masked.quality) for name in masked.SHARES},
     "F1": _exhibit("F1", protocols.sudoku_tokens, "C4", draw=figures.sphere, analyse=dynamics.tokens),
     "F3": _exhibit(

@@ -11,6 +11,7 @@ from isthmus.reproduction.networks import unit_of
 from isthmus.reproduction.protocol import Given, Measured, Quantity
 
 NUMBERS = ("attention_energy", "feed_forward_energy", "effective_rank", "full_rank", "angle", "mean_of_angles")
+PERCENT = {"accuracy": "accuracy (%)", "board_accuracy": "solved boards (%)"}
 
 
 def _runs(item: Measured, given: Given, measure: Callable[[Path, Path | None], Any]) -> dict[str, list[Any]]:
@@ -36,7 +37,7 @@ def over_iterations(given: Given) -> dict[str, Any]:
             found[identity] = {"trained": trained, "runs": curves}
             for place, title in ((trained, "as trained"), (2 * trained, "twice as many")):
                 value = statistics.fmean(curve[place] for curve in curves)
-                what = f"solved boards (%) after {place} iterations, {title}"
+                what = f"{PERCENT[objective]} after {place} iterations, {title}"
                 quantities.append(Quantity(f"{identity}, {place}", what, None, value))
     return {"extrapolation": found, "quantities": quantities}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.reproduction.drawing import ACCURACY, curves, finish, page, scatter, style
+from isthmus.reports.drawing import COLOURS
+from isthmus.reports.wording import architecture_title
+from isthmus.reproduction.drawing import ACCURACY, by_shape, curves, finish, page, scatter, style
 from isthmus.reproduction.hyperset.dynamics import line
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings
+from isthmus.reproduction.protocol import Findings, Measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,29 +26,54 @@ TITLES = {
 }
 
 
-def _label(network: Network) -> str:
-    told = {"positions": "learned", "step_sizes": "X_0", "time_mlp": True, "step_init": "zero_last"}
-    other = [f"{name} {network.model[name]}" for name, usual in told.items() if network.model.get(name, usual) != usual]
-    return ", ".join([f"{network.shape} d {network.model['d']}", *other])
+TOLD = ("positions", "step_sizes", "time_mlp", "step_init")
+
+
+def _labels(networks: Sequence[Network]) -> dict[str, str]:
+    """By id: what a network is, its width, and those of the other fields in which these networks differ."""
+    values = {name: {network.model[name] for network in networks if name in network.model} for name in TOLD}
+    telling = [name for name in TOLD if len(values[name]) > 1]
+
+    def label(network: Network) -> str:
+        fields = [f"{name} {network.model[name]}" for name in telling if name in network.model]
+        return ", ".join([f"{architecture_title(network.shape)}, d {network.model['d']}", *fields])
+
+    return {network.id: label(network) for network in networks}
+
+
+def one_layer(findings: Findings) -> Figure:
+    """Table 1: accuracy over the parameters, and over the iterations at test time; a row for each data set."""
+    figure, rows = page(len(findings.parts), 2)
+    for item, (left, right) in zip(findings.parts, rows, strict=True):
+        curves(left, by_shape(item.networks), lambda network: network.params)
+        finish(left, item.part.title, "parameters", ACCURACY)
+        _over_iterations(right, item, findings, "Test accuracy (%)")
+    return figure
 
 
 def extrapolation(findings: Findings) -> Figure:
     """Figure 3: solved boards over the iterations at test time, the mean of the seeds and their range."""
     figure, ((axis,),) = page(1, 1, width=7)
-    for item in findings.parts:
-        for place, network in enumerate(item.networks):
-            found = findings.analysis["extrapolation"][network.id]
-            _range(axis, found["runs"], _label(network), place)
-        _dashed(axis, found["trained"])
-        finish(axis, item.part.title, ITERATION, "solved boards (%)")
+    (item,) = findings.parts
+    _over_iterations(axis, item, findings, "solved boards (%)")
     return figure
+
+
+def _over_iterations(axis: Axes, item: Measured, findings: Findings, quality: str) -> None:
+    labels = _labels(item.networks)
+    for place, network in enumerate(item.networks):
+        found = findings.analysis["extrapolation"][network.id]
+        _range(axis, found["runs"], labels[network.id], place)
+    _dashed(axis, found["trained"])
+    finish(axis, item.part.title, ITERATION, quality)
 
 
 def _range(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
     by_iteration = list(zip(*runs, strict=True))
     look: dict[str, Any] = {"color": style(place)["color"]}
+    again = place >= len(COLOURS)  # the colours come round
     mean = [sum(values) / len(values) for values in by_iteration]
-    axis.plot(range(len(mean)), mean, label=label, **look)
+    axis.plot(range(len(mean)), mean, label=label, linestyle="--" if again else "-", **look)
     low, high = ([pick(values) for values in by_iteration] for pick in (min, max))
     axis.fill_between(range(len(mean)), low, high, alpha=0.15, **look)
 
@@ -139,8 +166,9 @@ def compared(findings: Findings) -> Figure:
     """The ablations: solved boards as trained, and over the iterations at test time."""
     figure, ((left, right),) = page(1, 2, width=6.4)
     (item,) = findings.parts
+    labels = _labels(item.networks)
     for place, network in enumerate(item.networks):
-        scatter(left, [(place, network)], _label(network), place)
+        scatter(left, [(place, network)], labels[network.id], place)
         _range(right, findings.analysis["extrapolation"][network.id]["runs"], "", place)
     left.set_xticks([])
     finish(left, item.part.title, "", "solved boards (%), mean ± 1 σ")
