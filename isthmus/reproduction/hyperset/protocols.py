@@ -40,8 +40,8 @@ UNPRINTED = (
 BETA = "β₁ of Adam is 0.9, as in the authors' code; 0.0 is printed"
 SMALLER_SUDOKU = (
     "generated boards with 60 givens instead of 17 to 34, each shown in another symmetric form; d 64, four heads, 6 "
-    "iterations and M = 2d instead of 768, 12, 24 and 4d; the loss is taken of every iteration instead of the last, and "
-    "learning rates are larger, because there are so few steps (trained on the last at 2e-3, with two heads, the "
+    "iterations and M = 2d instead of 768, 12, 24 and 4d; the loss is taken of every iteration instead of the last, "
+    "and learning rates are larger, because there are so few steps (trained on the last at 2e-3, with two heads, the "
     "Transformer solves 56 % of the boards and Hyper-SET none)"
 )
 SUDOKU_RATES = (2e-3, 4e-3)
