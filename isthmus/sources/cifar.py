@@ -5,7 +5,7 @@ Two layouts are accepted, looked for in ``cifar10/`` (``cifar100/``) and in the 
   but are read here by their data opcodes alone, so that nothing in them can run.
 - Hugging Face's parquet files ``train-*-of-*.parquet`` and ``test-*-of-*.parquet`` of PNG images. They are decoded once
   into a cache. CIFAR-10 is checked by its decoded content, whatever the order of its rows.
-Both layouts give the same splits and the same fingerprint.
+Or they come from the Hugging Face hub (``hub=uoft-cs/cifar10``). All give the same splits and the same fingerprint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,9 +24,13 @@ from isthmus.errors import UserError
 from isthmus.files import sha256
 from isthmus.protocols import Component, Data, Source, Split
 from isthmus.sources.caching import decode_all, memory_mapped
+from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.imaging import channels_first, open_image
 from isthmus.sources.reading import locate_shards, not_found, parsing, read_bytes
 from isthmus.sources.splitting import Rows, checked, partition
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 NAMES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
@@ -62,6 +66,10 @@ class CIFAR10(Source):
         """Training rows held out for validation."""
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""
+        hub: str | None = None
+        """Taken from the Hugging Face hub instead of a folder: a name there, or a folder of parquet files."""
+        revision: str | None = None
+        """Branch, tag or commit on the hub."""
 
     title = "cifar10"
     batch_folder = "cifar-10-batches-py"
@@ -102,6 +110,8 @@ class CIFAR10(Source):
         return checked(self.title, [train, validation, Split(test_images, test_labels)], self.classes)
 
     def _read(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+        if self.config.hub:
+            return self._read_hub(data_dir, part)
         parents = ["", self.title]
         for folder in (data_dir / parent / self.batch_folder for parent in parents):
             if folder.is_dir():
@@ -112,7 +122,8 @@ class CIFAR10(Source):
         places += [data_dir / folder for folder in self.shard_folders]
         advice = (
             f"unpack {self.archive} in {data_dir}, or run: "
-            f"hf download {self.repository} --repo-type dataset --local-dir {data_dir / self.title}"
+            f"hf download {self.repository} --repo-type dataset --local-dir {data_dir / self.title}, "
+            f"or set source.hub={self.repository}"
         )
         names = " and ".join(self.batches[part])
         raise not_found(f"{self.title}'s Python batches ({names}) or {part}-*-of-*.parquet", places, advice)
@@ -142,18 +153,43 @@ class CIFAR10(Source):
                     values += parquet.ParquetFile(shard).read(columns=[name])[name].to_pylist()
             return values
 
-        def fill(array: np.ndarray) -> None:
-            images = list(enumerate(image["bytes"] for image in column("img")))
-            decode_all(
-                array, images, lambda image: decode_png(*image, f"{self.title}, {part}"), f"decoding {self.title}"
-            )
-
         with parsing(shards[0].parent, "labels of whole numbers"):
             labels = np.array(column(self.shard_label), np.int64)
         if not len(labels):
             raise UserError(f"{shards[0].parent} holds no {part} rows")
+
+        def opener() -> Callable[[int], Image]:
+            images = [image["bytes"] for image in column("img")]
+            return lambda row: png(images[row], f"{self.title}, {part}, row {row}")
+
         key = {"files": [sha256(shard) for shard in shards]}
-        return memory_mapped(self.title, key, (len(labels), *SHAPE), fill).array, labels
+        return self._decoded(part, key, len(labels), opener), labels
+
+    def _read_hub(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+        repo = self.config.hub
+        dataset = open_hub(data_dir, repo, part, revision=self.config.revision)
+        labels = labels_of(dataset, repo, self.shard_label)
+        key = {"content": dataset._fingerprint}
+        return self._decoded(part, key, len(labels), lambda: image_opener(dataset, repo, "img")), labels
+
+    def _decoded(
+        self, part: str, key: dict[str, Any], rows: int, opener: Callable[[], Callable[[int], Image]]
+    ) -> np.ndarray:
+        """All images of a part; only where they are not in the cache, ``opener`` is asked for the way to open one."""
+
+        def fill(array: np.ndarray) -> None:
+            open_row = opener()
+
+            def decode(row: int) -> np.ndarray:
+                pixels = channels_first(open_row(row))
+                if pixels.shape != SHAPE:
+                    where = f"{self.title}, {part}"
+                    raise UserError(f"{where}: the image of row {row} has the shape {pixels.shape}, not {SHAPE}")
+                return pixels
+
+            decode_all(array, range(rows), decode, f"decoding {self.title}")
+
+        return memory_mapped(self.title, key, (rows, *SHAPE), fill).array
 
     def _check_content(self, part: str, digests: list[bytes], data_dir: Path) -> None:
         content = hashlib.sha256(b"".join(sorted(digests))).hexdigest()
@@ -167,11 +203,7 @@ class CIFAR10(Source):
 class CIFAR100(CIFAR10):
     """uint8 (rows, 3, 32, 32), a hundred classes, or twenty coarse ones; splits as in CIFAR-10."""
 
-    class Config(Component):
-        validation: Rows = 5_000
-        """Training rows held out for validation."""
-        split_seed: int = 0
-        """Seed of the choice of these rows; the run's seed does not change it."""
+    class Config(CIFAR10.Config):
         labels: Literal["fine", "coarse"] = "fine"
         """The hundred classes, or their twenty groups."""
 
@@ -199,13 +231,10 @@ def row_digests(images: np.ndarray, labels: np.ndarray) -> list[bytes]:
     return [hashlib.blake2b(head.tobytes() + image.tobytes(), digest_size=16).digest() for head, image in rows]
 
 
-def decode_png(row: int, png: Any, where: str) -> np.ndarray:
-    if not isinstance(png, bytes):
-        raise UserError(f"{where}: row {row} holds no image bytes")
-    pixels = channels_first(open_image(png, f"{where}, row {row}"))
-    if pixels.shape != SHAPE:
-        raise UserError(f"{where}: the image of row {row} has the shape {pixels.shape}, not {SHAPE}")
-    return pixels
+def png(image: Any, name: str) -> Image:
+    if not isinstance(image, bytes):
+        raise UserError(f"{name} holds no image bytes")
+    return open_image(image, name)
 
 
 @dataclass

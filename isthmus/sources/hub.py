@@ -18,7 +18,7 @@ from isthmus.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, need_column, open_hub
 from isthmus.sources.imaging import center_crop, channels_first, resize_short_side
-from isthmus.sources.splitting import DrawnSplits, array_digest, checked, partition
+from isthmus.sources.splitting import DrawnSplits, array_digest, check_labels, checked, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ class Hub(Source):
         raw = [column(arrow_table(dataset, [label]), label, repo) for dataset in given.values()]
         names = getattr(given["train"].features[label], "names", None)
         if names and self.config.kind != "regression":
-            return dict(zip(given, (part.astype(np.int64) for part in raw), strict=True)), tuple(names)
+            labels = {name: part.astype(np.int64) for name, part in zip(given, raw, strict=True)}
+            for name, part in labels.items():
+                check_labels(f"{repo}, {name}", part, len(names))  # before hours of decoding
+            return labels, tuple(names)
         encoded, classes = encode_targets(np.concatenate(raw), self.config.kind, repo)
         bounds = np.cumsum([len(part) for part in raw])[:-1]
         return dict(zip(given, np.split(encoded, bounds), strict=True)), classes

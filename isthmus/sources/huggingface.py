@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus.errors import UserError, nearest
 from isthmus.sources.imaging import open_image
+from isthmus.sources.reading import parsing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -21,9 +26,10 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
         raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
     folder = data_dir / Path(repo).expanduser()
     try:
-        dataset = datasets.load_dataset(
-            str(folder) if folder.is_dir() else repo, subset, revision=revision, split=split
-        )
+        with _quiet("huggingface_hub", "datasets"):
+            dataset = datasets.load_dataset(
+                str(folder) if folder.is_dir() else repo, subset, revision=revision, split=split
+            )
     except Exception as error:  # the hub, the network and the readers of many formats each raise their own
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise UserError(
@@ -34,9 +40,31 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
     return dataset
 
 
+@contextmanager
+def _quiet(*names: str) -> Iterator[None]:
+    """Without the warnings of these packages: each of the hub's retries is one, and then comes our line."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def need_column(dataset: Any, repo: str, column: str) -> None:
     if column not in dataset.column_names:
         raise UserError(f"{repo} has no column {column!r}; {nearest(column, dataset.column_names)}")
+
+
+def labels_of(dataset: Any, repo: str, column: str) -> np.ndarray:
+    """A column of whole numbers."""
+    need_column(dataset, repo, column)
+    with parsing(f"{repo}, column {column!r}", "labels of whole numbers"):
+        values = dataset.select_columns([column]).with_format("numpy")[:][column]
+        return np.asarray(values).astype(np.int64, casting="safe")
 
 
 def image_opener(dataset: Any, repo: str, column: str, channels: int = 3) -> Callable[[int], Image]:
@@ -49,9 +77,9 @@ def image_opener(dataset: Any, repo: str, column: str, channels: int = 3) -> Cal
     encoded = dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
 
     def open_row(row: int) -> Image:
-        image = encoded[row][column]
+        image, name = encoded[row][column], f"{repo}, {dataset.split}, row {row}"
         if not image:
-            raise UserError(f"{repo}: row {row} has no image in {column!r}")
-        return open_image(image["bytes"] or Path(image["path"]), f"{repo}, row {row}", channels)
+            raise UserError(f"{name}: there is no image in {column!r}")
+        return open_image(image["bytes"] or Path(image["path"]), name, channels)
 
     return open_row

@@ -19,9 +19,14 @@ SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
     """A fully decoded image in RGB, or in grey with one channel."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    with parsing(name, "an image"), Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as image:
+    with parsing(name, "an image"):
+        try:
+            opened = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
+        except UnidentifiedImageError:  # whose text names an object in memory
+            raise UserError(f"cannot read {name} as an image: it is of no kind that is known") from None
+    with parsing(name, "an image"), opened as image:
         if image.mode.startswith(("I", "F")):  # Pillow would clip 16 bits to 8 without a word
             raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
         return image.convert("RGB" if channels == 3 else "L")

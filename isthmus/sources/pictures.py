@@ -13,10 +13,10 @@ from pydantic import Field
 from isthmus.errors import UserError
 from isthmus.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
-from isthmus.sources.huggingface import image_opener, need_column, open_hub
+from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.imaging import center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import not_found, parsing, resolve, stamp
-from isthmus.sources.splitting import Rows, array_digest, checked, partition
+from isthmus.sources.splitting import Rows, array_digest, check_labels, checked, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,14 +81,9 @@ class PictureSource(Source):
         return checked(self.title, splits, classes, [decoded[name].digest for name in SPLITS])
 
     def _check(self, name: str, pictures: Pictures, classes: int) -> None:
-        labels = pictures.labels
-        if not len(labels):
+        if not len(pictures.labels):
             raise UserError(f"{self.title} has no {name} pictures here")
-        if labels.min() < 0 or labels.max() >= classes:  # before hours of decoding
-            row = int(np.flatnonzero((labels < 0) | (labels >= classes))[0])
-            raise UserError(
-                f"{self.title}, {name}: picture {row} has the label {labels[row]}, but there are {classes} classes"
-            )
+        check_labels(f"{self.title}, {name}", pictures.labels, classes)  # before hours of decoding
 
     def _on_hub(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         given: dict[SplitName, Pictures] = {}
@@ -96,11 +91,7 @@ class PictureSource(Source):
         image, label = self.hub_columns
         for name, split in self.hub_splits.items():
             dataset = open_hub(data_dir, self.config.hub, split, revision=self.config.revision)
-            need_column(dataset, self.config.hub, label)
-            with parsing(f"{self.config.hub}, column {label!r}", "labels of whole numbers"):
-                labels = np.asarray(dataset.select_columns([label]).with_format("numpy")[:][label]).astype(
-                    np.int64, casting="safe"
-                )
+            labels = labels_of(dataset, self.config.hub, label)
             names = names or getattr(dataset.features[label], "names", None)
             opener = image_opener(dataset, self.config.hub, image)
             given[name] = Pictures(range(len(dataset)), labels, opener, {"content": dataset._fingerprint})

@@ -114,6 +114,13 @@ def _check_inputs(where: str, inputs: np.ndarray) -> None:
         raise UserError(f"{where}: the inputs hold NaN or infinity, first in row {row}, feature {column}")
 
 
+def check_labels(where: str, labels: np.ndarray, classes: int) -> None:
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        row = int(outside.argmax())
+        raise UserError(f"{where}: row {row} has the label {labels[row]}, but there are {classes} classes")
+
+
 def _check_targets(where: str, split: Split, classes: int) -> None:
     targets = split.targets
     if targets is None:
@@ -121,10 +128,7 @@ def _check_targets(where: str, split: Split, classes: int) -> None:
     if len(targets) != len(split):
         raise UserError(f"{where}: {len(split)} inputs but {len(targets)} targets")
     if targets.dtype == np.int64 and targets.ndim == 1:
-        if targets.min() < 0 or targets.max() >= classes:
-            raise UserError(
-                f"{where}: labels run from {targets.min()} to {targets.max()}, but there are {classes} classes"
-            )
+        check_labels(where, targets, classes)
     elif targets.dtype == np.float32 and targets.ndim == 2:
         if not np.isfinite(targets).all():
             raise UserError(

@@ -239,7 +239,7 @@ def test_a_label_outside_the_classes_is_named(tmp_path: Path) -> None:
         np.zeros((4, 3, 96, 96), np.uint8).tofile(folder / f"{split}_X.bin")
         np.array(labels, np.uint8).tofile(folder / f"{split}_y.bin")
     file = tiny(tmp_path, source={"name": "stl10"}, task={"name": "classification"}, model=VIT)
-    words = "stl10, train: picture 2 has the label 10, but there are 10 classes"
+    words = "stl10, train: row 2 has the label 10, but there are 10 classes"
     assert words in refused(tmp_path, "train", file, "--data-dir", tmp_path)
 
 
@@ -266,6 +266,21 @@ def test_a_hub_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "cannot load the split 'train' of 'nobody/nothing'" in refused(tmp_path, "train", file)
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert "pip install 'isthmus[hub]'" in refused(tmp_path, "train", file)
+
+
+@pytest.mark.slow
+def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
+    """The hub's package warns at each of its five retries, 23 seconds in all; a person sees the last word alone."""
+    pytest.importorskip("datasets")
+    source = {"name": "cifar10", "hub": "nobody/nothing"}
+    file = tiny(tmp_path, source=source, task={"name": "classification"}, model=VIT)
+    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
+    environment.pop("HF_HUB_OFFLINE", None)
+    command = [sys.executable, "-m", "isthmus.cli", "train", str(file)]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    (line,) = answer.stderr.splitlines()
+    assert "cannot load the split 'train' of 'nobody/nothing'" in line
 
 
 # What a user gives to a trained run.

@@ -213,3 +213,19 @@ def test_a_damaged_batch_gives_arrays_or_one_line(at, value, cut, from_end):
     except UserError:
         return
     assert len(images) == len(labels)
+
+
+def test_the_hub_gives_the_rows_of_the_files(cifar100, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    datasets.disable_progress_bars()
+    (tmp_path / "hub").mkdir()
+    for seed, part in enumerate(("train", "test")):
+        images, labels = tiny(seed, 100)
+        features = {"img": datasets.Image(), "fine_label": datasets.Value("int64")}
+        pictures = list(images.transpose(0, 2, 3, 1))
+        made = datasets.Dataset.from_dict({"img": pictures, "fine_label": labels}, datasets.Features(features))
+        made.to_parquet(str(tmp_path / "hub" / f"{part}-00000-of-00001.parquet"))
+    files = load("cifar100", cifar100 / "batches", validation=3)
+    assert load("cifar100", tmp_path, hub="hub", validation=3).fingerprint == files.fingerprint

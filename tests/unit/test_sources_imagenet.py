@@ -53,8 +53,11 @@ def test_imagenet32_changed_files_are_read_again(imagenet32):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"data": np.zeros((6, 3072), np.uint8), "labels": np.zeros(6, int)}, "labels run from -1"),
-        ({"data": np.zeros((6, 3072), np.uint8), "labels": np.full(6, 1001)}, "to 1000, but there are 1000 classes"),
+        ({"data": np.zeros((6, 3072), np.uint8), "labels": np.zeros(6, int)}, "has the label -1"),
+        (
+            {"data": np.zeros((6, 3072), np.uint8), "labels": np.full(6, 1001)},
+            "has the label 1000, but there are 1000 classes",
+        ),
         ({"data": np.zeros((5, 3072), np.uint8), "labels": np.ones(6, int)}, "should be uint8"),
         ({"data": np.zeros((6, 3072)), "labels": np.ones(6, int)}, "data is float64"),
         ({"data": np.zeros((6, 3072), np.uint8)}, "labels"),

@@ -87,7 +87,7 @@ def test_stl10_wrong_files_are_named(stl10):
             load("stl10", stl10)
     path.write_bytes(whole)
     (np.arange(30) % 11 + 1).astype(np.uint8).tofile(stl10 / "stl10_binary" / "train_y.bin")
-    with pytest.raises(UserError, match="stl10, train: picture 10 has the label 10, but there are 10 classes"):
+    with pytest.raises(UserError, match="stl10, train: row 10 has the label 10, but there are 10 classes"):
         load("stl10", stl10)
     path.unlink()
     with pytest.raises(UserError, match=r"cannot find train_X.bin in .*stl10_binary.*acoates"):
@@ -212,7 +212,7 @@ def test_cars_wrong_files_are_named(tmp_path):
     cars_root(tmp_path)
     kit = tmp_path / "stanford_cars" / "devkit"
     savemat(kit / "cars_meta.mat", {"class_names": np.array(["Audi", "BMW", "Fiat"], object)})
-    with pytest.raises(UserError, match="cars, train: picture 3 has the label 3, but there are 3 classes"):
+    with pytest.raises(UserError, match="cars, train: row 3 has the label 3, but there are 3 classes"):
         load("cars", tmp_path, validation=4)
     (kit / "cars_train_annos.mat").write_bytes(b"no matrix")
     with pytest.raises(UserError, match=r"cannot read .*cars_train_annos.mat as a MATLAB file"):
@@ -333,7 +333,7 @@ def test_the_same_sources_from_the_hub(hub):
     assert data.classes == ("0", "1", "2")
     labels_fit(data)
     hub("cars", {"train": 12, "test": 3}, damaged=[4])
-    with pytest.raises(UserError, match="cars, row 4 as an image"):
+    with pytest.raises(UserError, match="cars, train, row 4 as an image: it is of no kind that is known"):
         load("cars", data_dir, hub="cars", size=16, validation=3)
     data = load("cars", data_dir, hub="cars", size=16, validation=3, unreadable="skip")
     assert sum(rows(data)) == 14
@@ -349,3 +349,15 @@ def test_a_missing_hub_is_one_line(hub, tmp_path):
     with pytest.raises(UserError, match="cannot load the split 'train' of 'nobody/nothing'") as error:
         load("stl10", tmp_path, hub="nobody/nothing")
     assert "\n" not in str(error.value)
+
+
+def test_labels_outside_the_classes_are_named_before_anything_is_decoded(hub):
+    import pyarrow.parquet as parquet
+
+    data_dir = hub("two", {"train": 12, "test": 3}, names=["a", "b", "c"], damaged=range(12))
+    for file in (data_dir / "two").iterdir():  # datasets itself writes no such label
+        table = parquet.read_table(file)
+        told = table.schema.metadata[b"huggingface"].replace(b'"a", "b", "c"', b'"a", "b"')
+        parquet.write_table(table.replace_schema_metadata({b"huggingface": told}), file)
+    with pytest.raises(UserError, match="two, train: row 2 has the label 2, but there are 2 classes"):
+        load("hub", data_dir, repo="two", image="image", label="label", test_split="test")

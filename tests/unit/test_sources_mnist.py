@@ -107,7 +107,7 @@ def test_a_missing_file_is_named_with_every_place_and_the_address(tmp_path):
         (NAMES[0], idx(np.zeros((12, 5, 4), np.uint8))[:-3], "damaged.*256 bytes, it has 253"),
         (NAMES[0], idx(np.zeros((0, 5, 4), np.uint8)), "holds no data"),
         (NAMES[1], idx(np.zeros(11, np.uint8)), "12 train images but 11 labels"),
-        (NAMES[3], idx(np.full(6, 9, np.uint8)), "labels run from 9 to 9, but there are 3 classes"),
+        (NAMES[3], idx(np.full(6, 9, np.uint8)), "row 0 has the label 9, but there are 3 classes"),
         (NAMES[0] + ".gz", gzip.compress(idx(np.zeros((12, 5, 4), np.uint8)), mtime=0)[:-20], "as a gzip file"),
         (NAMES[0] + ".gz", b"not gzip", "as a gzip file"),
     ],

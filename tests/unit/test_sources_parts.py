@@ -49,8 +49,8 @@ GOOD = Split(images(), np.zeros(3, np.int64))
     [
         (Split(images(0), np.zeros(0, np.int64)), "made, test: no data"),
         (Split(images(), np.zeros(2, np.int64)), "3 inputs but 2 targets"),
-        (Split(images(), np.full(3, 2)), "labels run from 2 to 2, but there are 2 classes"),
-        (Split(images(), np.full(3, -1)), "labels run from -1"),
+        (Split(images(), np.full(3, 2)), "row 0 has the label 2, but there are 2 classes"),
+        (Split(images(), np.full(3, -1)), "row 0 has the label -1"),
         (Split(images(), np.zeros((3, 1), np.int64)), "targets are int64 labels"),
         (Split(images(), np.full((3, 1), np.nan, np.float32)), "targets hold NaN or infinity, first in row 0"),
         (Split(images(dtype=np.float32)), "not float32 of shape"),
