@@ -190,12 +190,14 @@ def test_c5_and_c7_compare_widths_and_parameters(ours, wide, c5, c7):
     assert claims.c6(found).measured == "yes"
 
 
-def test_c7_wants_a_crate_of_the_same_parameters_beaten_too():
-    networks = images(45, 50)
-    wide = next(place for place, item in enumerate(networks) if item.shape == "crate" and item.model["d"] == 176)
-    networks[wide] = classifier("crate", around(60.0, 0.1), params=131e3, d=176)
-    found = findings(PARTS["T1", "cpu"][0], networks)
-    assert (claims.c5(found).measured, claims.c7(found).measured) == ("yes", "no")
+def test_a_crate_of_the_same_parameters_is_a_question_of_its_own():
+    for crate, answer in ((30.0, "yes"), (50.0, "undecided"), (60.0, "no")):
+        networks = [item for item in images(45, 50) if item.model["d"] != 176]
+        networks.append(classifier("crate", around(crate, 0.1), params=131e3, d=176))
+        found = findings(PARTS["T1", "cpu"][0], networks)
+        assert (claims.c5(found).measured, claims.c7(found).measured) == ("yes", "yes")
+        assert claims.matched_crate(found).measured == answer
+    assert claims.matched_crate(found).published == "not printed"
 
 
 def test_c5_wants_the_opposite_on_other_data():
@@ -273,6 +275,12 @@ def test_c10_asks_the_base_width_at_every_split(base, size, answer):
     networks += [classifier("hyper_set", around(base, 0.1), size, d=192, layers=n) for n in (1, 2, 6)]
     networks += [classifier("hyper_set", around(30.0, 0.1), 1e5, d=128, layers=n) for n in (1, 2, 6)]
     assert claims.c10(findings(PARTS["F6", "cpu"][0], networks)).measured == answer
+
+
+def test_c10_is_not_asked_where_the_base_width_is_not_trained():
+    (part,) = PARTS["F6", "cpu"]
+    networks = [classifier(model.pop("name"), around(40.0), 1e5, **model) for model in models(part)]
+    assert claims.c10(findings(part, networks)).measured == "not addressed"
 
 
 def test_ablations_are_told_apart_by_their_settings():
