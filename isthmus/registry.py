@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -81,8 +82,27 @@ def component(kind: Kind, settings: Any) -> Component:
         return settings
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_shown(settings)}")
+    if kind == "models":
+        settings = _expanded(settings)
     config: type[Component] = find(kind, settings["name"]).Config
     return checked(config, settings, settings["name"])
+
+
+def variants(name: str) -> dict[str, dict[str, Any]]:
+    """The published networks of a model by name; of one that stands for several (``vit``), those of its file."""
+    known: dict[str, dict[str, Any]] = getattr(sys.modules[find("models", name).__module__], "VARIANTS", {})
+    return {key: fields for key, fields in known.items() if fields["name"] == name} or known
+
+
+def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
+    """``vit/tiny-hourglass`` is a published network; fields that are given change it."""
+    name, slash, variant = settings["name"].partition("/")
+    if not slash:
+        return settings
+    known = variants(name)
+    if variant not in known:
+        raise UserError(f"{name} has no variant {variant!r}; {nearest(variant, known)}")
+    return {**known[variant], **settings, "name": known[variant]["name"]}
 
 
 def checked(config: type[Component], settings: dict[str, Any], title: str) -> Component:
@@ -168,7 +188,10 @@ def list_models() -> list[str]:
 
 
 def create_model(name: str, **config: Any) -> torch.nn.Module:
-    """A freshly initialised model; ``isthmus describe NAME`` lists the fields that ``config`` may hold."""
+    """A freshly initialised model; ``isthmus describe NAME`` lists the fields that ``config`` may hold.
+
+    ``vit/tiny-hourglass`` is a published network by its name; fields that are given change it.
+    """
     settings = component("models", {"name": name, **config})
-    model: torch.nn.Module = find("models", name)(settings)
+    model: torch.nn.Module = find("models", settings.name)(settings)
     return model

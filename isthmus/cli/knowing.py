@@ -41,24 +41,24 @@ def recipes(as_json: Json = False) -> None:
 
 @app.command()
 def describe(
-    name: Annotated[str, typer.Argument(help="A model, such as `hourglass_mlp`.")],
+    name: Annotated[str, typer.Argument(help="A model, `hourglass_mlp`, or a published one, `vit/tiny-hourglass`.")],
     fields: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its fields, `d_z=785`.")] = None,
     as_json: Json = False,
 ) -> None:
     """What a model costs: parameters, multiply-adds, training FLOPs and bytes. Takes no memory, whatever its size.
 
-    Without fields: the fields that the model has.
+    Without fields: the fields that the model has, and the published networks of its kind.
     """
     from isthmus import terminal
     from isthmus.config import parse_override
     from isthmus.counting import cost
     from isthmus.registry import component, find
 
-    if not fields:
+    if not fields and "/" not in name:
         _print_fields(name, find("models", name), as_json)
         return
     settings: dict[str, Any] = {"name": name}
-    for text in fields:
+    for text in fields or ():
         path, value = parse_override(text)
         settings[path[-1] if path[0] == "model" else ".".join(path)] = value
     config = component("models", settings)
@@ -72,6 +72,7 @@ def describe(
 
 def _print_fields(name: str, model: Any, as_json: bool) -> None:
     from isthmus import terminal
+    from isthmus.registry import variants
 
     properties = model.Config.model_json_schema()["properties"]
     if as_json:
@@ -84,6 +85,8 @@ def _print_fields(name: str, model: Any, as_json: bool) -> None:
     ]
     terminal.out.print(_first_line(sys.modules[model.__module__].__doc__), highlight=False)
     terminal.print_table(f"fields of {name}", ["field", "default", "accepts"], rows)
+    if known := variants(name):
+        terminal.out.print("published: " + ", ".join(f"{name}/{variant}" for variant in known), highlight=False)
 
 
 def _first_line(text: str | None) -> str:

@@ -39,7 +39,10 @@ _CMC = (
 )  # fmt: skip
 CMC = frozenset(f"n{number:08d}" for number in _CMC)
 """The hundred classes of the list that contrastive multiview coding is known by (``imagenet100.txt``)."""
-ADVICE = "it should hold train/CLASS/*.JPEG and val/CLASS/*.JPEG, see https://image-net.org/download-images.php"
+ADVICE = (
+    "it should hold train/CLASS/*.JPEG and val/CLASS/*.JPEG, see https://image-net.org/download-images.php; "
+    "or set source.hub (ILSVRC/imagenet-1k; of a hundred classes ilee0022/ImageNet100)"
+)
 
 
 class ImageNet1k(PictureSource):

@@ -9,6 +9,7 @@ import torch
 
 import isthmus
 from isthmus import registry
+from isthmus.errors import UserError
 from isthmus.protocols import ModelConfig, Signature
 from isthmus.training.checkpoint import write_model
 
@@ -261,3 +262,15 @@ def test_half_and_double_precision_follow_the_weights(name, fields):
     assert (double.dtype, half.dtype) == (torch.float64, torch.bfloat16)
     torch.testing.assert_close(single, double.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("name", isthmus.list_models())
+def test_published_networks_are_made_by_name(name):
+    for variant, fields in registry.variants(name).items():
+        assert registry.component("models", {"name": f"{name}/{variant}"}) == registry.component("models", fields)
+    with pytest.raises(UserError, match=f"{name} has no variant 'no-such'"):
+        registry.component("models", {"name": f"{name}/no-such"})
+
+
+def test_a_published_network_can_be_changed():
+    assert isthmus.create_model("vit/tiny-hourglass", depth=2).config.depth == 2

@@ -15,6 +15,7 @@ from isthmus.reproduction import reproduce
 from isthmus.reproduction.hourglass import TABLES, transformers
 from isthmus.reproduction.hourglass import transformer_claims as claims
 from isthmus.reproduction.protocol import SCALES, Findings, Measured
+from isthmus.studies.judging import Judge
 from tests.reproduction.making import around, classifier, completed, run_ids
 
 PAPER = load_paper("hourglass")
@@ -39,11 +40,30 @@ def test_the_recipe_is_table_11(size, shape):
         "mixup": augment["mixup"], "cutmix": augment["cutmix"], "random_erasing": augment["erasing"],
     }  # fmt: skip
     assert found == {name: pytest.approx(value) for name, value in table.items()}
-    assert (train.optimizer, train.schedule, train.momentum) == ("sgd", "cosine", 0.9)
+    assert (train.optimizer, train.schedule, train.momentum, train.nesterov) == ("sgd", "cosine", 0.9, True)
+    scale = train.batch_size / 512
+    assert train.warmup_learning_rate == pytest.approx(1e-6 * scale)
+    assert train.final_learning_rate == pytest.approx(1e-5 * scale)
+    assert (train.decayed, train.select) == ("matrices", "last")
+    assert augment == augment | {
+        "policy": "rand_augment", "layers": 2, "resized_crop": (0.08, 1.0), "flip": True, "cutmix_share": 0.5,
+        "color_jitter": (0.0, 0.0, 0.0, 0.0), "crop_padding": 0, "cutout": 0,
+    }  # fmt: skip
     assert train.batch_size / train.accumulate == 96
     assert train.learning_rate / train.batch_size == pytest.approx(0.03 / 512)
     row = next(r for r in PAPER.tables["T2"].rows.values() if (r["d_z"], r["d_h"]) == (model["d_z"], model["d_h"]))
     assert (row["architecture"], row["L"], row["heads"]) == (shape, model["depth"], model["num_heads"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "refused"),
+    [((180, 84, 2), None), ((180, 108, 2), "params above 380000"), ((96, 36, 8), "training_flops above 39000000")],
+)
+def test_the_study_of_shapes_has_two_budgets_that_bind(shape, refused):
+    judge = Judge(recipes.cifar10_vit_shapes(), Signature((3, 32, 32), (10,)))
+    sizes = dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
+    judge.judge({"name": "hourglass_vit", "patch": 8, "num_heads": 3, **sizes}, 0)
+    assert list(judge.refused) == ([refused] if refused else [])
 
 
 def test_printed_sizes_follow_from_those_with_196_classes():
