@@ -14,6 +14,7 @@ from isthmus.run import prepare, run
 
 GOLDEN = Path(__file__).with_name("first_losses.json")
 
+RECURRENT: dict[str, Any] = {"d": 16, "num_heads": 2, "iterations": 3, "patch": 4}
 RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hourglass denoise": ("hourglass_mlp", {"d_z": 80, "d_h": 16, "depth": 2}, {"name": "denoise"}),
     "conventional denoise": ("conventional_mlp", {"d_z": 64, "d_h": 80, "depth": 1}, {"name": "denoise"}),
@@ -23,6 +24,21 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"name": "super_resolution", "flips": True},
     ),
     "hourglass classification": ("hourglass_mlp", {"d_z": 80, "d_h": 16, "depth": 2}, {"name": "classification"}),
+    "hyper_set classification": ("hyper_set", RECURRENT, {"name": "classification"}),
+    "hyper_set classification from X_0": (
+        "hyper_set",
+        RECURRENT | {"step_sizes": "X_0", "time_mlp": False, "ff_ratio": 2, "positions": "learned"},
+        {"name": "classification"},
+    ),
+    # Learned steps start at zero, so that another sign of the update could be learned as well; fixed ones tell.
+    "hyper_set classification, fixed steps": (
+        "hyper_set",
+        RECURRENT | {"step_sizes": "fixed", "activation": "gelu"},
+        {"name": "classification"},
+    ),
+    "recurrent_transformer classification": ("recurrent_transformer", RECURRENT, {"name": "classification"}),
+    "crate classification": ("crate", RECURRENT, {"name": "classification"}),
+    "crate_t classification": ("crate_t", RECURRENT, {"name": "classification"}),
 }
 
 

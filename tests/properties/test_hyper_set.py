@@ -65,8 +65,19 @@ def test_energies_are_one_number_per_sample_and_equal_the_written_out_sums():
 
 
 def test_the_constraint_puts_every_projection_on_its_sphere():
-    z = torch.nn.functional.rms_norm(layer().attention.projected(tokens()), (4,))
-    torch.testing.assert_close(z.norm(dim=-1), torch.full((2, 3, 7), 2.0, dtype=torch.float64))
+    """So an energy is that of tokens which meet the constraint already, and knows no length."""
+    built = layer(ff_ratio=1)
+    torch.nn.init.orthogonal_(built.feed_forward.D.weight)
+    with torch.no_grad():
+        built.attention.W.weight.copy_(built.feed_forward.D.weight)
+        heads = built.projected(tokens())
+        on_spheres = 2 * heads / heads.norm(dim=-1, keepdim=True)  # p = 4; then also ‖Dᵀ x‖ = √12 = √M
+        x = on_spheres.transpose(1, 2).flatten(2) @ built.attention.W.weight
+        torch.testing.assert_close(built.projected(x).norm(dim=-1), torch.full((2, 3, 7), 2.0, dtype=torch.float64))
+        for one, other in zip(built.energies(x), built.energies(x, on_sphere=False), strict=True):
+            torch.testing.assert_close(one, other)
+        for one, other in zip(built.energies(x), built.energies(9 * x), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 def test_with_orthonormal_weights_the_shipped_updates_descend_to_first_order():
