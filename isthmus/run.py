@@ -40,7 +40,7 @@ from isthmus.record import (
 from isthmus.registry import find
 from isthmus.samples import write_sheet, write_values
 from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
-from isthmus.training.devices import Devices, OneDevice, is_another, on_every_device
+from isthmus.training.devices import Devices, OneDevice, check_processes, is_another, on_every_device
 from isthmus.training.journal import Journal
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 
@@ -131,6 +131,7 @@ def run(
     if (prepared.folder / RECORD).exists():
         return _record(prepared)
     config = prepared.config
+    check_processes(config.train)
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
     start = None if config.train.devices > 1 else starting_model(config, options)
     alone = replace(options, stop=_never, heard=_ignore)  # a listener does not travel to other processes

@@ -140,6 +140,20 @@ def is_another() -> bool:
     return started_by_torchrun() and os.environ["RANK"] != "0"
 
 
+def processes() -> int:
+    """How many of them torchrun started, or the one that this is."""
+    return int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
+
+
+def check_processes(config: TrainConfig) -> None:
+    """Refuse, in every process that torchrun started, another number of devices than there are processes."""
+    if started_by_torchrun() and processes() != config.devices:
+        raise UserError(
+            f"train.devices={config.devices}, but the number of torchrun's processes is {processes()}; "
+            f"type train.devices={processes()} or leave it out"
+        )
+
+
 def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``work(devices, *arguments)`` in one process per device, and return what the first one returns.
 
@@ -153,10 +167,8 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     here, nodes, strategy = config.devices, 1, "ddp_spawn"
     if started_by_torchrun():
-        world, here = (int(os.environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-        if world != config.devices:
-            raise UserError(f"torchrun started {world} processes, but train.devices={config.devices}")
-        nodes, strategy = world // here, "ddp"
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes, strategy = processes() // here, "ddp"
     try:
         fabric = Fabric(accelerator=config.device, devices=here, num_nodes=nodes, strategy=strategy)
     except Exception as error:  # fewer devices than asked for, or none; Fabric says it in several kinds of error

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from isthmus.config import run_config
+from isthmus.files import home
 from isthmus.record import read_metrics
 from isthmus.registry import create_model
 from isthmus.run import Options, prepare, run
@@ -100,23 +101,47 @@ def test_sharding_keeps_weights_and_the_optimisers_memory(tmp_path: Path) -> Non
         torch.distributed.destroy_process_group()
 
 
-def test_torchrun_gives_the_same_run(tmp_path: Path) -> None:
-    file = tmp_path / "vit.json"
-    train = {"epochs": 1, "batch_size": 300, "devices": 2}
-    settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "train": train}
-    file.write_text(json.dumps(settings | {"threads": 1}))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    command = [*launcher, "--nproc-per-node", "2", "-m", "isthmus.cli", "train", str(file)]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
+def written(folder: Path, **train: Any) -> Path:
+    """A file of a short training."""
+    settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "threads": 1}
+    file = folder / "vit.json"
+    file.write_text(json.dumps(settings | {"train": {"epochs": 2, "batch_size": 300, **train}}))
+    return file
+
+
+def command(*arguments: object, processes: int = 0) -> subprocess.CompletedProcess[str]:
+    """``isthmus ARGUMENTS`` in a process of its own, or in several that torchrun starts."""
+    launcher = ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", processes]
+    line = [sys.executable, "-m", *([*launcher, "-m"] if processes else []), "isthmus.cli", *arguments]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, env=environment, timeout=600)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_two_devices_from_the_command_line(tmp_path: Path, processes: int) -> None:
+    """Without torchrun they are asked for; with it, its processes are the devices."""
+    file = written(tmp_path)
+    done = command("train", file, "--json", *([] if processes else ["--devices", 2]), processes=processes)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)  # of the first process alone
-    config = run_config(json.loads(file.read_text()))
-    losses = [line["loss"] for line in read_metrics(prepare(config).folder)]
-    alone = run_config(json.loads(file.read_text()) | {"train": train | {"devices": 1}})
-    run(alone)
-    assert (record["id"], record["status"]) == (prepare(config).id, "finished")
-    assert losses == pytest.approx([line["loss"] for line in read_metrics(prepare(alone).folder)], abs=1e-6)
+    settings = json.loads(file.read_text())
+    configs = [run_config(settings | {"train": settings["train"] | {"devices": devices}}) for devices in (1, 2)]
+    run(configs[0])
+    one, two = ([line["loss"] for line in read_metrics(prepare(config).folder)] for config in configs)
+    assert (record["id"], record["status"]) == (prepare(configs[1]).id, "finished")
+    assert two == pytest.approx(one, abs=1e-6)
+
+
+@pytest.mark.parametrize("asked", [["--devices", 3], []])
+def test_torchrun_with_another_number_of_processes_starts_nothing(tmp_path: Path, asked: list[object]) -> None:
+    refused = command("train", written(tmp_path, devices=1), *asked, processes=2)
+    assert refused.returncode != 0
+    said = [line for line in refused.stderr.splitlines() if line.startswith("isthmus:")]
+    asks = f"train.devices={3 if asked else 1}"
+    assert said == [
+        f"isthmus: {asks}, but the number of torchrun's processes is 2; type train.devices=2 or leave it out"
+    ]
+    assert not list(home().glob("runs/*"))
 
 
 COMPARE_COMPILED = """
