@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Iterator
@@ -67,9 +68,10 @@ def train(
             data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
             command=command_line(), stop=stop, heard=display.heard,
         )  # fmt: skip
-        terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
+        if not is_another():
+            terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
         try:
-            with display:
+            with contextlib.nullcontext() if is_another() else display:
                 record = run(prepared, options, display.step)
         except Stopped:
             raise KeyboardInterrupt from None

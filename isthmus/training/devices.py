@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,10 @@ from torch import Tensor, nn
 from isthmus.errors import UserError
 from isthmus.machine import bfloat16_works
 from isthmus.training.settings import TrainConfig
+
+# Fabric announces every process that joins. Said here, because a process that it starts comes here before it joins.
+for _announcer in ("distributed", "rank_zero"):
+    logging.getLogger(f"lightning_fabric.utilities.{_announcer}").setLevel(logging.WARNING)
 
 
 def seed_device(device: torch.device, value: int) -> None:

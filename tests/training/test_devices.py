@@ -18,7 +18,7 @@ from isthmus.config import run_config
 from isthmus.files import home
 from isthmus.record import read_metrics
 from isthmus.registry import create_model
-from isthmus.run import Options, prepare, run
+from isthmus.run import Options, _listening, prepare, run
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
 from isthmus.training.schedules import optimizer
@@ -48,6 +48,22 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
         losses[devices] = [line["loss"] for line in read_metrics(prepare(config).folder)]
     assert len(losses[1]) == len(losses[2]) >= 6
     assert losses[2] == pytest.approx(losses[1], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
+    heard: list[Any] = []
+    with _listening(heard.append, lambda *place: heard.append(place)) as tell:
+        tell({"step": 1})
+        tell(1, 2)
+    assert heard == [{"step": 1}, (1, 2)]
+
+    def fail(step: int, steps: int) -> None:
+        raise ValueError
+
+    with _listening(heard.append, fail) as tell:
+        for step in range(10_000):  # more than a pipe holds
+            tell(step, 10_000)
 
 
 VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
@@ -124,6 +140,8 @@ def test_two_devices_from_the_command_line(tmp_path: Path, processes: int) -> No
     done = command("train", file, "--json", *([] if processes else ["--devices", 2]), processes=processes)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)  # of the first process alone
+    said = [line.split()[:2] for line in done.stderr.splitlines() if line]
+    assert said == [["run", record["id"]], ["epoch", "1"], ["epoch", "2"]]  # likewise, and no word of Fabric's
     settings = json.loads(file.read_text())
     configs = [run_config(settings | {"train": settings["train"] | {"devices": devices}}) for devices in (1, 2)]
     run(configs[0])
