@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,10 @@ class OneDevice:
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         return model, optimizer
 
+    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+        """Around a part of a batch: where more of them follow, its gradients need not travel yet."""
+        return nullcontext()
+
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
@@ -83,6 +88,12 @@ class SeveralDevices:
         else:
             model, optimizer = self.fabric.setup(model, optimizer)
         return model, optimizer
+
+    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+        if self.sharded:  # gradients that wait are whole ones, and it is sharded because those find no room
+            return nullcontext()
+        waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(model, enabled=more)
+        return waiting
 
     def backward(self, loss: Tensor) -> None:
         loss.backward() if self.sharded else self.fabric.backward(loss)

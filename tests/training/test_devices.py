@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,9 +19,10 @@ from isthmus.config import run_config
 from isthmus.files import home
 from isthmus.record import read_metrics
 from isthmus.registry import create_model
-from isthmus.run import Options, _listening, prepare, run
+from isthmus.run import Options, _listening, prepare, run, starting_model
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
+from isthmus.training.loop import Rows, Training, Unwritten
 from isthmus.training.schedules import optimizer
 from isthmus.training.settings import TrainConfig
 
@@ -86,6 +88,40 @@ def test_a_vit_on_two_devices_has_the_losses_of_one(train: dict[str, Any]) -> No
     one, two = classified(), classified(devices=2, **train)
     assert len(one) == len(two) >= 4
     assert two == pytest.approx(one, abs=1e-6)
+
+
+def test_gradients_travel_once_per_batch_however_many_parts_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one process, whose gradients travel to itself: counted are the times that DDP sends them."""
+    from lightning_fabric import Fabric
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    sent: list[int] = []
+
+    def count(group, bucket):  # torch reads annotations, and does not understand text
+        sent.append(bucket.index())
+        return allreduce_hook(group, bucket)
+
+    def setup(self: SeveralDevices, *parts: Any) -> Any:
+        model, optimizer = self.fabric.setup(*parts)
+        model._forward_module.register_comm_hook(None, count)
+        return model, optimizer
+
+    monkeypatch.setattr(SeveralDevices, "setup", setup)
+    settings: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT}
+    train = {"epochs": 1, "batch_size": 300, "accumulate": 3}
+    prepared = prepare(run_config(settings | {"train": train, "threads": 1}))
+    config, cpu = prepared.config, torch.device("cpu")
+    rows, held_out = (Rows.of(split, cpu) for split in (prepared.data.train, prepared.data.validation))
+    with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo"):  # where Fabric writes, too
+        fabric = Fabric(accelerator="cpu", devices=1, strategy="ddp")
+        fabric.launch()
+        try:
+            model, devices = starting_model(config, Options()).model, SeveralDevices(fabric, sharded=False)
+            training = Training(model, prepared.task, rows, held_out, config.train, config.seed, devices)
+            training.run(Unwritten(), lambda step, steps: None)
+        finally:
+            torch.distributed.destroy_process_group()
+    assert sent == [0] * training.steps
 
 
 def test_sharding_keeps_weights_and_the_optimisers_memory(tmp_path: Path) -> None:
