@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +43,14 @@ from isthmus.record import (
 from isthmus.registry import find
 from isthmus.samples import write_sheet, write_values
 from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
-from isthmus.training.devices import Devices, OneDevice, is_another, on_every_device
+from isthmus.training.devices import (
+    Devices,
+    OneDevice,
+    check_processes,
+    is_another,
+    on_every_device,
+    started_by_torchrun,
+)
 from isthmus.training.journal import Journal
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 
@@ -131,11 +141,11 @@ def run(
     if (prepared.folder / RECORD).exists():
         return _record(prepared)
     config = prepared.config
+    check_processes(config.train)
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
     start = None if config.train.devices > 1 else starting_model(config, options)
-    alone = replace(options, stop=_never, heard=_ignore)  # a listener does not travel to other processes
     if is_another():  # the first one owns the folder
-        on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
+        _run_on_all(config, options, progress)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
         return _record(prepared)
@@ -149,7 +159,7 @@ def run(
             write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if start is None:
-            on_every_device(config.train, _run_on, config.model_dump(mode="json"), alone)
+            _run_on_all(config, options, progress)
         else:
             _train(prepared, start, options, devices, progress)
         if not (prepared.folder / RECORD).exists():
@@ -167,14 +177,53 @@ def _record(prepared: Prepared) -> RunRecord:
     return record
 
 
-def _run_on(devices: Devices, settings: dict[str, Any], options: Options) -> None:
+def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
+    """Train on several devices, of which the first tells our listeners."""
+    settings = config.model_dump(mode="json")
+    options = replace(options, stop=_never)
+    if started_by_torchrun():  # the first one is this process, or else nobody listens here
+        on_every_device(config.train, _run_on, settings, options, progress)
+        return
+    with _listening(options.heard, progress) as tell:
+        on_every_device(config.train, _run_on, settings, replace(options, heard=tell), tell)
+
+
+def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progress: Progress) -> None:
     """One of several processes; the first of them writes. Ctrl-C reaches them all, and they agree to save and stop."""
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
     options = replace(options, stop=lambda: bool(asked))
     prepared = prepare(run_config(settings), options)
     with contextlib.suppress(Stopped):
-        _train(prepared, starting_model(prepared.config, options), options, devices, lambda step, steps: None)
+        start = starting_model(prepared.config, options)
+        _train(prepared, start, options, devices, progress if devices.rank == 0 else lambda step, steps: None)
+
+
+@contextmanager
+def _listening(heard: Callable[[Mapping[str, Any]], None], progress: Progress) -> Iterator[Callable[..., None]]:
+    """What another process may call instead of our listeners, who do not travel: a thread here calls them."""
+    receiver, sender = Pipe(duplex=False)
+
+    def listen() -> None:
+        with receiver:  # closed also where a listener fails, so that nobody waits to be heard
+            while news := receiver.recv():
+                heard(*news) if len(news) == 1 else progress(*news)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    tell = partial(_tell, sender)
+    try:
+        yield tell
+    finally:
+        tell()
+        thread.join()
+        sender.close()
+
+
+def _tell(sender: Connection, *news: Any) -> None:
+    """A line of the log, or a step and their number; nothing at all says that there is no more."""
+    with contextlib.suppress(OSError):  # whoever listened is gone
+        sender.send(news)
 
 
 @contextmanager

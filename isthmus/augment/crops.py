@@ -38,24 +38,21 @@ def resized_crop(
     Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
     """
     height, width = images.shape[2:]
-    top, left, tall, wide = (
-        side.double()[:, None] for side in boxes(len(images), (height, width), area, ASPECTS, generator).unbind(1)
-    )
+    parts = boxes(len(images), (height, width), area, ASPECTS, generator).to(images.device)
+    top, left, tall, wide = (side.double()[:, None] for side in parts.unbind(1))
     rows, columns = (size, size) if size else (height, width)
-    y = top + (torch.arange(rows, dtype=torch.float64) + 0.5) * tall / rows
-    x = left + (torch.arange(columns, dtype=torch.float64) + 0.5) * wide / columns
+    y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
+    x = left + (torch.arange(columns, dtype=torch.float64, device=images.device) + 0.5) * wide / columns
     # The part's own border pixels go on beyond it, as if it had been cut out first.
     y, x = y.clamp(top + 0.5, top + tall - 0.5), x.clamp(left + 0.5, left + wide - 0.5)
     grid = torch.stack(
         [
-            (x * (2 / width) - 1)[:, None, :].expand(-1, rows, -1),
-            (y * (2 / height) - 1)[:, :, None].expand(-1, -1, columns),
+            (x * (2 / width) - 1).float()[:, None, :].expand(-1, rows, -1),
+            (y * (2 / height) - 1).float()[:, :, None].expand(-1, -1, columns),
         ],
         dim=-1,
     )
-    sampled = functional.grid_sample(
-        images.float(), grid.float().to(images.device), padding_mode="border", align_corners=False
-    )
+    sampled = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
     return sampled.round().clamp(0, 255).to(torch.uint8)
 
 

@@ -36,7 +36,7 @@ def erased(images: Images, probability: float, generator: torch.Generator, noise
     if not len(rows):
         return images
     box = torch.stack([top, left, top + tall, left + wide], dim=1)[rows]
-    inside = within(box, height, width).to(images.device)[:, None]
+    inside = within(box.to(images.device), height, width)[:, None]
     pixels = torch.randn(len(rows), *images.shape[1:], generator=noise, device=images.device)
     result = images.clone()
     result[rows] = torch.where(inside, pixels, images[rows])
@@ -49,13 +49,13 @@ def cut_out(images: Images, side: int, generator: torch.Generator) -> Images:
     row, column = (torch.randint(size, (len(images),), generator=generator) for size in (height, width))
     top, left = row - side // 2, column - side // 2
     box = torch.stack([top, left, top + side, left + side], dim=1)
-    return images.masked_fill(within(box, height, width).to(images.device)[:, None], 0.0)
+    return images.masked_fill(within(box.to(images.device), height, width)[:, None], 0.0)
 
 
 def within(box: Int[Tensor, "batch 4"], height: int, width: int) -> Bool[Tensor, "batch height width"]:
     """Which pixels lie in the box of (top, left, bottom, right)."""
     top, left, bottom, right = (side[:, None] for side in box.unbind(1))
-    rows, columns = torch.arange(height), torch.arange(width)
+    rows, columns = torch.arange(height, device=box.device), torch.arange(width, device=box.device)
     return ((rows >= top) & (rows < bottom))[:, :, None] & ((columns >= left) & (columns < right))[:, None, :]
 
 

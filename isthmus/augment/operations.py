@@ -83,19 +83,17 @@ def warps(
 def warped(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
     """Bilinear; a pixel whose place lies outside of the image takes the colour ``fill``."""
     height, width = images.shape[2:]
-    rows = torch.arange(height, dtype=torch.float64) + 0.5
-    columns = torch.arange(width, dtype=torch.float64) + 0.5
+    rows = torch.arange(height, dtype=torch.float64, device=images.device) + 0.5
+    columns = torch.arange(width, dtype=torch.float64, device=images.device) + 0.5
     x, y = (
         along * columns + across * rows[:, None] + shift
-        for along, across, shift in (line[:, :, None, None].unbind(1) for line in matrices.unbind(1))
+        for along, across, shift in (line[:, :, None, None].unbind(1) for line in matrices.to(images.device).unbind(1))
     )
     inside = ((x >= 0) & (x < width) & (y >= 0) & (y < height))[:, None]
-    grid = torch.stack([x * (2 / width) - 1, y * (2 / height) - 1], dim=-1)
-    sampled = functional.grid_sample(
-        images.float(), grid.float().to(images.device), padding_mode="border", align_corners=False
-    )
+    grid = torch.stack([(x * (2 / width) - 1).float(), (y * (2 / height) - 1).float()], dim=-1)
+    sampled = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
     colour = fill.to(images.device, torch.float32)[:, None, None]
-    return torch.where(inside.to(images.device), sampled, colour).round().clamp(0, 255).to(torch.uint8)
+    return torch.where(inside, sampled, colour).round().clamp(0, 255).to(torch.uint8)
 
 
 def looked_up(images: Images, entries: Tables) -> Images:

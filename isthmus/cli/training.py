@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.cli.options import DataDir, Json, Overrides, command_line
 from isthmus.errors import UserError
 
+if TYPE_CHECKING:
+    from isthmus.training.settings import TrainConfig
+
 app = typer.Typer()
+
+PATIENCE = 30.0  # seconds in which the first of several processes has come to its first words
 
 
 @app.command()
@@ -38,10 +45,10 @@ def train(
     """
     from isthmus import terminal
     from isthmus.config import overridden, run_config
-    from isthmus.record import find_run, read_record
+    from isthmus.record import find_run, flat, read_record
     from isthmus.registry import find
     from isthmus.run import Options, prepare, run
-    from isthmus.training.devices import is_another
+    from isthmus.training.devices import is_another, processes
     from isthmus.training.loop import Stopped
 
     settings = _settings(target, overrides)
@@ -50,7 +57,10 @@ def train(
         settings["init"] = read_record(start).id
     if devices is not None:
         settings = overridden(settings, [f"train.devices={devices}"])
+    elif processes() > 1 and "train.devices" not in flat(settings):
+        settings = overridden(settings, [f"train.devices={processes()}"])
     config = run_config(settings)
+    _check_processes(config.train)
     prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
     display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
     with _asked_to_stop() as stop:
@@ -58,9 +68,10 @@ def train(
             data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
             command=command_line(), stop=stop, heard=display.heard,
         )  # fmt: skip
-        terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
+        if not is_another():
+            terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
         try:
-            with display:
+            with contextlib.nullcontext() if is_another() else display:
                 record = run(prepared, options, display.step)
         except Stopped:
             raise KeyboardInterrupt from None
@@ -86,6 +97,20 @@ def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
             )
         settings = config.model_dump(mode="json", exclude_defaults=True)
     return overridden(settings, overrides or [])
+
+
+def _check_processes(config: TrainConfig) -> None:
+    """Of the processes that torchrun started, the first one says what is wrong."""
+    from isthmus.training.devices import check_processes, is_another
+
+    try:
+        check_processes(config)
+    except UserError:
+        if not is_another():
+            raise
+        # torchrun ends all of them when one has failed, and the first one might not have spoken yet.
+        time.sleep(PATIENCE)
+        raise typer.Exit(2) from None
 
 
 @contextmanager

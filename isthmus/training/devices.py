@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,6 +15,10 @@ from torch import Tensor, nn
 from isthmus.errors import UserError
 from isthmus.machine import bfloat16_works
 from isthmus.training.settings import TrainConfig
+
+# Fabric announces every process that joins. Said here, because a process that it starts comes here before it joins.
+for _announcer in ("distributed", "rank_zero"):
+    logging.getLogger(f"lightning_fabric.utilities.{_announcer}").setLevel(logging.WARNING)
 
 
 def seed_device(device: torch.device, value: int) -> None:
@@ -44,6 +50,10 @@ class OneDevice:
 
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         return model, optimizer
+
+    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+        """Around a part of a batch: where more of them follow, its gradients need not travel yet."""
+        return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
@@ -78,6 +88,12 @@ class SeveralDevices:
         else:
             model, optimizer = self.fabric.setup(model, optimizer)
         return model, optimizer
+
+    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+        if self.sharded:  # gradients that wait are whole ones, and it is sharded because those find no room
+            return nullcontext()
+        waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(model, enabled=more)
+        return waiting
 
     def backward(self, loss: Tensor) -> None:
         loss.backward() if self.sharded else self.fabric.backward(loss)
@@ -140,6 +156,20 @@ def is_another() -> bool:
     return started_by_torchrun() and os.environ["RANK"] != "0"
 
 
+def processes() -> int:
+    """How many of them torchrun started, or the one that this is."""
+    return int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
+
+
+def check_processes(config: TrainConfig) -> None:
+    """Refuse, in every process that torchrun started, another number of devices than there are processes."""
+    if started_by_torchrun() and processes() != config.devices:
+        raise UserError(
+            f"train.devices={config.devices}, but the number of torchrun's processes is {processes()}; "
+            f"type train.devices={processes()} or leave it out"
+        )
+
+
 def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``work(devices, *arguments)`` in one process per device, and return what the first one returns.
 
@@ -153,10 +183,8 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     here, nodes, strategy = config.devices, 1, "ddp_spawn"
     if started_by_torchrun():
-        world, here = (int(os.environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-        if world != config.devices:
-            raise UserError(f"torchrun started {world} processes, but train.devices={config.devices}")
-        nodes, strategy = world // here, "ddp"
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes, strategy = processes() // here, "ddp"
     try:
         fabric = Fabric(accelerator=config.device, devices=here, num_nodes=nodes, strategy=strategy)
     except Exception as error:  # fewer devices than asked for, or none; Fabric says it in several kinds of error

@@ -224,13 +224,15 @@ class Training:
             group["lr"] = rate
         rows, targets = self.train.take(index, device)
         whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
-        for part in self._parts(whole):
-            with self._precision():
-                output = forward(part.input)
-                # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is not a number.
-                loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
-            share = len(part.input) / len(whole.input)
-            self.devices.backward(loss * (share * self.devices.world))
+        parts = self._parts(whole)
+        for part in parts:
+            with self.devices.gathering(model, part is not parts[-1]):
+                with self._precision():
+                    output = forward(part.input)
+                    # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is no number.
+                    loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
+                share = len(part.input) / len(whole.input)
+                self.devices.backward(loss * (share * self.devices.world))
             self.position.loss_sum += float(loss.detach()) * share
         self.position.loss_count += 1
         if self.config.clip_norm is not None:

@@ -9,12 +9,14 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from isthmus.augment import Augmentation, hidden_and_mixed, varied
 from isthmus.augment.crops import boxes, fitted, flipped, padded_crop, resized_crop
 from isthmus.augment.jitter import jittered
 from isthmus.augment.mixing import cut_out, cutmix_box, erased, mixed
-from isthmus.augment.operations import GEOMETRIC, OPERATIONS, transformed
+from isthmus.augment.operations import GEOMETRIC, OPERATIONS, transformed, warped
 from isthmus.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
 
 FILL = torch.tensor([124.0, 17.0, 200.0])
@@ -489,3 +491,31 @@ def test_the_smallest_images_are_augmented_too(shape, size):
                 mixture, target = hidden_and_mixed(found.float(), labels, 3, settings, 0, step)
                 assert mixture.isfinite().all()
                 assert torch.allclose(target.sum(1), torch.ones(9))
+
+
+class LargestOnTheHost(TorchDispatchMode):
+    """The number of values of the largest tensor that is made where the images are not."""
+
+    values = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **keywords or {})
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+                self.values = max(self.values, tensor.numel())
+        return result
+
+
+def test_what_is_as_large_as_the_images_is_made_where_they_are():
+    """Only draws, a few per image, come from the host; ``meta`` stands for any other device."""
+    images = torch.empty(4, 3, 64, 64, dtype=torch.uint8, device="meta")
+    matrices = torch.eye(2, 3, dtype=torch.float64).repeat(4, 1, 1)
+    with LargestOnTheHost() as host:
+        found = [
+            resized_crop(images, (0.08, 1.0), 48, drawn()),
+            warped(images, matrices, FILL),
+            cut_out(images.float(), 9, drawn()),
+            erased(images.float(), 1.0, drawn(), drawn()),
+        ]
+    assert {result.device.type for result in found} == {"meta"}
+    assert host.values <= 4 * 10 * 2  # ten attempts at a height and a width

@@ -10,16 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from isthmus.config import run_config
+from isthmus.files import home
 from isthmus.record import read_metrics
 from isthmus.registry import create_model
-from isthmus.run import Options, prepare, run
+from isthmus.run import Options, _listening, prepare, run, starting_model
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
+from isthmus.training.loop import Rows, Training, Unwritten
 from isthmus.training.schedules import optimizer
 from isthmus.training.settings import TrainConfig
 
@@ -49,6 +52,22 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
     assert losses[2] == pytest.approx(losses[1], abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
+    heard: list[Any] = []
+    with _listening(heard.append, lambda *place: heard.append(place)) as tell:
+        tell({"step": 1})
+        tell(1, 2)
+    assert heard == [{"step": 1}, (1, 2)]
+
+    def fail(step: int, steps: int) -> None:
+        raise ValueError
+
+    with _listening(heard.append, fail) as tell:
+        for step in range(10_000):  # more than a pipe holds
+            tell(step, 10_000)
+
+
 VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
 
 
@@ -69,6 +88,40 @@ def test_a_vit_on_two_devices_has_the_losses_of_one(train: dict[str, Any]) -> No
     one, two = classified(), classified(devices=2, **train)
     assert len(one) == len(two) >= 4
     assert two == pytest.approx(one, abs=1e-6)
+
+
+def test_gradients_travel_once_per_batch_however_many_parts_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one process, whose gradients travel to itself: counted are the times that DDP sends them."""
+    from lightning_fabric import Fabric
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    sent: list[int] = []
+
+    def count(group, bucket):  # torch reads annotations, and does not understand text
+        sent.append(bucket.index())
+        return allreduce_hook(group, bucket)
+
+    def setup(self: SeveralDevices, *parts: Any) -> Any:
+        model, optimizer = self.fabric.setup(*parts)
+        model._forward_module.register_comm_hook(None, count)
+        return model, optimizer
+
+    monkeypatch.setattr(SeveralDevices, "setup", setup)
+    settings: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT}
+    train = {"epochs": 1, "batch_size": 300, "accumulate": 3}
+    prepared = prepare(run_config(settings | {"train": train, "threads": 1}))
+    config, cpu = prepared.config, torch.device("cpu")
+    rows, held_out = (Rows.of(split, cpu) for split in (prepared.data.train, prepared.data.validation))
+    with mock.patch.dict(os.environ, GLOO_SOCKET_IFNAME="lo"):  # where Fabric writes, too
+        fabric = Fabric(accelerator="cpu", devices=1, strategy="ddp")
+        fabric.launch()
+        try:
+            model, devices = starting_model(config, Options()).model, SeveralDevices(fabric, sharded=False)
+            training = Training(model, prepared.task, rows, held_out, config.train, config.seed, devices)
+            training.run(Unwritten(), lambda step, steps: None)
+        finally:
+            torch.distributed.destroy_process_group()
+    assert sent == [0] * training.steps
 
 
 def test_sharding_keeps_weights_and_the_optimisers_memory(tmp_path: Path) -> None:
@@ -100,23 +153,49 @@ def test_sharding_keeps_weights_and_the_optimisers_memory(tmp_path: Path) -> Non
         torch.distributed.destroy_process_group()
 
 
-def test_torchrun_gives_the_same_run(tmp_path: Path) -> None:
-    file = tmp_path / "vit.json"
-    train = {"epochs": 1, "batch_size": 300, "devices": 2}
-    settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "train": train}
-    file.write_text(json.dumps(settings | {"threads": 1}))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    command = [*launcher, "--nproc-per-node", "2", "-m", "isthmus.cli", "train", str(file)]
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, env=environment)
+def written(folder: Path, **train: Any) -> Path:
+    """A file of a short training."""
+    settings = {"source": {"name": "digits"}, "task": {"name": "classification"}, "model": VIT, "threads": 1}
+    file = folder / "vit.json"
+    file.write_text(json.dumps(settings | {"train": {"epochs": 2, "batch_size": 300, **train}}))
+    return file
+
+
+def command(*arguments: object, processes: int = 0) -> subprocess.CompletedProcess[str]:
+    """``isthmus ARGUMENTS`` in a process of its own, or in several that torchrun starts."""
+    launcher = ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", processes]
+    line = [sys.executable, "-m", *([*launcher, "-m"] if processes else []), "isthmus.cli", *arguments]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, env=environment, timeout=600)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_two_devices_from_the_command_line(tmp_path: Path, processes: int) -> None:
+    """Without torchrun they are asked for; with it, its processes are the devices."""
+    file = written(tmp_path)
+    done = command("train", file, "--json", *([] if processes else ["--devices", 2]), processes=processes)
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)  # of the first process alone
-    config = run_config(json.loads(file.read_text()))
-    losses = [line["loss"] for line in read_metrics(prepare(config).folder)]
-    alone = run_config(json.loads(file.read_text()) | {"train": train | {"devices": 1}})
-    run(alone)
-    assert (record["id"], record["status"]) == (prepare(config).id, "finished")
-    assert losses == pytest.approx([line["loss"] for line in read_metrics(prepare(alone).folder)], abs=1e-6)
+    said = [line.split()[:2] for line in done.stderr.splitlines() if line]
+    assert said == [["run", record["id"]], ["epoch", "1"], ["epoch", "2"]]  # likewise, and no word of Fabric's
+    settings = json.loads(file.read_text())
+    configs = [run_config(settings | {"train": settings["train"] | {"devices": devices}}) for devices in (1, 2)]
+    run(configs[0])
+    one, two = ([line["loss"] for line in read_metrics(prepare(config).folder)] for config in configs)
+    assert (record["id"], record["status"]) == (prepare(configs[1]).id, "finished")
+    assert two == pytest.approx(one, abs=1e-6)
+
+
+@pytest.mark.parametrize("asked", [["--devices", 3], []])
+def test_torchrun_with_another_number_of_processes_starts_nothing(tmp_path: Path, asked: list[object]) -> None:
+    refused = command("train", written(tmp_path, devices=1), *asked, processes=2)
+    assert refused.returncode != 0
+    said = [line for line in refused.stderr.splitlines() if line.startswith("isthmus:")]
+    asks = f"train.devices={3 if asked else 1}"
+    assert said == [
+        f"isthmus: {asks}, but the number of torchrun's processes is 2; type train.devices=2 or leave it out"
+    ]
+    assert not list(home().glob("runs/*"))
 
 
 COMPARE_COMPILED = """
