@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 STREAMED_FROM = 1024
 """Tokens from which the N×N matrices are not worth their memory."""
@@ -42,7 +43,10 @@ def _mixed(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
 
 
 def streamed_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """The same numbers a few rows at a time: neither forward nor backward ever holds an N×N matrix."""
+    """The same numbers a few rows at a time: neither forward nor backward ever holds an N×N matrix.
+
+    Differentiable once; of numbers of less than 32 bits, and under autocast, everything is computed in float32.
+    """
     return _Streamed.apply(z)
 
 
@@ -68,33 +72,55 @@ class _Streamed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
-        output = torch.zeros_like(z)
-        log_sums = z.new_empty(z.shape[:-1])
-        for rows in _row_blocks(z):
-            scores = _scores(z[..., rows, :], z)
-            log_sums[..., rows] = scores.logsumexp(dim=-1)
-            probabilities = scores.sub_(log_sums[..., rows, None]).exp_()
-            output[..., rows, :] += probabilities @ z
-            output += probabilities.mT @ z[..., rows, :]
+        with _as_given(z):
+            output, log_sums = _forward(_wide(z))
         ctx.save_for_backward(z, log_sums)
-        return output
+        return output.to(z.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """With g = ∂L/∂output: ∂L/∂P = g zᵀ + z gᵀ, then through the softmax, then through A = β z zᵀ."""
         (g,) = gradients
         z, log_sums = ctx.saved_tensors
-        gradient = torch.zeros_like(z)
-        beta = z.shape[-1] ** -0.5
-        for rows in _row_blocks(z):
-            z_rows, g_rows = z[..., rows, :], g[..., rows, :]
-            probabilities = _scores(z_rows, z).sub_(log_sums[..., rows, None]).exp_()
-            gradient[..., rows, :] += probabilities @ g
-            gradient += probabilities.mT @ g_rows
-            of_probabilities = g_rows @ z.mT
-            of_probabilities += z_rows @ g.mT
-            mean = (of_probabilities * probabilities).sum(dim=-1, keepdim=True)
-            of_scores = of_probabilities.sub_(mean).mul_(probabilities)
-            gradient[..., rows, :] += beta * (of_scores @ z)
-            gradient += beta * (of_scores.mT @ z_rows)
-        return gradient
+        with _as_given(z):
+            return _backward(_wide(z), _wide(g), log_sums).to(z.dtype)
+
+
+def _forward(z: Tensor) -> tuple[Tensor, Tensor]:
+    output = torch.zeros_like(z)
+    log_sums = z.new_empty(z.shape[:-1])
+    for rows in _row_blocks(z):
+        scores = _scores(z[..., rows, :], z)
+        log_sums[..., rows] = scores.logsumexp(dim=-1)
+        probabilities = scores.sub_(log_sums[..., rows, None]).exp_()
+        output[..., rows, :] += probabilities @ z
+        output += probabilities.mT @ z[..., rows, :]
+    return output, log_sums
+
+
+def _backward(z: Tensor, g: Tensor, log_sums: Tensor) -> Tensor:
+    """With g = ∂L/∂output: ∂L/∂P = g zᵀ + z gᵀ, then through the softmax, then through A = β z zᵀ."""
+    gradient = torch.zeros_like(z)
+    beta = z.shape[-1] ** -0.5
+    for rows in _row_blocks(z):
+        z_rows, g_rows = z[..., rows, :], g[..., rows, :]
+        probabilities = _scores(z_rows, z).sub_(log_sums[..., rows, None]).exp_()
+        gradient[..., rows, :] += probabilities @ g
+        gradient += probabilities.mT @ g_rows
+        of_probabilities = g_rows @ z.mT
+        of_probabilities += z_rows @ g.mT
+        mean = (of_probabilities * probabilities).sum(dim=-1, keepdim=True)
+        of_scores = of_probabilities.sub_(mean).mul_(probabilities)
+        gradient[..., rows, :] += beta * (of_scores @ z)
+        gradient += beta * (of_scores.mT @ z_rows)
+    return gradient
+
+
+def _wide(z: Tensor) -> Tensor:
+    """A score of bfloat16 is off by per cents of its softmax, and so is a logarithm of a sum over a thousand tokens."""
+    return z.float() if z.dtype.itemsize < 4 else z
+
+
+def _as_given(z: Tensor) -> torch.autocast:
+    """Autocast would make bfloat16 of every product again, in a backward that is called within it too."""
+    return torch.autocast(z.device.type, enabled=False)
