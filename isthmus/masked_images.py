@@ -21,7 +21,7 @@ from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_
 from isthmus.sources.reading import read_npy
 from isthmus.streaming import write_pieces
 from isthmus.tasks.unmasking import exact_mask
-from isthmus.tokenizers import Tokenizer, open_tokenizer
+from isthmus.tokenizers import Tokenizer, open_tokenizer, refuse_another
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
     folder = Path(run).expanduser()
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
-    return open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
+    tokenizer = open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
+    refuse_another(source["tokenizer"], tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
+    return tokenizer
 
 
 def _tokens(file: Path, target: Path, model: Any, task: Any) -> Filled:
