@@ -84,6 +84,7 @@ def test_energies_are_those_of_the_model(trained):
     model: Any = isthmus.load(trained)
     x = torch.zeros(2, 81, dtype=torch.int64)
     found = token_dynamics.measure(model, x)
+    assert set(found) == {"trained_iterations", "layers", "curves", "sphere"}
     for number, tokens in enumerate(model.states(x, 6)):
         energies = model.layers[0].energies(tokens)
         assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(
@@ -94,6 +95,7 @@ def test_energies_are_those_of_the_model(trained):
         )
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer", "crate", "crate_t"])
 def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
     settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
@@ -108,6 +110,37 @@ def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(nam
     expected = token_dynamics.angles(model.layers[1].projected(states[3]).double())["angle"]
     assert found["curves"]["angle"][3] == pytest.approx(expected)
     assert list(found["sphere"]) == ["0", "2", "4"]
+    between = token_dynamics.angles(model.layers[1].projected(states[2]).double())["angle"]
+    assert found["starts"]["angle"][1] == pytest.approx(between)
+    first = torch.nn.functional.normalize(model.layers[1].projected(states[2])[0, 0].double(), dim=-1)
+    last = torch.nn.functional.normalize(model.layers[1].projected(states[4])[0, 0].double(), dim=-1)
+    directions = torch.linalg.svd(first, full_matrices=False).Vh[:3]
+    turned = torch.nn.functional.normalize(last @ directions.mT, dim=-1).tolist()
+    assert np.allclose(found["sphere"]["4"], turned, atol=1e-3), "a layer's sphere has that layer's directions"
+
+
+def test_an_energy_that_is_another_layer_s_does_not_count_as_fallen():
+    curves = {"attention_energy": [[5.0], [4.0], [6.0], [1.0], [2.0]], "angle": [[9.0]] * 5}
+    starts = {"attention_energy": [[5.0], [0.5]], "angle": [[9.0], [8.0]]}
+    found = {"trained_iterations": 2, "layers": 2, "curves": curves, "starts": starts}
+    assert token_dynamics.spans(found, "attention_energy") == [
+        (range(3), [[5.0], [4.0], [6.0]]),
+        (range(2, 5), [[0.5], [1.0], [2.0]]),
+    ]
+    shown = token_dynamics.summary(found)
+    assert shown == {"E_ATTN, sum of heads": "1 of 4 iterations lower it", "average angle (degrees)": "9 → 9"}
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_narrow_heads_are_drawn_on_a_sphere_too(width, tmp_path):
+    settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 8 // width}
+    model: Any = isthmus.create_model("hyper_set", **settings, layers=2, iterations=2).eval()
+    found = {"rows": 3, **token_dynamics.measure(model, torch.randn(3, 1, 8, 8))}
+    points = np.array(found["sphere"]["4"])
+    assert points.shape == (5, 3)
+    assert np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-3)
+    assert not points[:, width:].any()
+    assert len(token_dynamics.draw(found, tmp_path)) == 3
 
 
 def test_a_summary_counts_the_iterations_that_lower_an_energy():
