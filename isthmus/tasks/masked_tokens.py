@@ -105,11 +105,17 @@ class MaskedTokens(Task):
         return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
 
     def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
-        scores = output.reshape(*target.shape, self.codes)
+        """Of one output for each image, or of one for each iteration."""
+        scores = output.reshape(len(target), -1, self.positions, self.codes)
+        wanted = target[:, None].expand(scores.shape[:-1]).flatten(0, 1)
         losses = torch.nn.functional.cross_entropy(
-            scores.mT, target, ignore_index=SHOWN, reduction="none", label_smoothing=self.config.label_smoothing
+            scores.flatten(0, 1).mT,
+            wanted,
+            ignore_index=SHOWN,
+            reduction="none",
+            label_smoothing=self.config.label_smoothing,
         )
-        return (losses.sum(dim=1) / (target != SHOWN).sum(dim=1).clamp(min=1)).mean()
+        return (losses.sum(dim=1) / (wanted != SHOWN).sum(dim=1).clamp(min=1)).mean()
 
     def metrics(self, split: SplitName) -> MetricCollection:
         return MetricCollection(

@@ -126,6 +126,21 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     assert "6 of 16 tokens filled in" in said.output
 
 
+def test_the_loss_of_every_iteration_is_the_mean_of_theirs():
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
+    task.positions, task.codes = 5, 4
+    target = torch.tensor([[1, -100, -100, 3, 0], [-100, 2, -100, -100, -100]])
+    outputs = torch.randn(2, 3, 5, 4)
+    each = [task.loss(outputs[:, iteration], target) for iteration in range(3)]
+    assert float(task.loss(outputs, target)) == pytest.approx(float(sum(each)) / 3)
+
+
+def test_a_masked_model_can_be_trained_on_every_iteration(tokenizer):
+    settings = masked(tokenizer)
+    record = run(run_config(settings | {"model": settings["model"] | {"trained_on": "every"}}))
+    assert 0 < record.metrics["test"]["masked_accuracy"] < 1
+
+
 def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
     with pytest.raises(UserError, match=r"takes images of \(1, 8, 8\), and the source has rows of \(3, 32, 32\)"):
         tokens_of(tokenizer, images={"name": "photos"})
