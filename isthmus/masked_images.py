@@ -15,7 +15,7 @@ from isthmus.errors import UserError
 from isthmus.exported import is_exported, read_exported
 from isthmus.files import data_dir
 from isthmus.loading import load_task, task_name
-from isthmus.prediction import result_paths, runnable, write_image
+from isthmus.prediction import iterated, result_paths, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
@@ -55,7 +55,9 @@ def fills_masks(run: str | Path) -> bool:
 
 
 @torch.no_grad()
-def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | None = None) -> Iterator[Filled]:
+def filled(
+    run: str | Path, files: Iterable[Path], out: Path, share: float | None = None, iterations: int | None = None
+) -> Iterator[Filled]:
     """Images become original, hidden and filled in, side by side; npy files of tokens get their gaps filled.
 
     ``share`` of an image's tokens is hidden, without it as much as in the run's tests.
@@ -66,7 +68,7 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")
         if not file.is_file():
             raise UserError(f"there is no file {file}")
-    model, task = runnable(run), load_task(run)
+    model, task = iterated(run, iterations), load_task(run)
     targets = result_paths(files, files, out)
     pictures = [file for file in files if file.suffix.lower() != ".npy"]
     tokenizer = _tokenizer(run, task) if pictures else None

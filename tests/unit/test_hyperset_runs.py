@@ -17,6 +17,7 @@ from isthmus.cli import app
 from isthmus.config import run_config
 from isthmus.errors import UserError
 from isthmus.files import read_sealed
+from isthmus.prediction import Predictor
 from isthmus.puzzles import answers, only_solution, read_puzzles
 from isthmus.record import find_run, read_record
 from isthmus.run import run
@@ -152,6 +153,59 @@ def test_a_summary_counts_the_iterations_that_lower_an_energy():
     assert shown == {
         "E_ATTN, sum of heads": "3 → 2.5, 1 of 2 iterations lower it", "average angle (degrees)": "70 → 90",
     }  # fmt: skip
+
+
+def predicted(*words):
+    return CliRunner().invoke(app, ["predict", *map(str, words)])
+
+
+def refusal(*words):
+    result = predicted(*words)
+    assert isinstance(result.exception, UserError), result.output
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def test_options_that_a_run_cannot_follow_are_one_line(trained, tmp_path):
+    file = tmp_path / "puzzle.txt"
+    file.write_text(SEVENTEEN)
+    assert refusal(trained, file, "--iterations", 0).startswith("--iterations 0: at least one is needed")
+    assert refusal(trained, file, "--masked", 0.5).startswith("--masked is for runs on masked images")
+    for part in ("0", "-0.5", "1.5", "nan"):
+        said = refusal(trained, file, "--masked", part)
+        assert said.startswith(f"--masked {part}: the part to hide is above 0 and at most 1")
+    settings = {
+        "source": {"name": "digits"},
+        "task": {"name": "classification"},
+        "model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 4, "depth": 1},
+        "train": {"epochs": 1, "batch_size": 400},
+        "threads": 1,
+    }
+    image = tmp_path / "rows.npy"
+    np.save(image, np.zeros((2, 64), np.uint8))
+    other = run(run_config(settings)).id
+    assert "has no iterations of which there could be 3" in refusal(other, image, "--iterations", 3)
+    assert refusal(other, image, "--trace").startswith("--trace is for runs on Sudoku puzzles")
+
+
+def test_images_are_classified_with_another_number_of_iterations(tmp_path):
+    settings = {
+        "source": {"name": "digits"},
+        "task": {"name": "classification"},
+        "model": {"name": "hyper_set", "patch": 4, "d": 16, "num_heads": 2, "iterations": 2},
+        "train": {"epochs": 1, "batch_size": 400},
+        "threads": 1,
+    }
+    identity = run(run_config(settings)).id
+    rows = np.random.default_rng(0).integers(0, 256, (50, 1, 8, 8), np.uint8)
+    np.save(tmp_path / "rows.npy", rows)
+    model: Any = isthmus.load(identity)
+    with torch.no_grad():
+        expected = model(Predictor(identity).task.encode(rows), iterations=30).argmax(dim=1)
+        assert not torch.equal(expected, model(Predictor(identity).task.encode(rows)).argmax(dim=1))
+    result = predicted(identity, tmp_path / "rows.npy", "--out", tmp_path / "out", "--iterations", 30)
+    assert result.exit_code == 0, result.output
+    assert np.load(tmp_path / "out" / "rows.predicted.npy").tolist() == expected.tolist()
 
 
 def test_a_filled_board_is_valid(trained, tmp_path):

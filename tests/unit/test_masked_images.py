@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from isthmus.analysis import reconstruction
 from isthmus.cli import app
 from isthmus.config import run_config
+from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.files import home, sha256
 from isthmus.loading import load
@@ -122,6 +124,11 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     filled = np.load(tmp_path / "out" / "tokens.predicted.npy")
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
+    model: Any = load(record.id)
+    often = task.filled(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
+    assert CliRunner().invoke(app, [*called, "--iterations", "9"]).exit_code == 0
+    assert np.array_equal(np.load(tmp_path / "out" / "tokens.predicted.npy"), often)
+    assert not np.array_equal(filled, often)
     said = CliRunner().invoke(app, [*called[:3], "--out", str(tmp_path / "out")])
     assert "6 of 16 tokens filled in" in said.output
 
