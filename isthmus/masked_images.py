@@ -15,13 +15,13 @@ from isthmus.errors import UserError
 from isthmus.exported import is_exported, read_exported
 from isthmus.files import data_dir
 from isthmus.loading import load_task, task_name
-from isthmus.prediction import result_paths, runnable, write_image
+from isthmus.prediction import iterated, result_paths, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
 from isthmus.streaming import write_pieces
 from isthmus.tasks.unmasking import exact_mask
-from isthmus.tokenizers import Tokenizer, open_tokenizer
+from isthmus.tokenizers import Tokenizer, open_tokenizer, refuse_another
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,9 @@ def fills_masks(run: str | Path) -> bool:
 
 
 @torch.no_grad()
-def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | None = None) -> Iterator[Filled]:
+def filled(
+    run: str | Path, files: Iterable[Path], out: Path, share: float | None = None, iterations: int | None = None
+) -> Iterator[Filled]:
     """Images become original, hidden and filled in, side by side; npy files of tokens get their gaps filled.
 
     ``share`` of an image's tokens is hidden, without it as much as in the run's tests.
@@ -66,7 +68,7 @@ def filled(run: str | Path, files: Iterable[Path], out: Path, share: float | Non
             raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")
         if not file.is_file():
             raise UserError(f"there is no file {file}")
-    model, task = runnable(run), load_task(run)
+    model, task = iterated(run, iterations), load_task(run)
     targets = result_paths(files, files, out)
     pictures = [file for file in files if file.suffix.lower() != ".npy"]
     tokenizer = _tokenizer(run, task) if pictures else None
@@ -81,7 +83,9 @@ def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
     folder = Path(run).expanduser()
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
-    return open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
+    tokenizer = open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
+    refuse_another(source["tokenizer"], tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
+    return tokenizer
 
 
 def _tokens(file: Path, target: Path, model: Any, task: Any) -> Filled:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -44,10 +45,20 @@ def runnable(run: str | Path) -> nn.Module:
     return read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
 
 
+def iterated(run: str | Path, iterations: int | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The same with another number of iterations than in training, which only a model of recurrent depth has."""
+    model = runnable(run)
+    if iterations is None:
+        return model
+    if not hasattr(model, "states"):
+        raise UserError(f"{run} has no iterations of which there could be {iterations}; leave out --iterations")
+    return partial(model, iterations=iterations)
+
+
 class Predictor:
     """The model and the task of a run, or of what it was exported to, ready for rows."""
 
-    def __init__(self, run: str | Path) -> None:
+    def __init__(self, run: str | Path, iterations: int | None = None) -> None:
         folder = Path(run).expanduser()
         if is_exported(folder):
             exported = read_exported(folder)
@@ -58,7 +69,7 @@ class Predictor:
             classes, self.columns = record.data.get("classes", []), record.data.get("columns", [])
             self.source = record.config["source"] if record.config["source"]["name"] == "arrays" else {}
             self.takes_flat_rows = False
-        self.model = runnable(run)
+        self.model = iterated(run, iterations)
         self.task: Task = load_task(run)
         self.classes = class_names(classes)
         self.input_shape = self.task.row_shape
@@ -166,9 +177,11 @@ def pixels(images: np.ndarray, origin: str) -> np.ndarray:
     )
 
 
-def predict_files(run: str | Path, files: Iterable[Path], out: Path) -> Iterator[tuple[Path, str]]:
+def predict_files(
+    run: str | Path, files: Iterable[Path], out: Path, iterations: int | None = None
+) -> Iterator[tuple[Path, str]]:
     """Predict each file and write the result into ``out``; yields the file and what became of it."""
-    predictor = Predictor(run)
+    predictor = Predictor(run, iterations)
     files = list(files)
     accepted = {*RESULTS, *SUFFIXES} if predictor.takes_images else {*RESULTS}
     for file in files:

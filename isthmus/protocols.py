@@ -109,6 +109,8 @@ class Data:
     """The names of the input features, where they have some."""
     vocabulary: int = 0
     """How many different tokens there are, where rows are tokens of a tokenizer."""
+    tokenizer: str = ""
+    """SHA-256 of the weights of the tokenizer that made the rows, where one did."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)

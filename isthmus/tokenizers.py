@@ -94,6 +94,21 @@ def open_tokenizer(
     return Tokenizer(model, digest, model.config.codes, model.input_shape, model.grid)
 
 
+def refuse_another(reference: str, digest: str, codes: int, positions: int, task: Any) -> None:
+    """One line if the tokenizer that is there is not the one whose tokens a masked_tokens task learned from."""
+    same = task.tokenizer in ("", digest)  # an earlier version kept no digest
+    if same and (codes, positions) == (task.codes, task.positions):
+        return
+    raise UserError(
+        f"tokenizer {reference} has {_known_by(codes, positions, digest)}, and the run was trained with one of "
+        f"{_known_by(task.codes, task.positions, task.tokenizer)}; put that one back, or train the run again"
+    )
+
+
+def _known_by(codes: int, positions: int, digest: str) -> str:
+    return f"{codes} codes and {positions} positions" + (f" (SHA-256 {digest[:12]}…)" if digest else "")
+
+
 def _of_run(reference: str) -> tuple[Any, str]:
     folder = find_run(reference)
     record = read_record(folder)

@@ -20,6 +20,7 @@ from isthmus.protocols import Data, Task
 from isthmus.record import RunRecord, find_run, read_record
 from isthmus.registry import component
 from isthmus.run import Options, load_data, starting_model
+from isthmus.tokenizers import refuse_another
 from isthmus.training.loop import Rows
 
 Answer = dict[str, Any]
@@ -53,9 +54,12 @@ def open_run(run: str | Path, data_dir: Path | None = None) -> Opened:
     folder = find_run(run)
     record = read_record(folder)
     model, task = load(folder), load_task(folder)
-    data = load_data(component("sources", record.config["source"]), data_dir)
+    source = record.config["source"]
+    data = load_data(component("sources", source), data_dir)
     if data.fingerprint != record.fingerprint:
-        raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
+        if record.task == "masked_tokens":
+            refuse_another(source["tokenizer"], data.tokenizer, data.vocabulary, data.train.inputs.shape[1], task)
+        raise UserError(f"run {record.id} was trained on other data than {source['name']} is here")
     return Opened(folder, record, model, task, data)
 
 

@@ -12,14 +12,15 @@ after every iteration, with tokens projected into the subspace of each head:
     sphere                the tokens of one row in the first head, on the three directions in which they vary most
 
 A model of one layer is iterated twice as often as it was trained. Of several layers each is applied as often as in
-training, and measured with its own weights. Rivals of Hyper-SET have no energies; their subspaces are those of what a
+training, and measured with its own weights: the state between two layers once with either's, because the energies and
+subspaces of different weights do not compare. Rivals of Hyper-SET have no energies; their subspaces are those of what a
 head mixes, CRATE's U and a Transformer's values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,14 @@ from torch import Tensor
 
 from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.record import find_run, read_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCHEMA = "isthmus.analysis.token_dynamics/1"
+SCHEMA_OF_LAYERS = "isthmus.analysis.token_dynamics/2"
+"""Of several layers: with ``starts``."""
 ROWS = 64
 TITLES = {
     "attention_energy": "E_ATTN, sum of heads",
@@ -60,30 +64,57 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
         inputs = next(opened.test_inputs(ROWS, ROWS))
         return {"rows": len(inputs), **measure(opened.model, inputs)}
 
-    return once(run, "token_dynamics", SCHEMA, measured)
+    one = read_record(find_run(run)).config["model"].get("layers", 1) == 1
+    return once(run, "token_dynamics", SCHEMA if one else SCHEMA_OF_LAYERS, measured)
 
 
 @torch.no_grad()
 def measure(model: Any, x: Tensor) -> dict[str, Any]:
-    """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere."""
+    """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere.
+
+    Of several layers also ``starts[name][layer]``: the state that a layer begins with, measured with its own weights.
+    """
     layers, trained = len(model.layers), model.config.iterations
     iterations = 2 * trained if layers == 1 else trained
     shown = [0, *dict.fromkeys(max(1, share) for share in (trained * layers // 2, trained * layers))]
     shown += [iterations] if layers == 1 else []
-    curves: dict[str, list[Any]] = {}
+    states = model.states(x, iterations)
+    tokens = next(states)
+    measured, starts = [], []
     sphere: dict[str, Any] = {}
-    directions = None
-    for number, tokens in enumerate(model.states(x, iterations)):
-        layer = model.layers[max(0, number - 1) // iterations]
-        z = layer.projected(tokens).double()
-        for name, value in {**_energies(layer, tokens), **ranks(z), **angles(z)}.items():
-            curves.setdefault(name, []).append(value)
-        points = torch.nn.functional.normalize(z[0, 0], dim=-1)
-        if directions is None:
-            directions = torch.linalg.svd(points, full_matrices=False).Vh[:3]
-        if number in shown:
-            sphere[str(number)] = rounded(torch.nn.functional.normalize(points @ directions.mT, dim=-1))
-    return {"trained_iterations": trained, "layers": layers, "curves": curves, "sphere": sphere}
+    for place, layer in enumerate(model.layers):
+        starts.append(_numbers(layer, tokens))
+        points = _points(layer, tokens)
+        directions = torch.linalg.svd(points, full_matrices=False).Vh[:3]
+        if place == 0:
+            measured.append(starts[0])
+            sphere["0"] = _on_sphere(points, directions)
+        for number, tokens in enumerate(islice(states, iterations), start=place * iterations + 1):
+            measured.append(_numbers(layer, tokens))
+            if number in shown:
+                sphere[str(number)] = _on_sphere(_points(layer, tokens), directions)
+    found = {"trained_iterations": trained, "layers": layers, "curves": _by_name(measured), "sphere": sphere}
+    return found if layers == 1 else found | {"starts": _by_name(starts)}
+
+
+def _numbers(layer: Any, tokens: Tensor) -> dict[str, Any]:
+    z = layer.projected(tokens).double()
+    return {**_energies(layer, tokens), **ranks(z), **angles(z)}
+
+
+def _by_name(measured: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [numbers[name] for numbers in measured] for name in measured[0]}
+
+
+def _points(layer: Any, tokens: Tensor) -> Float[Tensor, "N p"]:
+    """The first row's tokens in the first head, on the unit sphere."""
+    return torch.nn.functional.normalize(layer.projected(tokens)[0, 0].double(), dim=-1)
+
+
+def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -> Any:
+    """Three coordinates each; a head of width 1 or 2 fills a line or a circle of the sphere."""
+    coordinates = torch.nn.functional.normalize(points @ directions.mT, dim=-1)
+    return rounded(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
 
 
 def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:
@@ -117,8 +148,21 @@ def angles(z: Projected) -> dict[str, list[float]]:
 
 def line(found: Mapping[str, Any], name: str) -> list[float]:
     """One number for each iteration: the attention's energy is the sum over heads, all else their mean."""
-    parts = [value if isinstance(value, list) else [value] for value in found["curves"][name]]
-    return [sum(heads) / (1 if name == "attention_energy" else len(heads)) for heads in parts]
+    return [_total(name, value) for value in found["curves"][name]]
+
+
+def _total(name: str, value: Any) -> float:
+    heads = value if isinstance(value, list) else [value]
+    return float(sum(heads) / (1 if name == "attention_energy" else len(heads)))
+
+
+def spans(found: Mapping[str, Any], name: str) -> list[tuple[range, list[Any]]]:
+    """Of each layer: the iterations from the one that it begins with, and what its own weights measure there."""
+    values, size = found["curves"][name], found["trained_iterations"]
+    if found["layers"] == 1:
+        return [(range(len(values)), values)]
+    begun = [(size * layer, start) for layer, start in enumerate(found["starts"][name])]
+    return [(range(begin, begin + size + 1), [start, *values[begin + 1 : begin + size + 1]]) for begin, start in begun]
 
 
 def falls(values: Sequence[float]) -> int:
@@ -127,13 +171,20 @@ def falls(values: Sequence[float]) -> int:
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
-    """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy."""
+    """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy.
+
+    Energies of different layers do not compare: of several, only the iterations are counted.
+    """
     end = found["trained_iterations"] * found["layers"]
     numbers: dict[str, float | str] = {}
     for name in found["curves"]:
         values = line(found, name)[: end + 1]
-        down = f", {falls(values)} of {end} iterations lower it" if name.endswith("energy") else ""
-        numbers[TITLES[name]] = f"{values[0]:.4g} → {values[-1]:.4g}{down}"
+        said = [f"{values[0]:.4g} → {values[-1]:.4g}"]
+        if name.endswith("energy"):
+            parts = [[_total(name, value) for value in part] for _, part in spans(found, name)]
+            down = sum(falls(part[: found["trained_iterations"] + 1]) for part in parts)
+            said = [*(said if found["layers"] == 1 else ()), f"{down} of {end} iterations lower it"]
+        numbers[TITLES[name]] = ", ".join(said)
     return numbers
 
 
@@ -151,7 +202,8 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
 def _energy(found: Mapping[str, Any], path: Path) -> Path:
     figure, (axes,) = page(1, 2)
     for place, (axis, name) in enumerate(zip(axes, ("attention_energy", "feed_forward_energy"), strict=True)):
-        axis.plot(line(found, name), **style(place), markersize=3)
+        for iterations, values in spans(found, name):
+            axis.plot(iterations, [_total(name, value) for value in values], **style(place), markersize=3)
         _end_of_training(axis, found)
         finish(axis, TITLES[name], "iteration; dashed: the last in training", f"mean of {found['rows']} test rows")
     return save(figure, path)
@@ -161,8 +213,10 @@ def _heads(found: Mapping[str, Any], path: Path) -> Path:
     figure, axes = page(2, 2, width=5.2)
     names = ("effective_rank", "full_rank", "angle", "mean_of_angles")
     for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
-        for head, values in enumerate(zip(*found["curves"][name], strict=True)):
-            axis.plot(values, linewidth=1.2, color=style(head)["color"], label=f"head {head + 1}")
+        for layer, (iterations, measured) in enumerate(spans(found, name)):
+            for head, values in enumerate(zip(*measured, strict=True)):
+                label = None if layer else f"head {head + 1}"
+                axis.plot(iterations, values, linewidth=1.2, color=style(head)["color"], label=label)
         _end_of_training(axis, found)
         finish(axis, TITLES[name], "iteration; dashed: the last in training", "")
     return save(figure, path)

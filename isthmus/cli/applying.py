@@ -51,10 +51,10 @@ def predict(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
     trace: Annotated[bool, typer.Option("--trace", help="Of a Sudoku run: show the board at each iteration.")] = False,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Of a Sudoku run: other than the trained number.", show_default=False)
+        int | None, typer.Option(help="Of recurrent depth: another number than the trained one.", show_default=False)
     ] = None,
     masked: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Of a masked-image run: the part to hide.", show_default=False)
+        float | None, typer.Option(help="Of a masked-image run: the part to hide, up to 1.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -67,6 +67,14 @@ def predict(
     from isthmus.masked_images import filled, fills_masks
     from isthmus.puzzles import answers, solves_puzzles
 
+    if iterations is not None and iterations < 1:
+        raise UserError(f"--iterations {iterations}: at least one is needed; leave it out for the trained number")
+    if masked is not None and not 0 < masked <= 1:
+        raise UserError(
+            f"--masked {masked:g}: the part to hide is above 0 and at most 1; leave it out for the run's own"
+        )
+    if masked is not None and not fills_masks(run):
+        raise UserError(f"--masked is for runs on masked images; {run} is none, leave it out")
     if solves_puzzles(run):
         solved = list(answers(run, files, iterations, trace))
         if as_json:
@@ -75,22 +83,20 @@ def predict(
             for text in (text for answer in solved for text in answer.lines(trace)):
                 print(text)
         return
-    if trace or iterations is not None:
-        raise UserError(f"--trace and --iterations are for runs on Sudoku puzzles; {run} is none")
+    if trace:
+        raise UserError(f"--trace is for runs on Sudoku puzzles; {run} is none, leave it out")
     if fills_masks(run):
-        answers_to = [*filled(run, files, out, masked)]
+        answers_to = [*filled(run, files, out, masked, iterations)]
         if as_json:
             terminal.print_json([answer.as_dict() for answer in answers_to])
         else:
             for answer in answers_to:
                 print(answer.line())
         return
-    if masked is not None:
-        raise UserError(f"--masked is for runs on masked images; {run} is none")
     from isthmus.prediction import predict_files
 
     results = {}
-    for file, result in predict_files(run, files, out):
+    for file, result in predict_files(run, files, out, iterations):
         results[str(file)] = result
         if not as_json:
             terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)

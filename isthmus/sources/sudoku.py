@@ -7,7 +7,8 @@ digits, is in two splits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -27,6 +28,9 @@ from isthmus.sudoku.solver import solve
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 
 Givens = Annotated[int, Field(ge=17, le=80)]
+Make = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+"""Puzzles of so many givens each, and their solutions."""
+_TRIES = 100
 FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
 
 
@@ -64,10 +68,18 @@ class GeneratedSudoku(Source):
         known = None
         settings = config.model_dump(mode="json", exclude={"name", "known"})
         if config.known is not None:
-            known = read_puzzles(resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known"))
+            path = resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known")
+            known = read_puzzles(path)
             settings["known"] = [array_digest(part) for part in known]
+            settings["proved"] = True  # earlier versions kept images of puzzles that nobody had proved
+
+        def make(array: np.ndarray) -> None:
+            if known is not None:
+                _refuse_ambiguous(path, known[0], np.arange(len(known[0])))
+            self._fill(array, known)
+
         rows = config.train + config.validation + config.test
-        made = memory_mapped("sudoku", settings, (2, rows, CELLS), lambda array: self._fill(array, known)).array
+        made = memory_mapped("sudoku", settings, (2, rows, CELLS), make).array
         puzzles, solutions = made.astype(np.int16)
         bounds = np.cumsum([config.train, config.validation])
         parts = zip(np.split(puzzles, bounds), np.split(solutions, bounds), strict=True)
@@ -81,17 +93,17 @@ class GeneratedSudoku(Source):
         for name in SPLITS:
             rows = getattr(self.config, name)
             givens = np.resize(np.array(self.config.givens), rows)
-            if pools is None:
-                made = _unused(givens, used, numpy_generator(self.config.split_seed, f"sudoku/{name}"))
-            else:
+            generator = numpy_generator(self.config.split_seed, f"sudoku/{name}")
+            make: Make = generated
+            if pools is not None:
                 fewest = (pools[name][0] > 0).sum(axis=1).min()
                 if fewest > givens.min():
                     raise UserError(
                         f"source.known has no puzzle with {givens.min()} givens or fewer for the {name} split; "
                         f"the fewest there are {fewest}"
                     )
-                made = derived(*pools[name], givens, numpy_generator(self.config.split_seed, f"sudoku/{name}"))
-            array[:, start : start + rows] = made
+                make = partial(derived, *pools[name])
+            array[:, start : start + rows] = _unused(make, givens, used, generator)
             start += rows
 
     def _pools(self, puzzles: np.ndarray, solutions: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -103,16 +115,23 @@ class GeneratedSudoku(Source):
         return {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, parts, strict=True)}
 
 
-def _unused(givens: np.ndarray, used: set[bytes], generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Generated puzzles, made anew where a grid is among those that were used before."""
-    puzzles, solutions = generated(givens, generator)
-    while True:
+def _unused(
+    make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Puzzles, made anew where a grid is among those that other splits use."""
+    puzzles, solutions = make(givens, generator)
+    for _ in range(_TRIES):
         keys = grid_keys(solutions)
         again = np.array([number for number, key in enumerate(keys) if bytes(key) in used], np.intp)
         if not len(again):
             used.update(bytes(key) for key in keys)
             return puzzles, solutions
-        puzzles[again], solutions[again] = generated(givens[again], generator)
+        puzzles[again], solutions[again] = make(givens[again], generator)
+    # A grid with many symmetries of its own has few images: one split can use them all.
+    raise UserError(
+        "source.known: images of its puzzles have the same solution in two splits, however they are drawn; "
+        "ask for fewer boards, or name a file of more puzzles"
+    )
 
 
 class SudokuFiles(Source):
@@ -159,15 +178,16 @@ class SudokuFiles(Source):
 
     def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
         puzzles, solutions = read_puzzles(path)
+        rows = np.arange(len(puzzles))
         if self.config.givens is not None:
             low, high = self.config.givens
             counts = (puzzles > 0).sum(axis=1)
             kept = (counts >= low) & (counts <= high)
             if not kept.any():
                 raise UserError(f"{path} has no puzzle with {low} to {high} givens, but {counts.min()}–{counts.max()}")
-            puzzles, solutions = puzzles[kept], solutions[kept]
-        if self.config.prove and (many := np.flatnonzero(solve(puzzles).counts != 1)).size:
-            raise UserError(f"{path}: {many.size} puzzles have more than one solution, first {_text(puzzles[many[0]])}")
+            puzzles, solutions, rows = puzzles[kept], solutions[kept], rows[kept]
+        if self.config.prove:
+            _refuse_ambiguous(path, puzzles, rows)
         return puzzles, solutions
 
     def _some(self, name: str, puzzles: np.ndarray, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,8 +226,14 @@ def _short(lines: list[bytes], number: int) -> str:
     return repr(text if len(text) <= 40 else text[:39] + "…")
 
 
-def _text(board: np.ndarray) -> str:
-    return "".join(map(str, board.tolist()))
+def _refuse_ambiguous(path: Path, puzzles: np.ndarray, rows: np.ndarray) -> None:
+    """``rows`` are the puzzles' places in the file."""
+    many = rows[solve(puzzles).counts != 1]
+    if many.size:
+        raise UserError(
+            f"{path}, line {many[0] + 2}: the puzzle has more than one solution; "
+            f"{many.size} of {len(puzzles)} have, leave them out"
+        )
 
 
 def _check_rules(path: Path, puzzles: np.ndarray, solutions: np.ndarray) -> None:

@@ -48,7 +48,7 @@ class ImageTokens(Source):
         splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
         data = checked(f"tokens of {self.config.images.name}", splits)
         identity = digest([data.fingerprint, tokenizer.digest, images.fingerprint])
-        return replace(data, fingerprint=identity, vocabulary=tokenizer.codes)
+        return replace(data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest)
 
     def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray:
         from isthmus.tokenizers import open_tokenizer

@@ -58,18 +58,25 @@ class MaskedTokens(Task):
     def __init__(self, config: MaskedTokensConfig) -> None:
         self.config = config
         self.positions, self.codes, self.commonest = 0, 0, 0
+        self.tokenizer = ""
 
     def learn(self, data: Data) -> None:
         if not data.vocabulary:
             raise UserError("task masked_tokens needs tokens of images, which source tokens makes")
         self.positions, self.codes = data.train.inputs.shape[1], data.vocabulary
         self.commonest = int(np.bincount(data.train.inputs.reshape(-1)).argmax())
+        self.tokenizer = data.tokenizer
 
     def memory(self) -> dict[str, Tensor]:
-        return {name: torch.tensor(getattr(self, name)) for name in ("positions", "codes", "commonest")}
+        numbers = {name: torch.tensor(getattr(self, name)) for name in ("positions", "codes", "commonest")}
+        if not self.tokenizer:
+            return numbers
+        return numbers | {"tokenizer": torch.tensor(list(bytes.fromhex(self.tokenizer)), dtype=torch.uint8)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
         self.positions, self.codes, self.commonest = (int(memory[name]) for name in ("positions", "codes", "commonest"))
+        if "tokenizer" in memory:  # runs of earlier versions did not keep it
+            self.tokenizer = bytes(memory["tokenizer"].tolist()).hex()
 
     @property
     def mask_token(self) -> int:
@@ -98,11 +105,17 @@ class MaskedTokens(Task):
         return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
 
     def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
-        scores = output.reshape(*target.shape, self.codes)
+        """Of one output for each image, or of one for each iteration."""
+        scores = output.reshape(len(target), -1, self.positions, self.codes)
+        wanted = target[:, None].expand(scores.shape[:-1]).flatten(0, 1)
         losses = torch.nn.functional.cross_entropy(
-            scores.mT, target, ignore_index=SHOWN, reduction="none", label_smoothing=self.config.label_smoothing
+            scores.flatten(0, 1).mT,
+            wanted,
+            ignore_index=SHOWN,
+            reduction="none",
+            label_smoothing=self.config.label_smoothing,
         )
-        return (losses.sum(dim=1) / (target != SHOWN).sum(dim=1).clamp(min=1)).mean()
+        return (losses.sum(dim=1) / (wanted != SHOWN).sum(dim=1).clamp(min=1)).mean()
 
     def metrics(self, split: SplitName) -> MetricCollection:
         return MetricCollection(

@@ -17,6 +17,7 @@ from isthmus.cli import app
 from isthmus.config import run_config
 from isthmus.errors import UserError
 from isthmus.files import read_sealed
+from isthmus.prediction import Predictor
 from isthmus.puzzles import answers, only_solution, read_puzzles
 from isthmus.record import find_run, read_record
 from isthmus.run import run
@@ -84,6 +85,7 @@ def test_energies_are_those_of_the_model(trained):
     model: Any = isthmus.load(trained)
     x = torch.zeros(2, 81, dtype=torch.int64)
     found = token_dynamics.measure(model, x)
+    assert set(found) == {"trained_iterations", "layers", "curves", "sphere"}
     for number, tokens in enumerate(model.states(x, 6)):
         energies = model.layers[0].energies(tokens)
         assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(
@@ -94,6 +96,7 @@ def test_energies_are_those_of_the_model(trained):
         )
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("name", ["hyper_set", "recurrent_transformer", "crate", "crate_t"])
 def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(name):
     settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 2}
@@ -108,6 +111,37 @@ def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(nam
     expected = token_dynamics.angles(model.layers[1].projected(states[3]).double())["angle"]
     assert found["curves"]["angle"][3] == pytest.approx(expected)
     assert list(found["sphere"]) == ["0", "2", "4"]
+    between = token_dynamics.angles(model.layers[1].projected(states[2]).double())["angle"]
+    assert found["starts"]["angle"][1] == pytest.approx(between)
+    first = torch.nn.functional.normalize(model.layers[1].projected(states[2])[0, 0].double(), dim=-1)
+    last = torch.nn.functional.normalize(model.layers[1].projected(states[4])[0, 0].double(), dim=-1)
+    directions = torch.linalg.svd(first, full_matrices=False).Vh[:3]
+    turned = torch.nn.functional.normalize(last @ directions.mT, dim=-1).tolist()
+    assert np.allclose(found["sphere"]["4"], turned, atol=1e-3), "a layer's sphere has that layer's directions"
+
+
+def test_an_energy_that_is_another_layer_s_does_not_count_as_fallen():
+    curves = {"attention_energy": [[5.0], [4.0], [6.0], [1.0], [2.0]], "angle": [[9.0]] * 5}
+    starts = {"attention_energy": [[5.0], [0.5]], "angle": [[9.0], [8.0]]}
+    found = {"trained_iterations": 2, "layers": 2, "curves": curves, "starts": starts}
+    assert token_dynamics.spans(found, "attention_energy") == [
+        (range(3), [[5.0], [4.0], [6.0]]),
+        (range(2, 5), [[0.5], [1.0], [2.0]]),
+    ]
+    shown = token_dynamics.summary(found)
+    assert shown == {"E_ATTN, sum of heads": "1 of 4 iterations lower it", "average angle (degrees)": "9 → 9"}
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_narrow_heads_are_drawn_on_a_sphere_too(width, tmp_path):
+    settings = {"input_shape": (1, 8, 8), "output_shape": (3,), "patch": 4, "d": 8, "num_heads": 8 // width}
+    model: Any = isthmus.create_model("hyper_set", **settings, layers=2, iterations=2).eval()
+    found = {"rows": 3, **token_dynamics.measure(model, torch.randn(3, 1, 8, 8))}
+    points = np.array(found["sphere"]["4"])
+    assert points.shape == (5, 3)
+    assert np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-3)
+    assert not points[:, width:].any()
+    assert len(token_dynamics.draw(found, tmp_path)) == 3
 
 
 def test_a_summary_counts_the_iterations_that_lower_an_energy():
@@ -119,6 +153,59 @@ def test_a_summary_counts_the_iterations_that_lower_an_energy():
     assert shown == {
         "E_ATTN, sum of heads": "3 → 2.5, 1 of 2 iterations lower it", "average angle (degrees)": "70 → 90",
     }  # fmt: skip
+
+
+def predicted(*words):
+    return CliRunner().invoke(app, ["predict", *map(str, words)])
+
+
+def refusal(*words):
+    result = predicted(*words)
+    assert isinstance(result.exception, UserError), result.output
+    assert "\n" not in str(result.exception)
+    return str(result.exception)
+
+
+def test_options_that_a_run_cannot_follow_are_one_line(trained, tmp_path):
+    file = tmp_path / "puzzle.txt"
+    file.write_text(SEVENTEEN)
+    assert refusal(trained, file, "--iterations", 0).startswith("--iterations 0: at least one is needed")
+    assert refusal(trained, file, "--masked", 0.5).startswith("--masked is for runs on masked images")
+    for part in ("0", "-0.5", "1.5", "nan"):
+        said = refusal(trained, file, "--masked", part)
+        assert said.startswith(f"--masked {part}: the part to hide is above 0 and at most 1")
+    settings = {
+        "source": {"name": "digits"},
+        "task": {"name": "classification"},
+        "model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 4, "depth": 1},
+        "train": {"epochs": 1, "batch_size": 400},
+        "threads": 1,
+    }
+    image = tmp_path / "rows.npy"
+    np.save(image, np.zeros((2, 64), np.uint8))
+    other = run(run_config(settings)).id
+    assert "has no iterations of which there could be 3" in refusal(other, image, "--iterations", 3)
+    assert refusal(other, image, "--trace").startswith("--trace is for runs on Sudoku puzzles")
+
+
+def test_images_are_classified_with_another_number_of_iterations(tmp_path):
+    settings = {
+        "source": {"name": "digits"},
+        "task": {"name": "classification"},
+        "model": {"name": "hyper_set", "patch": 4, "d": 16, "num_heads": 2, "iterations": 2},
+        "train": {"epochs": 1, "batch_size": 400},
+        "threads": 1,
+    }
+    identity = run(run_config(settings)).id
+    rows = np.random.default_rng(0).integers(0, 256, (50, 1, 8, 8), np.uint8)
+    np.save(tmp_path / "rows.npy", rows)
+    model: Any = isthmus.load(identity)
+    with torch.no_grad():
+        expected = model(Predictor(identity).task.encode(rows), iterations=30).argmax(dim=1)
+        assert not torch.equal(expected, model(Predictor(identity).task.encode(rows)).argmax(dim=1))
+    result = predicted(identity, tmp_path / "rows.npy", "--out", tmp_path / "out", "--iterations", 30)
+    assert result.exit_code == 0, result.output
+    assert np.load(tmp_path / "out" / "rows.predicted.npy").tolist() == expected.tolist()
 
 
 def test_a_filled_board_is_valid(trained, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,15 @@ from typer.testing import CliRunner
 from isthmus.analysis import reconstruction
 from isthmus.cli import app
 from isthmus.config import run_config
+from isthmus.draws import torch_generator
 from isthmus.errors import UserError
-from isthmus.files import home
+from isthmus.files import home, sha256
 from isthmus.loading import load
 from isthmus.protocols import Signature
 from isthmus.record import find_run
 from isthmus.registry import component, find
 from isthmus.run import load_data, run
-from isthmus.tokenizers import GREY, open_tokenizer
+from isthmus.tokenizers import GREY, open_tokenizer, refuse_another
 
 DIGITS = {"name": "digits", "validation": 20, "test": 60}
 TOKENIZER = {
@@ -122,8 +124,28 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     filled = np.load(tmp_path / "out" / "tokens.predicted.npy")
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
+    model: Any = load(record.id)
+    often = task.filled(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
+    assert CliRunner().invoke(app, [*called, "--iterations", "9"]).exit_code == 0
+    assert np.array_equal(np.load(tmp_path / "out" / "tokens.predicted.npy"), often)
+    assert not np.array_equal(filled, often)
     said = CliRunner().invoke(app, [*called[:3], "--out", str(tmp_path / "out")])
     assert "6 of 16 tokens filled in" in said.output
+
+
+def test_the_loss_of_every_iteration_is_the_mean_of_theirs():
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
+    task.positions, task.codes = 5, 4
+    target = torch.tensor([[1, -100, -100, 3, 0], [-100, 2, -100, -100, -100]])
+    outputs = torch.randn(2, 3, 5, 4)
+    each = [task.loss(outputs[:, iteration], target) for iteration in range(3)]
+    assert float(task.loss(outputs, target)) == pytest.approx(float(sum(each)) / 3)
+
+
+def test_a_masked_model_can_be_trained_on_every_iteration(tokenizer):
+    settings = masked(tokenizer)
+    record = run(run_config(settings | {"model": settings["model"] | {"trained_on": "every"}}))
+    assert 0 < record.metrics["test"]["masked_accuracy"] < 1
 
 
 def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
@@ -140,6 +162,46 @@ def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
         tokens_of(tokenizer, images={"name": "sudoku", "train": 2, "validation": 1, "test": 1})
     with pytest.raises(UserError, match="unknown source 'digit'; did you mean 'digits'"):
         run_config(masked(tokenizer, images={"name": "digit"}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "there"),
+    [
+        ({"stride": 4}, "16 codes and 4 positions"),
+        ({"codes": 8}, "8 codes and 16 positions"),
+        ({"width": 4}, "16 codes and 16 positions"),
+    ],
+)
+def test_a_tokenizer_that_was_replaced_is_named_and_so_is_the_one_of_the_training(tokenizer, tmp_path, changed, there):
+    file = tmp_path / "tokenizer.safetensors"
+    file.write_bytes((find_run(tokenizer) / "model.safetensors").read_bytes())
+    record = run(run_config(masked(str(file))))
+    trained = sha256(file)[:12]
+    exported = tmp_path / "exported"
+    assert CliRunner().invoke(app, ["export", record.id, "--to", "safetensors", "--out", str(exported)]).exit_code == 0
+    other = run(run_config(TOKENIZER | {"model": TOKENIZER["model"] | changed})).id
+    file.write_bytes((find_run(other) / "model.safetensors").read_bytes())
+    image = tmp_path / "photo.png"
+    Image.new("L", (8, 8)).save(image)
+    said = f"has {there} (SHA-256 {sha256(file)[:12]}…), and the run was trained with one of 16 codes and 16 positions"
+    for command in (["predict", record.id, str(image)], ["predict", str(exported), str(image)], ["analyze", record.id]):
+        result = CliRunner().invoke(app, command)
+        assert isinstance(result.exception, UserError), result.output
+        assert f"{said} (SHA-256 {trained}…)" in str(result.exception)
+        assert "\n" not in str(result.exception)
+
+
+def test_a_run_that_kept_no_digest_of_its_tokenizer_is_known_by_codes_and_positions(tokenizer, tmp_path):
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
+    task.learn(tokens_of(tokenizer))
+    earlier = {name: value for name, value in task.memory().items() if name != "tokenizer"}
+    task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
+    task.recall(earlier)
+    refuse_another(tokenizer, "1234", 16, 16, task)
+    with pytest.raises(
+        UserError, match=r"8 codes and 16 positions \(SHA-256 1234…\), and .* 16 codes and 16 positions;"
+    ):
+        refuse_another(tokenizer, "1234", 8, 16, task)
 
 
 def test_what_is_asked_of_the_wrong_run_is_one_line(tokenizer, tmp_path):

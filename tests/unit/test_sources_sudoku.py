@@ -146,5 +146,43 @@ def test_a_puzzle_with_two_solutions_is_refused_where_proof_is_asked_for(tmp_pat
     open_ = np.where(MADE[1] >= 8, 0, MADE[1])  # eights and nines can be swapped
     write(tmp_path / "open.csv", open_, MADE[1])
     assert source("sudoku_csv", path="open.csv").load(tmp_path)
-    with pytest.raises(UserError, match="40 puzzles have more than one solution, first"):
+    with pytest.raises(UserError, match=r"open\.csv, line 2: the puzzle has more than one solution; 40 of 40 have"):
         source("sudoku_csv", path="open.csv", prove=True).load(tmp_path)
+    wrong = next(number for number in range(5, 40) if (MADE[0][number] > 0).sum() == 60)
+    write(tmp_path / "one.csv", np.where(np.arange(40)[:, None] == wrong, open_, MADE[0]), MADE[1])
+    with pytest.raises(UserError, match=rf"line {wrong + 2}: the puzzle has more than one solution; 1 of "):
+        source("sudoku_csv", path="one.csv", prove=True, givens=((open_[wrong] > 0).sum(), 80)).load(tmp_path)
+
+
+@pytest.mark.parametrize("shown", ["all but eights and nines", "nothing"])
+def test_known_puzzles_are_proved_before_any_board_is_made_of_them(tmp_path, shown):
+    puzzles = MADE[0].copy()
+    puzzles[7:9] = 0 if shown == "nothing" else np.where(MADE[1][7:9] >= 8, 0, MADE[1][7:9])
+    write(tmp_path / "known.csv", puzzles, MADE[1])
+    with pytest.raises(UserError, match=r"known\.csv, line 9: the puzzle has more than one solution; 2 of 40 have"):
+        source("sudoku", givens=(70,), known="known.csv", train=4, validation=2, test=2).load(tmp_path)
+
+
+def test_images_of_known_puzzles_are_drawn_anew_where_another_split_has_their_grid(tmp_path, monkeypatch):
+    """Symmetric forms of one puzzle are apart in the file; here they all become the same grid for a while."""
+    drawn = random_symmetries(3, np.random.default_rng(1))
+    puzzle, solution = (np.array([list(map(int, text))] * 3, np.uint8) for text in (SEVENTEEN, SOLUTION))
+    known = write(tmp_path / "known.csv", drawn.apply(puzzle), drawn.apply(solution))
+    calls = []
+
+    def often_alike(boards, generator):
+        calls.append(boards)
+        return random_symmetries(boards, np.random.default_rng(0) if len(calls) < 5 else generator)
+
+    monkeypatch.setattr("isthmus.sudoku.generation.random_symmetries", often_alike)
+    alike = dict.fromkeys(SPLITS, (puzzle[:1], solution[:1]))
+    monkeypatch.setattr("isthmus.sources.sudoku.GeneratedSudoku._pools", lambda *_: alike)
+    asked = {"givens": (17,), "known": known, "train": 2, "validation": 1, "test": 1}
+    assert_apart(source("sudoku", **asked).load(tmp_path))
+    assert calls[:2] == [2, 1]
+    assert len(calls) > 4
+    monkeypatch.setattr(
+        "isthmus.sudoku.generation.random_symmetries", lambda n, _: random_symmetries(n, np.random.default_rng(0))
+    )
+    with pytest.raises(UserError, match="images of its puzzles have the same solution in two splits"):
+        source("sudoku", **asked, split_seed=1).load(tmp_path)
