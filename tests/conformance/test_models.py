@@ -273,4 +273,5 @@ def test_published_networks_are_made_by_name(name):
 
 
 def test_a_published_network_can_be_changed():
-    assert isthmus.create_model("vit/tiny-hourglass", depth=2).config.depth == 2
+    assert registry.component("models", {"name": "vit/tiny-hourglass", "depth": 2}).model_dump()["depth"] == 2
+    assert isthmus.cost(isthmus.create_model("mlp_mixer/s", depth=1)).params < 4e6
