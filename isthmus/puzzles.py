@@ -13,7 +13,7 @@ import torch
 from isthmus.errors import UserError
 from isthmus.loading import load_task, task_name
 from isthmus.prediction import runnable
-from isthmus.sudoku.boards import CELLS, conflict, drawn, parse
+from isthmus.sudoku.boards import CELLS, cells_of, conflict, drawn, parse
 from isthmus.sudoku.solver import solve
 
 
@@ -113,9 +113,15 @@ def read_puzzles(file: Path) -> list[np.ndarray]:
         raise UserError(f"{file} is no text file; a puzzle is 81 digits, with 0 or . for an empty cell") from None
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) > 1 and all(len(line) == CELLS for line in lines):
-        return [parse(line, f"{file}, line {number}") for number, line in enumerate(lines, start=1)]
+    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if cells_of(line)}
+    if "puzzle,solution" in (line.strip().lower() for line in lines.values()):
+        raise UserError(
+            f"{file} is a csv file of puzzles with solutions, which source sudoku_csv reads to train on; "
+            f"to predict, give the puzzles alone: `tail -n +2 {file} | cut -d, -f1 > puzzles.txt`"
+        )
+    # No line of a board in nine lines is so long; a board that is wrapped somewhere else has 81 cells in all.
+    if any(len(line) > CELLS // 2 for line in lines.values()) and len(cells_of(text)) != CELLS:
+        return [parse(line, f"{file}, line {number}") for number, line in lines.items()]
     return [parse(text, str(file))]
 
 

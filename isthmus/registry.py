@@ -96,7 +96,10 @@ def checked(config: type[Component], settings: dict[str, Any], title: str) -> Co
 def explain(error: ValidationError, config: type[Any]) -> str:
     """One line for a rejected config: every problem, with what was given and what would fit."""
     problems = []
-    for problem in error.errors(include_url=False):
+    found = error.errors(include_url=False)
+    for problem in found:
+        if problem["type"] == "too_short" and any(problem["loc"] == other["loc"][:-1] for other in found):
+            continue  # only because items were refused, which is said of each
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             names = _fields_at(config, problem["loc"][:-1])

@@ -110,7 +110,12 @@ def _known_by(codes: int, positions: int, digest: str) -> str:
 
 
 def _of_run(reference: str) -> tuple[Any, str]:
-    folder = find_run(reference)
+    try:
+        folder = find_run(reference)
+    except UserError as error:
+        raise UserError(
+            f"tokenizer: {error}, and `isthmus train cifar10-tokenizer` trains the one of the recipe cifar10-masked"
+        ) from None
     record = read_record(folder)
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no tokenizer: {record.reason}")

@@ -19,10 +19,15 @@ UNITS = np.stack([np.flatnonzero(place == n) for place in (_ROW, _COLUMN, _BOX) 
 _UNIT_NAMES = [f"{kind} {n}" for kind in ("row", "column", "box") for n in range(1, 10)]
 
 
+def cells_of(text: str) -> str:
+    """The characters of a text without spaces, separators and the lines of a frame."""
+    lines = [line for line in text.splitlines() if not re.fullmatch(r"[\s\-+=|─│┼═╋]*", line)]
+    return re.sub(r"[\s|│,;]", "", "".join(lines))
+
+
 def parse(text: str, origin: str) -> np.ndarray:
     """One board from text: 81 digits with 0 or . for an empty cell, in one line or nine, with or without a frame."""
-    lines = [line for line in text.splitlines() if not re.fullmatch(r"[\s\-+=|─│┼═╋]*", line)]
-    cells = re.sub(r"[\s|│,;]", "", "".join(lines))
+    cells = cells_of(text)
     wrong = sorted({cell for cell in cells if cell not in EMPTY and cell not in "123456789"})
     if wrong:
         raise UserError(f"{origin}: a puzzle is written with the digits 1 to 9 and 0 or . for empty, not {wrong[0]!r}")

@@ -221,6 +221,12 @@ def test_a_filled_board_is_valid(trained, tmp_path):
         ("5" * 2 + "0" * 79, "the puzzle is invalid, it has two 5s in row 1"),
         (NO_SOLUTION, "the puzzle is contradictory, no digits solve it"),
         ("0" * 81, "more than one solution"),
+        (f"{SEVENTEEN}\n\n{SEVENTEEN[:-1]}\n", r"wrong\.txt, line 3: a puzzle has 81 cells, and here are 80"),
+        (f"{SEVENTEEN}\n{SEVENTEEN}0\n", r"wrong\.txt, line 2: a puzzle has 81 cells, and here are 82"),
+        (
+            f"puzzle,solution\n{SEVENTEEN},{SOLUTION}\n",
+            r"to predict, give the puzzles alone: `tail -n \+2 .*wrong\.txt \| cut -d, -f1 > puzzles\.txt`",
+        ),
     ],
 )
 def test_a_puzzle_that_is_none_is_one_line(tmp_path, text, said):
@@ -229,6 +235,15 @@ def test_a_puzzle_that_is_none_is_one_line(tmp_path, text, said):
     with pytest.raises(UserError, match=said) as error:
         [only_solution(puzzle, str(file)) for puzzle in read_puzzles(file)]
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", [SEVENTEEN, f"{SEVENTEEN[:40]}\n{SEVENTEEN[40:]}", "\n".join(SEVENTEEN[i : i + 27] for i in (0, 27, 54))]
+)
+def test_one_board_may_be_wrapped_anywhere(tmp_path, text):
+    (tmp_path / "wrapped.txt").write_text(text)
+    (board,) = read_puzzles(tmp_path / "wrapped.txt")
+    assert np.array_equal(board, parse(SEVENTEEN, ""))
 
 
 def test_a_file_that_is_no_text_or_absent_is_one_line(tmp_path):

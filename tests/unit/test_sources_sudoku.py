@@ -63,6 +63,10 @@ def test_generated_boards_keep_their_contract(tmp_path):
 def test_fewer_givens_come_from_known_puzzles(tmp_path):
     with pytest.raises(UserError, match=r"givens=20 cannot be dug.*24 can; name a csv file"):
         source("sudoku", givens=(20,))
+    with pytest.raises(UserError, match=r"givens\.0=81: input should be less than or equal to 80$"):
+        source("sudoku", givens=(81,))
+    with pytest.raises(UserError, match=r"givens=\(\): tuple should have at least 1 item"):
+        source("sudoku", givens=())
     drawn = random_symmetries(12, np.random.default_rng(1))
     puzzle, solution = (np.array([list(map(int, text))] * 12, np.uint8) for text in (SEVENTEEN, SOLUTION))
     known = write(tmp_path / "known.csv", drawn.apply(puzzle), drawn.apply(solution))
