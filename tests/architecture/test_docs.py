@@ -23,6 +23,7 @@ from isthmus.config import run_config
 from isthmus.papers import list_papers, load_paper
 from isthmus.record import run_folders
 from isthmus.registry import catalogue
+from tests.unit.test_sudoku import SEVENTEEN
 
 DOCS = Path(__file__).parents[2] / "docs"
 IN_TIMM = DOCS / "in-timm.md"
@@ -40,11 +41,12 @@ def files_of_the_reader(folder: Path) -> None:
     (folder / "my.csv").write_text("\n".join(["a,b,price", *lines]) + "\n")
     Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / "photo.png")
     np.save(folder / "rows.npy", np.zeros((3, 784), np.uint8))
+    (folder / "puzzle.txt").write_text(SEVENTEEN)
 
 
 def run_command(line: str) -> None:
     (last, *_) = [*sorted(run_folders(), key=lambda folder: folder.stat().st_mtime, reverse=True), Path()]
-    words = [last.name if word == "RUN" else word for word in shlex.split(line, comments=True)]
+    words = [re.sub(r"(^|=)RUN$", rf"\g<1>{last.name}", word) for word in shlex.split(line, comments=True)]
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
         return
