@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,10 +44,16 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def written(path: Path, files: Files) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+def zipped(files: Files) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def written(path: Path, files: Files) -> Path:
+    path.write_bytes(zipped(files))
     return path
 
 
@@ -112,9 +119,33 @@ def imported_type(files: Files) -> Files:
     return edited(files, "model.json", change)
 
 
+def two_directories(files: Files) -> bytes:
+    """Harmless members for readers that look for the directory just before its end, others where the end says it is."""
+
+    def parts(content: bytes) -> tuple[bytes, bytes, bytes]:
+        end = content.rfind(b"PK\5\6")
+        size, start = struct.unpack("<II", content[end + 12 : end + 20])
+        return content[:start], content[start : start + size], content[end:]
+
+    evil, evil_directory, end = parts(zipped(shape_that_is_code(files)))
+    good, directory, _ = parts(zipped(files))
+    evil += bytes(len(good))  # room, so that no offset is negative
+    moved, position = bytearray(directory), 0
+    while position < len(directory):  # Python adds the distance of the two directories to every offset
+        (offset,) = struct.unpack("<I", directory[position + 42 : position + 46])
+        moved[position + 42 : position + 46] = struct.pack("<I", offset + len(evil) - len(good))
+        position += 46 + sum(struct.unpack("<HHH", directory[position + 28 : position + 34]))
+    return evil + evil_directory + good + bytes(moved) + end[:16] + struct.pack("<I", len(evil)) + end[20:]
+
+
+def two_folders(files: Files) -> Files:
+    """One name twice, once the folder is left out."""
+    return {f"a/{name.partition('/')[2]}": content for name, content in shape_that_is_code(files).items()} | files
+
+
 ATTACKS = [
     weight_as_pickle, opaque_constant, pickled_sample, machine_code, guard, other_function, shape_that_is_code,
-    imported_type,
+    imported_type, two_folders,
 ]  # fmt: skip
 
 
@@ -125,6 +156,15 @@ def test_a_program_with_more_than_a_network_in_it_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"model\.pt2 (is not loaded: |is damaged)"):
         read_program(written(tmp_path / "model.pt2", attack(members)))
+    assert not Path("sprung").exists()
+
+
+def test_an_archive_of_two_directories_is_read_by_one(
+    members: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.pt2").write_bytes(two_directories(members))
+    assert read_program(Path("model.pt2"))(torch.zeros(4, 12)).shape == (4, 5)  # the members that were checked
     assert not Path("sprung").exists()
 
 
