@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_structure, treespec_dumps
 from isthmus.errors import UserError
 from isthmus.export.examples import example
 from isthmus.export.folding import folded
+from isthmus.export.operators import OPERATORS
 from isthmus.files import write_with
 
 _MEMBER = re.compile(
@@ -32,7 +33,6 @@ _MEMBER = re.compile(
     r"constants/(tensor_\d+|model_constants_config\.json)))",
     re.ASCII,
 )
-_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|neg|getitem|eq|ne|le|lt|ge|gt)")
 _SHAPE = re.compile(
     r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
 )
@@ -142,7 +142,9 @@ def _foreign(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _foreign(inner, key)
     elif isinstance(value, str):
-        rule = {"target": _OPERATOR, "expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
+        if key == "target" and value not in OPERATORS:
+            yield f"it calls {value[:60]!r}"
+        rule = {"expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
         if key not in ("in_spec", "out_spec") and not rule.fullmatch(value):
             yield f"it holds {value[:60]!r}"
         if key in ("in_spec", "out_spec") and value not in _SPECS:

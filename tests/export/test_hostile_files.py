@@ -105,6 +105,23 @@ def other_function(files: Files) -> Files:
     return edited(files, "model.json", change)
 
 
+def file_that_is_written(files: Files) -> Files:
+    """An operator of torch's own, which makes the file that it is to read."""
+
+    def change(content: Any) -> None:
+        graph = content["graph_module"]["graph"]
+        first = graph["nodes"][0]
+        arguments = {"filename": {"as_string": "sprung"}, "shared": {"as_bool": True}, "size": {"as_int": 16}}
+        kinds = [1, 2, 2]  # positional, and by name
+        inputs = [{"name": n, "arg": a, "kind": k} for (n, a), k in zip(arguments.items(), kinds, strict=True)]
+        target, outputs = "torch.ops.aten.from_file.default", [{"as_tensor": {"name": "planted"}}]
+        graph["nodes"].insert(0, first | {"target": target, "inputs": inputs, "outputs": outputs, "metadata": {}})
+        like = graph["tensor_values"][first["outputs"][0]["as_tensor"]["name"]]
+        graph["tensor_values"]["planted"] = like | {"sizes": [{"as_int": 16}], "strides": [{"as_int": 1}]}
+
+    return edited(files, "model.json", change)
+
+
 def shape_that_is_code(files: Files) -> Files:
     name = named(files, "model.json")
     text, count = re.subn(r'"expr_str": "[^"]*"', f'"expr_str": "{TRAP}"', files[name].decode())
@@ -145,7 +162,7 @@ def two_folders(files: Files) -> Files:
 
 ATTACKS = [
     weight_as_pickle, opaque_constant, pickled_sample, machine_code, guard, other_function, shape_that_is_code,
-    imported_type, two_folders,
+    imported_type, two_folders, file_that_is_written,
 ]  # fmt: skip
 
 
@@ -155,7 +172,7 @@ def test_a_program_with_more_than_a_network_in_it_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"model\.pt2 (is not loaded: |is damaged)"):
-        read_program(written(tmp_path / "model.pt2", attack(members)))
+        read_program(written(tmp_path / "model.pt2", attack(members)))(torch.zeros(4, 12))
     assert not Path("sprung").exists()
 
 
