@@ -58,6 +58,12 @@ def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch
     return model if converted is None or not (force or gain.pays) else converted
 
 
+def narrow_if_it_pays(model: nn.Module) -> tuple[nn.Module, Gain]:
+    """:func:`narrow` with the gain that decided it: a second measurement may say otherwise."""
+    converted, gain = _converted(model, False, True, 256)
+    return converted if converted is not None and gain.pays else model, gain
+
+
 def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
     """Whether :func:`narrow` pays, counted and, where the count promises something, measured."""
     return _converted(model, False, measure, batch)[1]
