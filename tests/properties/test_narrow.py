@@ -104,6 +104,15 @@ def test_an_isometric_w_in_costs_no_triangle_and_centring_no_digits(w_in):
     assert narrower.config.start == "triangular"
 
 
+@pytest.mark.parametrize("d_z", [16, 20, 60, 64])
+def test_centring_that_leaves_almost_nothing_costs_no_digits(d_z):
+    """One input, whose column of a Hadamard matrix may be constant."""
+    for seed in range(4):
+        model = built(seed, d_in=1, d_z=d_z, w_in="hadamard", norm="layer").double()
+        for scale in (0.1, 1.0, 100.0):
+            assert error(model, scale * torch.randn(9, 1, dtype=torch.float64)) < BOUNDS[torch.float64]
+
+
 def test_an_orthogonal_w_in_that_is_one_to_single_precision_only_is_not_taken_for_one_in_double():
     model = built(d_in=24, d_z=60, w_in="orthogonal").double()
     assert error(model, torch.randn(9, 24, dtype=torch.float64)) < 1e-12
