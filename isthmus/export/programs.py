@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.errors import UserError
-from isthmus.export.examples import example
+from isthmus.export.examples import example, need_rows
 from isthmus.export.folding import folded
 from isthmus.export.operators import OPERATORS
+from isthmus.export.quiet import quiet
 from isthmus.files import write_with
 
 _MEMBER = re.compile(
@@ -72,6 +73,26 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     write_with(path, write)
 
 
+class ProgramModel(nn.Module):
+    """A program as a module, whose errors are one line."""
+
+    def __init__(self, path: Path, exported: ExportedProgram) -> None:
+        super().__init__()
+        self.path = path
+        self.program = exported.module()
+        (name,) = exported.graph_signature.user_inputs
+        (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
+        self.row_shape = tuple(taken.shape[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        need_rows(self.path, self.row_shape, x)
+        try:
+            y: Tensor = self.program(x)
+        except Exception as error:  # of a graph that fits its own weights or sizes no more
+            raise UserError(f"{self.path} cannot be run: {_first_line(error)}") from None
+        return y
+
+
 def read_program(path: Path) -> nn.Module:
     """The program in a file, if it holds nothing but tensors and torch's own operators; else an error, unread."""
     try:
@@ -81,9 +102,9 @@ def read_program(path: Path) -> nn.Module:
             raise UserError(
                 f"{path} is not loaded: {problem}; programs of other origin may run code when they are read"
             )
-        with warnings.catch_warnings():
+        with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
-            return torch.export.load(_rewritten(found)).module()
+            return ProgramModel(path, torch.export.load(_rewritten(found)))
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes of torch's reader

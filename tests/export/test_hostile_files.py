@@ -20,6 +20,7 @@ import isthmus
 from isthmus.errors import UserError
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import read_format, write_format
+from isthmus.exported import FILES, FormatName
 from isthmus.training.checkpoint import read_tensors, write_tensors
 from tests.conformance.test_models import SMALL, build
 
@@ -204,6 +205,39 @@ def test_damaged_files_are_one_line(content: bytes, tmp_path: Path, monkeypatch:
             read_format(tmp_path / name, form)  # type: ignore[arg-type]
         assert len(str(caught.value).splitlines()) == 1
     assert not Path("sprung").exists()
+
+
+@pytest.mark.parametrize("lost", ["weight_0", "archive_version", "models/model.json", "weights_config.json"])
+def test_a_program_that_lacks_a_part_is_one_line(
+    lost: str, members: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    del (files := dict(members))[named(members, lost)]
+    with pytest.raises(UserError, match=r"model\.pt2 is damaged") as caught:
+        read_program(written(tmp_path / "model.pt2", files))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not caplog.records  # torch logs a traceback
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_rows_of_another_width_are_one_line(form: FormatName, tmp_path: Path) -> None:
+    file = tmp_path / FILES[form]
+    write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), form)
+    with pytest.raises(UserError, match=r"takes rows of \(12,\), and was given rows of \(11,\); export the run again"):
+        read_format(file, form)(torch.zeros(4, 11))
+    with pytest.raises(UserError, match=r"cannot be run: ") as caught:
+        read_format(file, form)(torch.zeros(4, 12, dtype=torch.int64))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("dtypes", [[torch.int64], [torch.float64, torch.float32], [torch.bool], [torch.complex64]])
+def test_weights_of_another_kind_are_one_line(dtypes: list[torch.dtype], tmp_path: Path) -> None:
+    file = tmp_path / FILES["safetensors"]
+    write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), "safetensors")
+    tensors, metadata = read_tensors(file)
+    changed = {name: tensor.to(dtypes[i % len(dtypes)]) for i, (name, tensor) in enumerate(tensors.items())}
+    write_tensors(file, changed, metadata)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* holds torch\."):
+        isthmus.load(file)
 
 
 def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
