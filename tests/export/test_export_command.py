@@ -177,3 +177,12 @@ def test_another_format_takes_the_place_of_the_first(run: Path, tmp_path: Path) 
         expected = {"task.safetensors", "config.json", "README.md", EXPORT, FILES[form]}
         assert {path.name for path in (tmp_path / "model").iterdir()} == expected
         assert (tmp_path / "model").stat().st_mode & 0o755 == 0o755
+
+
+def test_an_export_is_not_taken_for_an_unfinished_run(run: Path, tmp_path: Path) -> None:
+    assert call("export", run, "--to", "safetensors", "--out", tmp_path / "model").code == 0
+    answer = call("export", tmp_path / "model", "--to", "onnx", "--out", tmp_path / "other")
+    assert answer.code == 2
+    said = f"is an export and no run; give the run that it was made of, {run.name}"
+    assert said in answer.err.splitlines()[-1]
+    assert not (tmp_path / "other").exists()
