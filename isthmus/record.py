@@ -29,6 +29,7 @@ METRICS = "metrics.jsonl"
 MODEL = "model.safetensors"
 TASK = "task.safetensors"
 SAMPLES = "samples.png"
+_EXPORT = "export.json"  # what an export has instead of a record: see exported.py, which must not be imported here
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,9 @@ def write_record(folder: Path, record: RunRecord) -> None:
 def read_record(folder: Path) -> RunRecord:
     """The record of a finished run. A record that was altered or cut short is named, never used."""
     path = folder / RECORD
+    if not path.exists() and (folder / _EXPORT).is_file():
+        run = read_sealed(folder / _EXPORT).get("run")
+        raise UserError(f"{folder} is an export and no run; give the run that it was made of, {run}")
     if not path.exists() and (folder / CONFIG).exists():
         raise UserError(f"the run in {folder} has not finished; `isthmus train {folder / CONFIG}` goes on with it")
     content = read_sealed(path)

@@ -1,9 +1,14 @@
-"""Inputs on which an export is traced and compared."""
+"""Inputs on which an export is traced and compared, and those that it takes."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from isthmus.errors import UserError
 
 
 def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
@@ -14,3 +19,11 @@ def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
     if vocabulary:
         return torch.randint(vocabulary, (rows, *shape), generator=generator)
     return torch.rand(rows, *shape, generator=generator, dtype=next(model.parameters()).dtype)
+
+
+def need_rows(path: Path, shape: tuple[Any, ...], x: Tensor) -> None:
+    """A file may hold another model than its folder says."""
+    if tuple(x.shape[1:]) != shape:
+        raise UserError(
+            f"{path} takes rows of {shape}, and was given rows of {tuple(x.shape[1:])}; export the run again"
+        )

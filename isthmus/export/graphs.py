@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import warnings
 from pathlib import Path
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from isthmus.errors import UserError
+from isthmus.export.examples import need_rows
+from isthmus.export.quiet import quiet
 from isthmus.files import write_with
 
 _INSTALL = "pip install isthmus[export]"
@@ -27,17 +28,12 @@ def write_onnx(path: Path, exported: ExportedProgram) -> None:
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ImportError:
         raise UserError(f"ONNX files need onnx and onnxscript: {_INSTALL}") from None
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of operators of packages that are not installed
     try:
-        with warnings.catch_warnings():
+        with quiet("torch.onnx"), warnings.catch_warnings():  # of operators of packages that are not installed
             warnings.simplefilter("ignore")
             graph = torch.onnx.export(exported, input_names=["x"], output_names=["y"], dynamo=True, verbose=False)
     except torch.onnx.errors.OnnxExporterError as error:
         raise UserError(f"this model has no ONNX form: {_missing(error)}") from None
-    finally:
-        logger.setLevel(level)
     assert graph is not None
     write_with(path, lambda temporary: graph.save(temporary, external_data=False))
 
@@ -56,6 +52,7 @@ class OnnxModel(nn.Module):
 
     def __init__(self, path: Path, threads: int | None = None) -> None:
         super().__init__()
+        self.path = path
         try:
             import onnxruntime
         except ImportError:
@@ -70,5 +67,9 @@ class OnnxModel(nn.Module):
             raise UserError(f"{path} is damaged or is no ONNX model: {str(error).splitlines()[0][:200]}") from None
 
     def forward(self, x: Tensor) -> Tensor:
-        (y,) = self.session.run(None, {self.input.name: x.numpy()})
+        need_rows(self.path, tuple(self.input.shape[1:]), x)
+        try:
+            (y,) = self.session.run(None, {self.input.name: x.numpy()})
+        except Exception as error:
+            raise UserError(f"{self.path} cannot be run: {str(error).splitlines()[0][:200]}") from None
         return torch.from_numpy(y)

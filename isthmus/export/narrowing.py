@@ -58,6 +58,12 @@ def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch
     return model if converted is None or not (force or gain.pays) else converted
 
 
+def narrow_if_it_pays(model: nn.Module) -> tuple[nn.Module, Gain]:
+    """:func:`narrow` with the gain that decided it: a second measurement may say otherwise."""
+    converted, gain = _converted(model, False, True, 256)
+    return converted if converted is not None and gain.pays else model, gain
+
+
 def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
     """Whether :func:`narrow` pays, counted and, where the count promises something, measured."""
     return _converted(model, False, measure, batch)[1]
@@ -126,7 +132,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
         w_in, joined = w_in - mean, joined - joined.mean(dim=0)
         w_2 = list(joined.split(config.d_h, dim=1))
         if config.start == "isometric":
-            weights["axis"] = _axis(mean * len(w_in) ** 0.5)
+            weights["axis"] = _axis(mean * len(w_in) ** 0.5, w_in)
     for i in reversed(range(config.depth)):
         needs_norm_after = config.norm != "none" and i + 1 < config.depth
         taker = torch.cat([w_1[i], 2 * w_2[i].T]) if needs_norm_after else w_1[i]
@@ -142,11 +148,14 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     return {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
 
 
-def _axis(v: Tensor) -> Tensor:
-    """w with (I − w wᵀ)² = I − v vᵀ: the length of a centred W_in x, without the difference of two large squares."""
-    square = v.square().sum()
-    factor = (1 - (1 - square).clamp_min(0).sqrt()) / square.clamp_min(1e-300)
-    return v * factor.sqrt()
+def _axis(v: Tensor, centred: Tensor) -> Tensor:
+    """w with (I − w wᵀ)² = I − v vᵀ: the length of a centred W_in x, without the difference of two large squares.
+
+    w = v / √(1 + r) with r = √(1 − ‖v‖²), which is what centring leaves of the direction v; the root of the difference
+    itself would lose half of its digits where r is small.
+    """
+    remainder = (centred @ (v / v.norm().clamp_min(1e-300))).norm()
+    return v / (1 + remainder).sqrt()
 
 
 def _speed(wide: nn.Module, narrow: NarrowMLP, batch: int) -> float:

@@ -17,21 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.errors import UserError
-from isthmus.export.examples import example
+from isthmus.export.examples import example, need_rows
 from isthmus.export.folding import folded
+from isthmus.export.operators import OPERATORS
+from isthmus.export.quiet import quiet
 from isthmus.files import write_with
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
     r"data/(sample_inputs/model\.pt|weights/(weight_\d+|model_weights_config\.json)|"
-    r"constants/(tensor_\d+|model_constants_config\.json)))"
+    r"constants/(tensor_\d+|model_constants_config\.json)))",
+    re.ASCII,
 )
-_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+\.\w+|_operator\.(add|sub|mul|floordiv|neg|getitem|eq|ne|le|lt|ge|gt)")
 _SHAPE = re.compile(
     r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
 )
@@ -71,17 +73,38 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     write_with(path, write)
 
 
+class ProgramModel(nn.Module):
+    """A program as a module, whose errors are one line."""
+
+    def __init__(self, path: Path, exported: ExportedProgram) -> None:
+        super().__init__()
+        self.path = path
+        self.program = exported.module()
+        (name,) = exported.graph_signature.user_inputs
+        (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
+        self.row_shape = tuple(taken.shape[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        need_rows(self.path, self.row_shape, x)
+        try:
+            y: Tensor = self.program(x)
+        except Exception as error:  # of a graph that fits its own weights or sizes no more
+            raise UserError(f"{self.path} cannot be run: {_first_line(error)}") from None
+        return y
+
+
 def read_program(path: Path) -> nn.Module:
     """The program in a file, if it holds nothing but tensors and torch's own operators; else an error, unread."""
     try:
-        content = path.read_bytes()  # once: what was checked is what is loaded
-        if problem := _problem(content):
+        with zipfile.ZipFile(path) as archive:
+            found = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
+        if problem := _problem(found):
             raise UserError(
                 f"{path} is not loaded: {problem}; programs of other origin may run code when they are read"
             )
-        with warnings.catch_warnings():
+        with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
-            return torch.export.load(io.BytesIO(content)).module()
+            return ProgramModel(path, torch.export.load(_rewritten(found)))
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes of torch's reader
@@ -92,22 +115,39 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _problem(content: bytes) -> str:
-    """What in a file is not ours, or nothing."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = archive.namelist()
-        if foreign := [name for name in names if not _MEMBER.fullmatch(name)]:
-            return f"it holds {foreign[0]!r}"
-        if len(set(names)) < len(names):
-            return "it holds two files of one name"
-        members = {name.partition("/")[2]: name for name in names}
-        torch.load(io.BytesIO(archive.read(members["data/sample_inputs/model.pt"])), weights_only=True)
-        for kind in ("weights", "constants"):
-            config = json.loads(archive.read(members[f"data/{kind}/model_{kind}_config.json"]))["config"]
-            for name, payload in config.items():
-                if payload["use_pickle"] or not re.fullmatch(r"(weight|tensor)_\d+", payload["path_name"]):
-                    return f"{name!r} is a pickle"
-        return next(_foreign(json.loads(archive.read(members["models/model.json"]))), "")
+def _plain(name: str) -> str:
+    """The name of a member without the folder that all of them are in."""
+    return name.partition("/")[2]
+
+
+def _rewritten(found: list[tuple[str, bytes]]) -> io.BytesIO:
+    """A new archive of the members that were checked.
+
+    Two readers of one archive may find different members in it (there may be two central directories), and torch has a
+    reader of its own: it gets no byte that was not checked.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in found:
+            archive.writestr(f"archive/{_plain(name)}", content)
+    buffer.seek(0)
+    return buffer
+
+
+def _problem(found: list[tuple[str, bytes]]) -> str:
+    """What in the members of a file is not ours, or nothing."""
+    if foreign := [name for name, _ in found if not _MEMBER.fullmatch(name)]:
+        return f"it holds {foreign[0]!r}"
+    members = {_plain(name): content for name, content in found}
+    if len(members) < len(found):
+        return "it holds two files of one name"
+    torch.load(io.BytesIO(members["data/sample_inputs/model.pt"]), weights_only=True)
+    for kind in ("weights", "constants"):
+        config = json.loads(members[f"data/{kind}/model_{kind}_config.json"])["config"]
+        for name, payload in config.items():
+            if payload["use_pickle"] or not re.fullmatch(r"(weight|tensor)_[0-9]+", payload["path_name"]):
+                return f"{name!r} is a pickle"
+    return next(_foreign(json.loads(members["models/model.json"])), "")
 
 
 def _foreign(value: Any, key: str = "") -> Iterator[str]:
@@ -123,7 +163,9 @@ def _foreign(value: Any, key: str = "") -> Iterator[str]:
         for inner in value:
             yield from _foreign(inner, key)
     elif isinstance(value, str):
-        rule = {"target": _OPERATOR, "expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
+        if key == "target" and value not in OPERATORS:
+            yield f"it calls {value[:60]!r}"
+        rule = {"expr_str": _SHAPE, "as_string": _ARGUMENT}.get(key, _WORD)
         if key not in ("in_spec", "out_spec") and not rule.fullmatch(value):
             yield f"it holds {value[:60]!r}"
         if key in ("in_spec", "out_spec") and value not in _SPECS:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from torch import nn
 from isthmus.errors import UserError, nearest
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
-from isthmus.export.narrowing import narrow, narrow_gain
+from isthmus.export.narrowing import narrow_if_it_pays
 from isthmus.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.files import make_folder, sha256, write_json, write_text
 from isthmus.loading import load, load_task
@@ -48,22 +52,54 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already and is no export; choose another --out")
-    model, note = load(run), ""
+    original, note = load(run), ""
+    model = original
     if form == "narrow":
-        note = str(narrow_gain(model))
-        model = narrow(model)
-    folder = make_folder(out)
-    (folder / EXPORT).unlink(missing_ok=True)
-    file = folder / FILES[form]
-    write_format(file, model, form)
-    error = difference(model, read_format(file, form), file)
-    write_tensors(folder / TASK, load_task(run).memory())
-    content = _content(record, model, form)
-    write_json(folder / CONFIG, content.model)
-    write_text(folder / CARD, model_card(content, record))
-    names = (file.name, TASK, CONFIG, CARD)
-    write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
-    return Written(folder, form, file.stat().st_size, error, note)
+        model, gain = narrow_if_it_pays(original)
+        note = str(gain)
+    with _written_aside(out) as folder:
+        file = folder / FILES[form]
+        write_format(file, model, form)
+        error = difference(original, read_format(file, form), out / file.name)
+        write_tensors(folder / TASK, load_task(run).memory())
+        content = _content(record, model, form)
+        write_json(folder / CONFIG, content.model)
+        write_text(folder / CARD, model_card(content, record))
+        names = (file.name, TASK, CONFIG, CARD)
+        write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
+        size = file.stat().st_size
+    return Written(out, form, size, error, note)
+
+
+@contextmanager
+def _written_aside(out: Path) -> Iterator[Path]:
+    """A folder beside ``out`` that takes its place if all goes well; else ``out`` is as it was."""
+    target = out.resolve()
+    make_folder(target.parent)
+    try:
+        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OSError as error:
+        raise UserError(f"cannot create the folder {out}: {error.strerror}") from None
+    try:
+        yield aside
+        _take_place(aside, target)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _take_place(aside: Path, target: Path) -> None:
+    """What else is in the target stays; an export stays one at any moment, so that what was killed can be repeated."""
+    if not target.exists():
+        aside.chmod(0o755)  # mkdtemp makes folders for their owner only
+        aside.rename(target)
+        return
+    names = {path.name for path in aside.iterdir()}
+    for name in sorted(names, key=lambda name: name == EXPORT):
+        (aside / name).replace(target / name)
+    for name in set(FILES.values()) - names:  # of the format that was here before
+        (target / name).unlink(missing_ok=True)
 
 
 def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:

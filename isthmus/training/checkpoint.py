@@ -17,6 +17,8 @@ from isthmus.files import read_sealed, sha256, write_sealed, write_with
 
 _TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
 
+_PRECISIONS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None) -> None:
     """Atomic; ``metadata`` is kept as JSON in the file's header."""
@@ -67,12 +69,12 @@ def _frozen(model: nn.Module) -> dict[str, Tensor]:
 def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give a model that was built on the meta device the tensors of :func:`write_whole_model`."""
     frozen = _frozen(model)
-    expected = {name: tuple(tensor.shape) for name, tensor in {**model.state_dict(), **frozen}.items()}
+    planned = {**model.state_dict(), **frozen}
+    expected = {name: tuple(tensor.shape) for name, tensor in planned.items()}
     _need_shapes(expected, weights, path)
+    _need_dtypes(planned, weights, path)
     model.load_state_dict({name: weights[name] for name in expected if name not in frozen}, assign=True)
-    for name, planned in frozen.items():
-        if weights[name].dtype.is_floating_point != planned.dtype.is_floating_point:
-            raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype}")
+    for name in frozen:
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, weights[name])
     for module in model.modules():
@@ -89,6 +91,20 @@ def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
     different = sorted(set(expected.items()) ^ set(found.items()))
     if different:
         raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
+
+
+def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
+    """Integers where the model has integers, and one precision for all other numbers."""
+    for name, tensor in planned.items():
+        found = weights[name].dtype
+        if found.is_floating_point != tensor.is_floating_point():
+            raise UserError(f"{path} is damaged: {name} holds {found} where the model has {tensor.dtype}")
+    real = {weights[name].dtype for name, tensor in planned.items() if tensor.is_floating_point()}
+    if len(real) > 1 or not real <= _PRECISIONS:
+        raise UserError(
+            f"{path} is damaged: it holds {' and '.join(sorted(map(str, real)))}; all weights are float16, bfloat16, "
+            "float32 or float64"
+        )
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:

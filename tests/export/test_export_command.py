@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin
-from torch import nn
 
 import isthmus
-from isthmus.export import HubModel, narrow
-from isthmus.exported import EXPORT, FORMATS
+from isthmus.export import HubModel, narrow, narrowing
+from isthmus.export.writing import write_format
+from isthmus.exported import EXPORT, FILES, FORMATS, FormatName
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
 from isthmus.prediction import Predictor
@@ -126,7 +126,63 @@ def test_a_model_without_a_narrow_form_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
-def test_the_narrow_form_of_a_loaded_model_is_saved_like_any(run: Path) -> None:
-    model: nn.Module = narrow(isthmus.load(run), force=True)
+def test_the_narrow_form_of_a_loaded_model_is_saved_like_any(run: Path, tmp_path: Path) -> None:
+    model = narrow(isthmus.load(run), force=True)
+    write_format(tmp_path / "model.safetensors", model, "narrow")
+    loaded = isthmus.load(tmp_path / "model.safetensors")
+    assert isinstance(loaded, NarrowMLP)
     x = torch.randn(5, 3)
-    torch.testing.assert_close(model(x), isthmus.load(run)(x))
+    assert torch.equal(loaded(x), model(x))
+    torch.testing.assert_close(loaded(x), isthmus.load(run)(x))
+
+
+def test_a_narrow_form_that_differs_from_the_run_is_refused_and_leaves_everything_as_it_was(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: 2.0)
+    right = narrowing._weights
+
+    def spoiled(*arguments: Any) -> dict[str, torch.Tensor]:
+        return {name: 1.1 * weight for name, weight in right(*arguments).items()}
+
+    new, old = tmp_path / "new", tmp_path / "old"
+    assert call("export", run, "--to", "safetensors", "--out", old).code == 0
+    (old / "notes.txt").write_text("precious")
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(narrowing, "_weights", spoiled)
+        for out in (new, old):
+            answer = call("export", run, "--to", "narrow", "--out", out)
+            assert answer.code == 2
+            assert f"{out / 'model.safetensors'} differs from the model by" in answer.err.replace("\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert {path.name: path.read_bytes() for path in old.iterdir()} == before
+    for out in (new, old):
+        assert call("export", run, "--to", "narrow", "--out", out).code == 0
+        assert isinstance(isthmus.load(out), NarrowMLP)
+    assert (old / "notes.txt").read_text() == "precious"
+
+
+def test_the_gain_is_measured_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = iter([2.0, 0.5])
+    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: next(speeds))
+    assert "narrow pays" in call("export", run, "--to", "narrow", "--out", tmp_path / "model").out
+    assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
+
+
+def test_another_format_takes_the_place_of_the_first(run: Path, tmp_path: Path) -> None:
+    forms: tuple[FormatName, ...] = ("safetensors", "torch", "safetensors")
+    for form in forms:
+        assert call("export", run, "--to", form, "--out", tmp_path / "model").code == 0
+        expected = {"task.safetensors", "config.json", "README.md", EXPORT, FILES[form]}
+        assert {path.name for path in (tmp_path / "model").iterdir()} == expected
+        assert (tmp_path / "model").stat().st_mode & 0o755 == 0o755
+
+
+def test_an_export_is_not_taken_for_an_unfinished_run(run: Path, tmp_path: Path) -> None:
+    assert call("export", run, "--to", "safetensors", "--out", tmp_path / "model").code == 0
+    answer = call("export", tmp_path / "model", "--to", "onnx", "--out", tmp_path / "other")
+    assert answer.code == 2
+    said = f"is an export and no run; give the run that it was made of, {run.name}"
+    assert said in answer.err.splitlines()[-1]
+    assert not (tmp_path / "other").exists()

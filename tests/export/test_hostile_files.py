@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import isthmus
 from isthmus.errors import UserError
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import read_format, write_format
+from isthmus.exported import FILES, FormatName
 from isthmus.training.checkpoint import read_tensors, write_tensors
 from tests.conformance.test_models import SMALL, build
 
@@ -43,10 +45,16 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def written(path: Path, files: Files) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+def zipped(files: Files) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def written(path: Path, files: Files) -> Path:
+    path.write_bytes(zipped(files))
     return path
 
 
@@ -98,6 +106,23 @@ def other_function(files: Files) -> Files:
     return edited(files, "model.json", change)
 
 
+def file_that_is_written(files: Files) -> Files:
+    """An operator of torch's own, which makes the file that it is to read."""
+
+    def change(content: Any) -> None:
+        graph = content["graph_module"]["graph"]
+        first = graph["nodes"][0]
+        arguments = {"filename": {"as_string": "sprung"}, "shared": {"as_bool": True}, "size": {"as_int": 16}}
+        kinds = [1, 2, 2]  # positional, and by name
+        inputs = [{"name": n, "arg": a, "kind": k} for (n, a), k in zip(arguments.items(), kinds, strict=True)]
+        target, outputs = "torch.ops.aten.from_file.default", [{"as_tensor": {"name": "planted"}}]
+        graph["nodes"].insert(0, first | {"target": target, "inputs": inputs, "outputs": outputs, "metadata": {}})
+        like = graph["tensor_values"][first["outputs"][0]["as_tensor"]["name"]]
+        graph["tensor_values"]["planted"] = like | {"sizes": [{"as_int": 16}], "strides": [{"as_int": 1}]}
+
+    return edited(files, "model.json", change)
+
+
 def shape_that_is_code(files: Files) -> Files:
     name = named(files, "model.json")
     text, count = re.subn(r'"expr_str": "[^"]*"', f'"expr_str": "{TRAP}"', files[name].decode())
@@ -112,9 +137,33 @@ def imported_type(files: Files) -> Files:
     return edited(files, "model.json", change)
 
 
+def two_directories(files: Files) -> bytes:
+    """Harmless members for readers that look for the directory just before its end, others where the end says it is."""
+
+    def parts(content: bytes) -> tuple[bytes, bytes, bytes]:
+        end = content.rfind(b"PK\5\6")
+        size, start = struct.unpack("<II", content[end + 12 : end + 20])
+        return content[:start], content[start : start + size], content[end:]
+
+    evil, evil_directory, end = parts(zipped(shape_that_is_code(files)))
+    good, directory, _ = parts(zipped(files))
+    evil += bytes(len(good))  # room, so that no offset is negative
+    moved, position = bytearray(directory), 0
+    while position < len(directory):  # Python adds the distance of the two directories to every offset
+        (offset,) = struct.unpack("<I", directory[position + 42 : position + 46])
+        moved[position + 42 : position + 46] = struct.pack("<I", offset + len(evil) - len(good))
+        position += 46 + sum(struct.unpack("<HHH", directory[position + 28 : position + 34]))
+    return evil + evil_directory + good + bytes(moved) + end[:16] + struct.pack("<I", len(evil)) + end[20:]
+
+
+def two_folders(files: Files) -> Files:
+    """One name twice, once the folder is left out."""
+    return {f"a/{name.partition('/')[2]}": content for name, content in shape_that_is_code(files).items()} | files
+
+
 ATTACKS = [
     weight_as_pickle, opaque_constant, pickled_sample, machine_code, guard, other_function, shape_that_is_code,
-    imported_type,
+    imported_type, two_folders, file_that_is_written,
 ]  # fmt: skip
 
 
@@ -124,7 +173,16 @@ def test_a_program_with_more_than_a_network_in_it_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"model\.pt2 (is not loaded: |is damaged)"):
-        read_program(written(tmp_path / "model.pt2", attack(members)))
+        read_program(written(tmp_path / "model.pt2", attack(members)))(torch.zeros(4, 12))
+    assert not Path("sprung").exists()
+
+
+def test_an_archive_of_two_directories_is_read_by_one(
+    members: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.pt2").write_bytes(two_directories(members))
+    assert read_program(Path("model.pt2"))(torch.zeros(4, 12)).shape == (4, 5)  # the members that were checked
     assert not Path("sprung").exists()
 
 
@@ -147,6 +205,39 @@ def test_damaged_files_are_one_line(content: bytes, tmp_path: Path, monkeypatch:
             read_format(tmp_path / name, form)  # type: ignore[arg-type]
         assert len(str(caught.value).splitlines()) == 1
     assert not Path("sprung").exists()
+
+
+@pytest.mark.parametrize("lost", ["weight_0", "archive_version", "models/model.json", "weights_config.json"])
+def test_a_program_that_lacks_a_part_is_one_line(
+    lost: str, members: Files, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    del (files := dict(members))[named(members, lost)]
+    with pytest.raises(UserError, match=r"model\.pt2 is damaged") as caught:
+        read_program(written(tmp_path / "model.pt2", files))
+    assert len(str(caught.value).splitlines()) == 1
+    assert not caplog.records  # torch logs a traceback
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_rows_of_another_width_are_one_line(form: FormatName, tmp_path: Path) -> None:
+    file = tmp_path / FILES[form]
+    write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), form)
+    with pytest.raises(UserError, match=r"takes rows of \(12,\), and was given rows of \(11,\); export the run again"):
+        read_format(file, form)(torch.zeros(4, 11))
+    with pytest.raises(UserError, match=r"cannot be run: ") as caught:
+        read_format(file, form)(torch.zeros(4, 12, dtype=torch.int64))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("dtypes", [[torch.int64], [torch.float64, torch.float32], [torch.bool], [torch.complex64]])
+def test_weights_of_another_kind_are_one_line(dtypes: list[torch.dtype], tmp_path: Path) -> None:
+    file = tmp_path / FILES["safetensors"]
+    write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), "safetensors")
+    tensors, metadata = read_tensors(file)
+    changed = {name: tensor.to(dtypes[i % len(dtypes)]) for i, (name, tensor) in enumerate(tensors.items())}
+    write_tensors(file, changed, metadata)
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged: .* holds torch\."):
+        isthmus.load(file)
 
 
 def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
