@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from isthmus.sklearn.fitting import Hourglass, Loss, moments
@@ -20,7 +21,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
     _alpha = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
         columns = y.reshape(len(y), -1).astype(X.dtype)
         self.target_mean_, self.target_scale_ = moments(columns[counted], weights)
@@ -30,6 +31,12 @@ class HourglassRegressor(RegressorMixin, Hourglass):
             self._scaled(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
         )
         return self
+
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        return validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return math.prod(y.shape[1:])
 
     def predict(self, X: Any) -> np.ndarray:
         values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
@@ -48,15 +55,22 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
     _alpha = 10.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
+        X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        labels = labels[counted]
-        strata = labels if np.bincount(labels).min(initial=2, where=np.bincount(labels) > 0) >= 2 else None
+        # A row of weight 0 is none: a class that only such rows have can never be predicted.
+        self.classes_, labels = np.unique(y[counted], return_inverse=True)
+        strata = labels if np.bincount(labels).min() >= 2 else None
         loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
         self._fit_network(self._scaled(X[counted]), labels, weights, len(self.classes_), loss, strata)
         return self
+
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        return X, y
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return len(np.unique(y))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         logits = self._outputs(X)
@@ -109,7 +123,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
         self.noise = noise
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        X, _ = self._validated(X, y)
         if not self.noise > 0:
             raise ValueError(f"noise={self.noise} must be above 0")
         counted, weights = self._prepared(X, sample_weight)
@@ -117,9 +131,27 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
         self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
         return self
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+        return validate_data(self, X, dtype=[np.float64, np.float32]), y
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return X.shape[1]
+
     def transform(self, X: Any) -> np.ndarray:
         restored: np.ndarray = self._outputs(X) * self.scale_ + self.mean_
         return restored
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean squared error on clean rows with noise of this level, the columns in standard deviations.
+
+        The noise is the same at every call. It is easier to restore less noise: compare denoisers of one ``noise``.
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        clean = self._scaled(X)
+        noisy = clean.copy()
+        noisy[:, :-1] += self.noise * np.random.default_rng(0).normal(size=X.shape)
+        return -float(((self._computed(noisy) - clean[:, :-1]) ** 2).mean())
 
     def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Noise that depends on a row's content and not on its place: a row of weight 2 is two equal rows."""

@@ -83,6 +83,14 @@ class Hourglass(BaseEstimator):
         self.device = device
         self.verbose = verbose
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+        """Rows and targets as arrays, or a line about what is wrong with them."""
+        raise NotImplementedError
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        """Outputs of the network for validated rows and targets."""
+        raise NotImplementedError
+
     def _prepared(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """Which rows count, and their weights; scales are learned from them."""
         _check_numbers(self)
@@ -188,16 +196,17 @@ class Hourglass(BaseEstimator):
         x, y = self._shown(x, y, torch.Generator().manual_seed(0))
         return float((w * loss(self.model_(x), y)).sum())
 
-    @torch.no_grad()
     def _outputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        dtype = _torch_dtype(X.dtype)
-        if next(self.model_.parameters()).dtype != dtype:
-            dtype = next(self.model_.parameters()).dtype
-        inputs = torch.tensor(self._scaled(X), device=_device(self.device), dtype=dtype)
-        parts = [self.model_(part) for part in inputs.split(_ROWS_AT_ONCE)]
-        outputs: np.ndarray = torch.cat(parts).cpu().numpy().astype(X.dtype, copy=False)
+        return self._computed(self._scaled(X)).astype(X.dtype, copy=False)
+
+    @torch.no_grad()
+    def _computed(self, inputs: np.ndarray) -> np.ndarray:
+        """The network's outputs in the precision in which it was fitted."""
+        dtype = next(self.model_.parameters()).dtype
+        parts = torch.tensor(inputs, device=_device(self.device), dtype=dtype).split(_ROWS_AT_ONCE)
+        outputs: np.ndarray = torch.cat([self.model_(part) for part in parts]).cpu().numpy()
         return outputs
 
 

@@ -6,10 +6,9 @@ import math
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_random_state, get_tags
-
-from isthmus.sklearn.estimators import HourglassClassifier, HourglassDenoiser
 
 
 class ShapeSearchCV(BaseSearchCV):
@@ -46,11 +45,10 @@ class ShapeSearchCV(BaseSearchCV):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        if y is None and get_tags(self.estimator).target_tags.required:
-            raise ValueError(f"{type(self.estimator).__name__} requires y to be passed, but the target y is None")
-        shape = np.asarray(X).shape
-        self._columns = shape[1] if len(shape) == 2 else 1
-        self._outputs = _width_of(self.estimator, y, self._columns)
+        # A copy, so that the estimator stays as it was given; the folds would each repeat what is wrong.
+        estimator = clone(self.estimator)
+        rows, targets = estimator._validated(X, y)
+        self._columns, self._outputs = rows.shape[1], estimator._width(rows, targets)
         try:
             super().fit(X, y, **params)
         finally:
@@ -67,7 +65,8 @@ class ShapeSearchCV(BaseSearchCV):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags = get_tags(self.estimator).target_tags
+        within = get_tags(self.estimator)
+        tags.target_tags, tags.transformer_tags = within.target_tags, within.transformer_tags
         return tags
 
 
@@ -89,12 +88,3 @@ def shapes(
     if not found:
         raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
     return found
-
-
-def _width_of(estimator: Any, y: Any, columns: int) -> int:
-    if y is None or isinstance(estimator, HourglassDenoiser):
-        return columns
-    if isinstance(estimator, HourglassClassifier):
-        return len(np.unique(y))
-    shape = np.asarray(y).shape
-    return shape[1] if len(shape) == 2 else 1

@@ -18,23 +18,22 @@ from sklearn.utils.estimator_checks import check_estimator
 from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV
 from isthmus.sklearn.search import shapes
 
+KINDS: dict[str, Any] = {
+    "regressor": HourglassRegressor,
+    "classifier": HourglassClassifier,
+    "denoiser": HourglassDenoiser,
+}
 SMALL: dict[str, Any] = {"d_z": 24, "d_h": 8, "depth": 1, "max_iter": 60}
 ESTIMATORS = [
-    pytest.param(HourglassRegressor(**SMALL), id="regressor"),
-    pytest.param(HourglassClassifier(**SMALL), id="classifier"),
-    pytest.param(HourglassDenoiser(**SMALL), id="denoiser"),
-    pytest.param(
-        ShapeSearchCV(HourglassRegressor(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id="search"
+    *(pytest.param(kind(**SMALL), id=name) for name, kind in KINDS.items()),
+    *(
+        pytest.param(
+            ShapeSearchCV(kind(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id=f"search of {name}"
+        )
+        for name, kind in KINDS.items()
     ),
 ]
-DEFAULTS = [
-    pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow)
-    for name, kind in (
-        ("regressor", HourglassRegressor),
-        ("classifier", HourglassClassifier),
-        ("denoiser", HourglassDenoiser),
-    )
-]
+DEFAULTS = [pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow) for name, kind in KINDS.items()]
 
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn warns where it tests warnings
@@ -90,6 +89,13 @@ def test_the_penalty_is_against_the_sum_of_the_rows(friedman: tuple[np.ndarray, 
     assert once.predict(X).std() < free.predict(X).std()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_class_without_weight_is_never_predicted(seed: int, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman[0][:10], np.arange(10) % 2
+    model = HourglassClassifier(max_iter=1, random_state=seed).fit(X, y, sample_weight=y)
+    assert set(model.predict(X)) == {1}
+
+
 def test_progress_is_shown_only_when_asked(
     friedman: tuple[np.ndarray, np.ndarray], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,6 +123,20 @@ def test_a_denoiser_brings_rows_nearer_to_clean_ones() -> None:
     assert ((restored - clean) ** 2).mean() < 0.5 * ((noisy - clean) ** 2).mean()
     with pytest.raises(ValueError, match="noise=0 must be above 0"):
         HourglassDenoiser(noise=0).fit(clean)
+
+
+def test_a_denoiser_is_scored_by_what_it_restores() -> None:
+    draw = np.random.default_rng(0)
+    clean = draw.normal(size=(200, 2)) @ draw.normal(size=(2, 6)) * 5 + 100
+    little, much = (HourglassDenoiser(noise=0.5, max_iter=n, random_state=0).fit(clean) for n in (1, 60))
+    assert little.score(clean) < much.score(clean) < 0
+    assert -much.score(clean) < 0.5**2, "less than the noise itself"
+    assert much.score(clean) == much.score(clean)
+    assert much.score(clean * [1, 1e3, 1, 1, 1, 1]) < much.score(clean)
+    grid = GridSearchCV(HourglassDenoiser(noise=0.5, random_state=0), {"max_iter": [1, 60]}, cv=2).fit(clean)
+    assert grid.best_params_ == {"max_iter": 60}
+    search = ShapeSearchCV(HourglassDenoiser(max_iter=3), 400, depths=(1,), cv=2, random_state=0).fit(clean)
+    assert search.score(clean) < 0
 
 
 @pytest.mark.parametrize(("budget", "d_in", "d_out"), [(500, 11, 1), (10_000, 65, 10), (77, 4, 2)])
