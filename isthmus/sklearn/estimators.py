@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from isthmus.sklearn.fitting import Hourglass, Loss, moments
+from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line
 
 
 class HourglassRegressor(RegressorMixin, Hourglass):
@@ -23,8 +23,8 @@ class HourglassRegressor(RegressorMixin, Hourglass):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
-        columns = y.reshape(len(y), -1).astype(X.dtype)
-        self.target_mean_, self.target_scale_ = moments(columns[counted], weights)
+        columns = y.reshape(len(y), -1)
+        self.target_mean_, self.target_scale_ = moments(columns[counted], weights, "y")
         self.target_shape_ = y.shape[1:]
         targets = (columns[counted] - self.target_mean_) / self.target_scale_
         self._fit_network(
@@ -33,13 +33,24 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         return self
 
     def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        return validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        with one_line():
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        if y.dtype.kind not in "biuf":
+            raise ValueError(f"y holds {y.dtype}, such as {y.flat[0]!r}, where a regression needs numbers")
+        with np.errstate(over="ignore"):
+            targets = y.astype(X.dtype)
+        if not np.isfinite(targets).all():
+            raise ValueError(f"y holds numbers beyond {X.dtype}, which is the type of X; give X as float64")
+        return X, targets
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         return math.prod(y.shape[1:])
 
     def predict(self, X: Any) -> np.ndarray:
-        values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
+        with np.errstate(over="ignore"):
+            values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
+        if not np.isfinite(values).all():
+            raise ValueError(f"predictions overflow {values.dtype}; fit y divided by a constant")
         return values.reshape(len(values), *self.target_shape_)
 
     def __sklearn_tags__(self) -> Any:
@@ -65,7 +76,8 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
         return self
 
     def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        with one_line():
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         return X, y
 
@@ -124,15 +136,14 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         X, _ = self._validated(X, y)
-        if not self.noise > 0:
-            raise ValueError(f"noise={self.noise} must be above 0")
         counted, weights = self._prepared(X, sample_weight)
         clean = self._scaled(X[counted])
         self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
         return self
 
     def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
-        return validate_data(self, X, dtype=[np.float64, np.float32]), y
+        with one_line():
+            return validate_data(self, X, dtype=[np.float64, np.float32]), y
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         return X.shape[1]
@@ -146,8 +157,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
 
         The noise is the same at every call. It is easier to restore less noise: compare denoisers of one ``noise``.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        X = self._given(X)
         clean = self._scaled(X)
         noisy = clean.copy()
         noisy[:, :-1] += self.noise * np.random.default_rng(0).normal(size=X.shape)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metaestimators import available_if
+
+from isthmus.sklearn.fitting import Hourglass, check_settings, is_count, is_number, moments
 
 
 class ShapeSearchCV(BaseSearchCV):
@@ -45,19 +49,33 @@ class ShapeSearchCV(BaseSearchCV):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        # A copy, so that the estimator stays as it was given; the folds would each repeat what is wrong.
+        if not isinstance(self.estimator, Hourglass):
+            raise ValueError(f"estimator={type(self.estimator).__name__} must be one of those in isthmus.sklearn")
+        _check_counts(self.budget, self.depths, self.narrowness)
+        # A copy, so that the estimator stays as it was given. Every fold would repeat what is found wrong here.
         estimator = clone(self.estimator)
+        check_settings(estimator)
         rows, targets = estimator._validated(X, y)
-        self._columns, self._outputs = rows.shape[1], estimator._width(rows, targets)
+        for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
+            moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
+        d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
+        self._shapes = shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
+        estimator.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
         finally:
-            del self._columns, self._outputs
+            del self._shapes
         return self
+
+    @available_if(lambda self: hasattr(self.estimator, "transform"))  # type: ignore[untyped-decorator]
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> np.ndarray:
+        """Fit, then transform the same rows with the best estimator."""
+        restored: np.ndarray = self.fit(X, y, **params).transform(X)
+        return restored
 
     def _run_search(self, evaluate_candidates: Any) -> None:
         """Every candidate starts from the same seed, if one is given."""
-        found = shapes(self.budget, self._columns + 1, self._outputs, self.depths, self.narrowness)
+        found: list[dict[str, int]] = self._shapes
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             found = [{**shape, "random_state": seed} for shape in found]
@@ -88,3 +106,16 @@ def shapes(
     if not found:
         raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
     return found
+
+
+def _check_counts(budget: Any, depths: Any, narrowness: Any) -> None:
+    if not is_count(budget):
+        raise ValueError(f"budget={budget!r} must be a whole number above 0")
+    if not (_is_several(depths) and all(map(is_count, depths))):
+        raise ValueError(f"depths={depths!r} must be whole numbers above 0, such as (1, 2)")
+    if not (_is_several(narrowness) and all(is_number(ratio) and ratio > 0 for ratio in narrowness)):
+        raise ValueError(f"narrowness={narrowness!r} must be numbers above 0, such as (0.25, 0.5)")
+
+
+def _is_several(values: Any) -> bool:
+    return isinstance(values, Sequence | np.ndarray) and len(values) > 0
