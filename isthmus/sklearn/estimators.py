@@ -21,6 +21,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
     _alpha = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn ``y``, of one or several columns, from the rows of ``X``; a row of weight 2 is two rows."""
         X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
         columns = y.reshape(len(y), -1)
@@ -47,6 +48,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         return math.prod(y.shape[1:])
 
     def predict(self, X: Any) -> np.ndarray:
+        """A value for every row, or as many as ``y`` had columns, in the units of ``y``."""
         with np.errstate(over="ignore"):
             values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
         if not np.isfinite(values).all():
@@ -66,6 +68,7 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
     _alpha = 10.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the classes ``y`` from the rows of ``X``; a row of weight 2 is two rows."""
         X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
         # A row of weight 0 is none: a class that only such rows have can never be predicted.
@@ -85,21 +88,25 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
         return len(np.unique(y))
 
     def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of every class (a column, as in ``classes_``) for every row."""
         logits = self._outputs(X)
         raised = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
         return probabilities
 
     def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of every row."""
         outputs = self._outputs(X)
         chosen: np.ndarray = self.classes_[outputs.argmax(axis=1)]
         return chosen
 
 
 class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
-    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns.
+    """Fit on clean rows, transform noisy ones.
 
     Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
+
+    :param noise: how much is added in training, in standard deviations of the columns.
     """
 
     _alpha = 0.01
@@ -135,6 +142,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
         self.noise = noise
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn to restore the clean rows of ``X``; ``y`` is ignored."""
         X, _ = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
         clean = self._scaled(X[counted])
@@ -149,6 +157,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
         return X.shape[1]
 
     def transform(self, X: Any) -> np.ndarray:
+        """The rows without their noise, in the units of ``X``."""
         restored: np.ndarray = self._outputs(X) * self.scale_ + self.mean_
         return restored
 

@@ -13,6 +13,7 @@ losses, so that it matters less the more rows there are.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -39,11 +40,37 @@ _ROWS_AT_ONCE = 8192
 Loss = Callable[[Tensor, Tensor], Tensor]  # of each row
 
 
+PARAMETERS = """
+:param d_z: width of the residual stream.
+:param d_h: width inside the blocks; below ``d_z`` the blocks are hourglasses.
+:param depth: number of blocks.
+:param norm: the normalisation: ``"none"``, ``"layer"`` or ``"rms"``.
+:param activation: the nonlinearity, such as ``"gelu"``.
+:param w_in: the projection of the inputs: ``"trainable"``, or drawn once and fixed, such as ``"gaussian"``.
+:param init: how the blocks begin; with ``"zero_w2"`` each adds nothing at first.
+:param learning_rate: Adam's largest step; it rises shortly and falls to zero along a cosine.
+:param alpha: the penalty, half of it times the squared weights against the sum of the rows' losses; or ``"auto"``.
+:param batch_size: rows of a step; ``"auto"`` is all of them, or 512 where there are more than 4096.
+:param max_iter: how often all rows are seen.
+:param early_stopping: whether to hold out rows and keep the weights that are best on them.
+:param validation_fraction: the part that is held out.
+:param n_iter_no_change: iterations without a better loss on that part after which the fit ends.
+:param random_state: a seed, for results that can be repeated.
+:param device: where torch computes, ``"cpu"`` or ``"cuda"``.
+:param verbose: whether to show the loss of every iteration.
+""".strip()
+
+
 class Hourglass(BaseEstimator):
     """The parameters of every estimator, and what it does with them."""
 
     _alpha: float
     """Where ``alpha`` is ``"auto"``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """The parameters are described once, for all."""
+        super().__init_subclass__(**options)
+        cls.__doc__ = "\n\n".join([inspect.cleandoc(cls.__doc__ or ""), PARAMETERS])
 
     def __init__(
         self,

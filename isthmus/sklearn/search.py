@@ -19,6 +19,14 @@ class ShapeSearchCV(BaseSearchCV):
     """The shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator under a budget of parameters, by validation.
 
     Wide–narrow–wide shapes and conventional ones of three depths each fill the budget; what scores best is refitted.
+
+    :param estimator: one of the estimators here, with the settings that all shapes share.
+    :param budget: the most parameters that a network may have.
+    :param depths: the numbers of blocks to try.
+    :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
+    :param random_state: one seed for every shape; without it each keeps the estimator's.
+
+    The others are those of scikit-learn's ``GridSearchCV``.
     """
 
     def __init__(
