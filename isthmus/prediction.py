@@ -79,8 +79,14 @@ class Predictor:
     @torch.no_grad()
     def rows(self, rows: np.ndarray, origin: str = "the input") -> np.ndarray:
         """Outputs in the user's units (values, images or the names of classes), a batch at a time."""
+        if not isinstance(rows, np.ndarray):
+            raise UserError(f"{origin} is a {type(rows).__name__}, not an array of rows; give np.asarray(rows)")
         if not self.fits(rows.shape):
             raise UserError(f"{origin}: rows of {rows.shape[1:]} do not fit a model of inputs {self.input_shape}")
+        if not len(rows):
+            raise UserError(f"{origin} has no rows; give at least one")
+        if rows.dtype.kind not in "iu":  # which are always finite
+            numbers(rows, origin)
         rows = pixels(rows, origin) if self.takes_images else rows
         at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // math.prod(self.task.signature.input_shape)))
         parts = [rows[i : i + at_once] for i in range(0, len(rows), at_once)]
@@ -99,7 +105,14 @@ class Predictor:
 
     def image(self, pixels: np.ndarray) -> np.ndarray:
         """An image (channels, height, width) of any size: cut into tiles of the model's size, restored and joined."""
+        if not (self.takes_images and self.makes_images):
+            raise UserError(
+                f"this run makes no images of images but takes rows of {self.input_shape}; give them to rows"
+            )
         channels, height, width = self.input_shape
+        given = np.shape(pixels)
+        if not isinstance(pixels, np.ndarray) or len(given) != 3 or given[0] != channels or 0 in given:
+            raise UserError(f"the image has the shape {given}, not ({channels}, height, width); turn its axes so")
         scale_y = self.task.signature.output_shape[1] // height
         scale_x = self.task.signature.output_shape[2] // width
         down, across = -(-pixels.shape[1] // height), -(-pixels.shape[2] // width)

@@ -49,10 +49,12 @@ def read_header(file: IO[bytes]) -> Header:
 def array_pieces(file: IO[bytes]) -> Iterator[np.ndarray]:
     """The rows of an npy file, which may be a member of an archive."""
     header = read_header(file)
-    rows = header.shape[0] if header.shape else 0
-    at_once = max(1, PIECE // max(1, header.row_bytes))
-    if header.fortran and len(header.shape) > 1:  # columns come first: no row is complete before the end
-        at_once = rows
+    rows, at_once = _rows(header)
+    if _column_by_column(header) and rows > at_once:  # no row is complete before the end
+        raise UserError(
+            f"an array of {rows} rows that is stored column by column (Fortran order) cannot be read in pieces from an "
+            "archive; save it alone with np.save, or as np.ascontiguousarray(array)"
+        )
     for start in range(0, rows, at_once):
         count = min(at_once, rows - start)
         raw = file.read(count * header.row_bytes)
@@ -67,7 +69,33 @@ def npy_pieces(path: Path) -> Iterator[np.ndarray]:
         if file.read(2) == b"PK":
             raise UserError(f"{path} is an npz archive; name it so")
         file.seek(0)
-        yield from array_pieces(file)
+        header = read_header(file)
+        if _column_by_column(header):
+            yield from _mapped_pieces(path, header, file.tell())
+        else:
+            file.seek(0)
+            yield from array_pieces(file)
+
+
+def _mapped_pieces(path: Path, header: Header, offset: int) -> Iterator[np.ndarray]:
+    """Rows whose columns come first: each piece gathers its part of every column."""
+    rows, at_once = _rows(header)
+    if math.prod(header.shape) == 0:  # which cannot be mapped
+        return
+    if path.stat().st_size < offset + rows * header.row_bytes:
+        raise ValueError(f"it ends before the last of its {rows} rows, which are stored column by column")
+    array = np.memmap(path, header.dtype, "r", offset, header.shape, order="F")
+    for start in range(0, rows, at_once):
+        yield np.array(array[start : start + at_once], order="C")
+
+
+def _rows(header: Header) -> tuple[int, int]:
+    """How many there are, and how many make a piece."""
+    return header.shape[0] if header.shape else 0, max(1, PIECE // max(1, header.row_bytes))
+
+
+def _column_by_column(header: Header) -> bool:
+    return header.fortran and len(header.shape) > 1
 
 
 def table_pieces(path: Path, header: bool | None, wanted: Sequence[str]) -> Iterator[np.ndarray]:

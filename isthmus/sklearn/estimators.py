@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from isthmus.sklearn.fitting import Hourglass, Loss, moments
+from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line
 
 
 class HourglassRegressor(RegressorMixin, Hourglass):
@@ -20,10 +21,11 @@ class HourglassRegressor(RegressorMixin, Hourglass):
     _alpha = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        """Learn ``y``, of one or several columns, from the rows of ``X``; a row of weight 2 is two rows."""
+        X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
-        columns = y.reshape(len(y), -1).astype(X.dtype)
-        self.target_mean_, self.target_scale_ = moments(columns[counted], weights)
+        columns = y.reshape(len(y), -1)
+        self.target_mean_, self.target_scale_ = moments(columns[counted], weights, "y")
         self.target_shape_ = y.shape[1:]
         targets = (columns[counted] - self.target_mean_) / self.target_scale_
         self._fit_network(
@@ -31,8 +33,26 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         )
         return self
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        with one_line():
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+        if y.dtype.kind not in "biuf":
+            raise ValueError(f"y holds {y.dtype}, such as {y.flat[0]!r}, where a regression needs numbers")
+        with np.errstate(over="ignore"):
+            targets = y.astype(X.dtype)
+        if not np.isfinite(targets).all():
+            raise ValueError(f"y holds numbers beyond {X.dtype}, which is the type of X; give X as float64")
+        return X, targets
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return math.prod(y.shape[1:])
+
     def predict(self, X: Any) -> np.ndarray:
-        values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
+        """A value for every row, or as many as ``y`` had columns, in the units of ``y``."""
+        with np.errstate(over="ignore"):
+            values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
+        if not np.isfinite(values).all():
+            raise ValueError(f"predictions overflow {values.dtype}; fit y divided by a constant")
         return values.reshape(len(values), *self.target_shape_)
 
     def __sklearn_tags__(self) -> Any:
@@ -48,32 +68,45 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
     _alpha = 10.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
-        check_classification_targets(y)
+        """Learn the classes ``y`` from the rows of ``X``; a row of weight 2 is two rows."""
+        X, y = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        labels = labels[counted]
-        strata = labels if np.bincount(labels).min(initial=2, where=np.bincount(labels) > 0) >= 2 else None
+        # A row of weight 0 is none: a class that only such rows have can never be predicted.
+        self.classes_, labels = np.unique(y[counted], return_inverse=True)
+        strata = labels if np.bincount(labels).min() >= 2 else None
         loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
         self._fit_network(self._scaled(X[counted]), labels, weights, len(self.classes_), loss, strata)
         return self
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        with one_line():
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        return X, y
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return len(np.unique(y))
+
     def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of every class (a column, as in ``classes_``) for every row."""
         logits = self._outputs(X)
         raised = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
         return probabilities
 
     def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of every row."""
         outputs = self._outputs(X)
         chosen: np.ndarray = self.classes_[outputs.argmax(axis=1)]
         return chosen
 
 
 class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
-    """Fit on clean rows, transform noisy ones. ``noise`` is in standard deviations of the columns.
+    """Fit on clean rows, transform noisy ones.
 
     Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
+
+    :param noise: how much is added in training, in standard deviations of the columns.
     """
 
     _alpha = 0.01
@@ -109,17 +142,35 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
         self.noise = noise
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        if not self.noise > 0:
-            raise ValueError(f"noise={self.noise} must be above 0")
+        """Learn to restore the clean rows of ``X``; ``y`` is ignored."""
+        X, _ = self._validated(X, y)
         counted, weights = self._prepared(X, sample_weight)
         clean = self._scaled(X[counted])
         self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
         return self
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+        with one_line():
+            return validate_data(self, X, dtype=[np.float64, np.float32]), y
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        return X.shape[1]
+
     def transform(self, X: Any) -> np.ndarray:
+        """The rows without their noise, in the units of ``X``."""
         restored: np.ndarray = self._outputs(X) * self.scale_ + self.mean_
         return restored
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean squared error on clean rows with noise of this level, the columns in standard deviations.
+
+        The noise is the same at every call. It is easier to restore less noise: compare denoisers of one ``noise``.
+        """
+        X = self._given(X)
+        clean = self._scaled(X)
+        noisy = clean.copy()
+        noisy[:, :-1] += self.noise * np.random.default_rng(0).normal(size=X.shape)
+        return -float(((self._computed(noisy) - clean[:, :-1]) ** 2).mean())
 
     def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Noise that depends on a row's content and not on its place: a row of weight 2 is two equal rows."""

@@ -13,9 +13,11 @@ losses, so that it matters less the more rows there are.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -38,11 +40,37 @@ _ROWS_AT_ONCE = 8192
 Loss = Callable[[Tensor, Tensor], Tensor]  # of each row
 
 
+PARAMETERS = """
+:param d_z: width of the residual stream.
+:param d_h: width inside the blocks; below ``d_z`` the blocks are hourglasses.
+:param depth: number of blocks.
+:param norm: the normalisation: ``"none"``, ``"layer"`` or ``"rms"``.
+:param activation: the nonlinearity, such as ``"gelu"``.
+:param w_in: the projection of the inputs: ``"trainable"``, or drawn once and fixed, such as ``"gaussian"``.
+:param init: how the blocks begin; with ``"zero_w2"`` each adds nothing at first.
+:param learning_rate: Adam's largest step; it rises shortly and falls to zero along a cosine.
+:param alpha: the penalty, half of it times the squared weights against the sum of the rows' losses; or ``"auto"``.
+:param batch_size: rows of a step; ``"auto"`` is all of them, or 512 where there are more than 4096.
+:param max_iter: how often all rows are seen.
+:param early_stopping: whether to hold out rows and keep the weights that are best on them.
+:param validation_fraction: the part that is held out.
+:param n_iter_no_change: iterations without a better loss on that part after which the fit ends.
+:param random_state: a seed, for results that can be repeated.
+:param device: where torch computes, ``"cpu"`` or ``"cuda"``.
+:param verbose: whether to show the loss of every iteration.
+""".strip()
+
+
 class Hourglass(BaseEstimator):
     """The parameters of every estimator, and what it does with them."""
 
     _alpha: float
     """Where ``alpha`` is ``"auto"``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """The parameters are described once, for all."""
+        super().__init_subclass__(**options)
+        cls.__doc__ = "\n\n".join([inspect.cleandoc(cls.__doc__ or ""), PARAMETERS])
 
     def __init__(
         self,
@@ -83,14 +111,22 @@ class Hourglass(BaseEstimator):
         self.device = device
         self.verbose = verbose
 
+    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+        """Rows and targets as arrays, or a line about what is wrong with them."""
+        raise NotImplementedError
+
+    def _width(self, X: np.ndarray, y: Any) -> int:
+        """Outputs of the network for validated rows and targets."""
+        raise NotImplementedError
+
     def _prepared(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
         """Which rows count, and their weights; scales are learned from them."""
-        _check_numbers(self)
+        check_settings(self)
         weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         counted = weights > 0
         if not counted.any():
             raise ValueError("every sample_weight is zero; at least one row must count")
-        self.mean_, self.scale_ = moments(X[counted], weights[counted])
+        self.mean_, self.scale_ = moments(X[counted], weights[counted], "X")
         return counted, weights[counted]
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
@@ -188,24 +224,42 @@ class Hourglass(BaseEstimator):
         x, y = self._shown(x, y, torch.Generator().manual_seed(0))
         return float((w * loss(self.model_(x), y)).sum())
 
-    @torch.no_grad()
-    def _outputs(self, X: Any) -> np.ndarray:
+    def _given(self, X: Any) -> np.ndarray:
+        """Rows for a network that is fitted."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        dtype = _torch_dtype(X.dtype)
-        if next(self.model_.parameters()).dtype != dtype:
-            dtype = next(self.model_.parameters()).dtype
-        inputs = torch.tensor(self._scaled(X), device=_device(self.device), dtype=dtype)
-        parts = [self.model_(part) for part in inputs.split(_ROWS_AT_ONCE)]
-        outputs: np.ndarray = torch.cat(parts).cpu().numpy().astype(X.dtype, copy=False)
+        with one_line():
+            rows: np.ndarray = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return rows
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        X = self._given(X)
+        return self._computed(self._scaled(X)).astype(X.dtype, copy=False)
+
+    @torch.no_grad()
+    def _computed(self, inputs: np.ndarray) -> np.ndarray:
+        """The network's outputs in the precision in which it was fitted."""
+        dtype = next(self.model_.parameters()).dtype
+        parts = torch.tensor(inputs, device=_device(self.device), dtype=dtype).split(_ROWS_AT_ONCE)
+        outputs: np.ndarray = torch.cat([self.model_(part) for part in parts]).cpu().numpy()
+        if not np.isfinite(outputs).all():
+            raise ValueError(
+                f"X holds numbers too far from those of the fit: in {str(dtype).removeprefix('torch.')} the network's "
+                "outputs overflow; check the units of X"
+            )
         return outputs
 
 
-def moments(columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation; a constant column has 1."""
+def moments(columns: np.ndarray, weights: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation; a constant column has 1. ``name`` is for the error."""
     weights = weights / weights.sum()
-    mean = weights @ columns
-    deviation = np.sqrt(weights @ (columns - mean) ** 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = weights @ columns
+        deviation = np.sqrt(weights @ (columns - mean) ** 2)
+    if not np.isfinite(deviation).all():
+        raise ValueError(
+            f"{name} holds numbers whose squares overflow {columns.dtype}, up to {np.abs(columns).max():g}; "
+            f"divide {name} by a constant first"
+        )
     negligible = deviation <= 10 * np.finfo(columns.dtype).eps * np.abs(mean)
     return mean, np.where(negligible | (deviation == 0), 1, deviation).astype(columns.dtype)
 
@@ -235,20 +289,56 @@ def _torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.float32 if dtype == np.float32 else torch.float64
 
 
-def _device(name: str) -> torch.device:
+def _device(name: Any) -> torch.device:
     try:
-        return torch.device(name)
+        if not isinstance(name, str | torch.device):
+            raise RuntimeError
+        device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device={name!r} is none that torch knows; try 'cpu' or 'cuda'") from None
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError):  # the latter where torch was built without it
+        raise ValueError(f"device={str(name)!r} is not on this machine; try 'cpu'") from None
+    return device
 
 
-def _check_numbers(estimator: Hourglass) -> None:
-    for name in ("learning_rate", "max_iter", "n_iter_no_change"):
-        if not getattr(estimator, name) > 0:
-            raise ValueError(f"{name}={getattr(estimator, name)!r} must be above 0")
-    if estimator.alpha != "auto" and not (isinstance(estimator.alpha, Real) and estimator.alpha >= 0):
-        raise ValueError(f"alpha={estimator.alpha!r} must be 'auto' or a number from 0")
-    if estimator.batch_size != "auto" and not (isinstance(estimator.batch_size, Integral) and estimator.batch_size > 0):
-        raise ValueError(f"batch_size={estimator.batch_size!r} must be 'auto' or a number above 0")
-    if not 0 < estimator.validation_fraction < 1:
-        raise ValueError(f"validation_fraction={estimator.validation_fraction!r} must be between 0 and 1")
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
+
+
+_ACCEPTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "learning_rate": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "alpha": (lambda value: value == "auto" or (is_number(value) and value >= 0), "'auto' or a number from 0"),
+    "batch_size": (lambda value: value == "auto" or is_count(value), "'auto' or a whole number above 0"),
+    "max_iter": (is_count, "a whole number above 0"),
+    "early_stopping": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    "validation_fraction": (lambda value: is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    "n_iter_no_change": (is_count, "a whole number above 0"),
+    "noise": (lambda value: is_number(value) and value > 0, "a number above 0"),
+}
+
+
+def check_settings(estimator: Hourglass) -> None:
+    """What the network itself does not check when it is built."""
+    for name, (accepts, words) in _ACCEPTED.items():
+        value = _plain(getattr(estimator, name, None))
+        if hasattr(estimator, name) and not accepts(value):
+            raise ValueError(f"{name}={value!r} must be {words}")
+    _device(estimator.device)
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """scikit-learn's errors about rows run over several lines, with the rows themselves among them."""
+    try:
+        yield
+    except ValueError as error:
+        first, *rest = str(error).splitlines()
+        if "contains NaN" in first:
+            rest = ["Leave such rows out or fill them in, for example with sklearn.impute.SimpleImputer"]
+        raise ValueError(" ".join([first, *rest[-1:]])) from None

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.metaestimators import available_if
 
-from isthmus.sklearn.estimators import HourglassClassifier, HourglassDenoiser
+from isthmus.sklearn.fitting import Hourglass, check_settings, is_count, is_number, moments
 
 
 class ShapeSearchCV(BaseSearchCV):
     """The shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator under a budget of parameters, by validation.
 
     Wide–narrow–wide shapes and conventional ones of three depths each fill the budget; what scores best is refitted.
+
+    :param estimator: one of the estimators here, with the settings that all shapes share.
+    :param budget: the most parameters that a network may have.
+    :param depths: the numbers of blocks to try.
+    :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
+    :param random_state: one seed for every shape; without it each keeps the estimator's.
+
+    The others are those of scikit-learn's ``GridSearchCV``.
     """
 
     def __init__(
@@ -46,20 +57,33 @@ class ShapeSearchCV(BaseSearchCV):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        if y is None and get_tags(self.estimator).target_tags.required:
-            raise ValueError(f"{type(self.estimator).__name__} requires y to be passed, but the target y is None")
-        shape = np.asarray(X).shape
-        self._columns = shape[1] if len(shape) == 2 else 1
-        self._outputs = _width_of(self.estimator, y, self._columns)
+        if not isinstance(self.estimator, Hourglass):
+            raise ValueError(f"estimator={type(self.estimator).__name__} must be one of those in isthmus.sklearn")
+        _check_counts(self.budget, self.depths, self.narrowness)
+        # A copy, so that the estimator stays as it was given. Every fold would repeat what is found wrong here.
+        estimator = clone(self.estimator)
+        check_settings(estimator)
+        rows, targets = estimator._validated(X, y)
+        for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
+            moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
+        d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
+        self._shapes = shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
+        estimator.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
         finally:
-            del self._columns, self._outputs
+            del self._shapes
         return self
+
+    @available_if(lambda self: hasattr(self.estimator, "transform"))  # type: ignore[untyped-decorator]
+    def fit_transform(self, X: Any, y: Any = None, **params: Any) -> np.ndarray:
+        """Fit, then transform the same rows with the best estimator."""
+        restored: np.ndarray = self.fit(X, y, **params).transform(X)
+        return restored
 
     def _run_search(self, evaluate_candidates: Any) -> None:
         """Every candidate starts from the same seed, if one is given."""
-        found = shapes(self.budget, self._columns + 1, self._outputs, self.depths, self.narrowness)
+        found: list[dict[str, int]] = self._shapes
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             found = [{**shape, "random_state": seed} for shape in found]
@@ -67,7 +91,8 @@ class ShapeSearchCV(BaseSearchCV):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags = get_tags(self.estimator).target_tags
+        within = get_tags(self.estimator)
+        tags.target_tags, tags.transformer_tags = within.target_tags, within.transformer_tags
         return tags
 
 
@@ -91,10 +116,14 @@ def shapes(
     return found
 
 
-def _width_of(estimator: Any, y: Any, columns: int) -> int:
-    if y is None or isinstance(estimator, HourglassDenoiser):
-        return columns
-    if isinstance(estimator, HourglassClassifier):
-        return len(np.unique(y))
-    shape = np.asarray(y).shape
-    return shape[1] if len(shape) == 2 else 1
+def _check_counts(budget: Any, depths: Any, narrowness: Any) -> None:
+    if not is_count(budget):
+        raise ValueError(f"budget={budget!r} must be a whole number above 0")
+    if not (_is_several(depths) and all(map(is_count, depths))):
+        raise ValueError(f"depths={depths!r} must be whole numbers above 0, such as (1, 2)")
+    if not (_is_several(narrowness) and all(is_number(ratio) and ratio > 0 for ratio in narrowness)):
+        raise ValueError(f"narrowness={narrowness!r} must be numbers above 0, such as (0.25, 0.5)")
+
+
+def _is_several(values: Any) -> bool:
+    return isinstance(values, Sequence | np.ndarray) and len(values) > 0

@@ -50,8 +50,12 @@ def read_npy(path: Path) -> np.ndarray:
 def open_archive(path: Path) -> Iterator[NpzFile]:
     """The arrays of an npz file, each read when asked for; Python objects are refused."""
     # Opened here, because numpy leaves the file open if it turns out to be damaged.
-    with parsing(path, "an npz file"), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        yield archive
+    with parsing(path, "an npz file"), path.open("rb") as file:
+        if file.read(2) != b"PK":  # of which numpy would say that unpickling it may help
+            raise UserError(f"cannot read {path} as an npz file: it is no archive; write it with np.savez")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            yield archive
 
 
 def locate(data_dir: Path, folders: Sequence[str], names: Sequence[str], advice: str) -> Path:

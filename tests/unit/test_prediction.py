@@ -89,6 +89,33 @@ def test_images_are_uint8_or_floats_from_0_to_1(predictor):
             pixels(other, "x")
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.array([[1, np.nan, 3]]), "the input holds NaN, infinity or a number beyond float32, first in row 0"),
+        (np.array([[1, 1e300, 3]]), "a number beyond float32, first in row 0"),
+        (ROWS[:0], "the input has no rows; give at least one"),
+        (ROWS.tolist(), r"the input is a list, not an array of rows; give np\.asarray\(rows\)"),
+        (ROWS.astype(str), "the input does not hold numbers but <U"),
+        (ROWS[:, :2], r"rows of \(2,\) do not fit a model of inputs \(3,\)"),
+    ],
+)
+def test_rows_that_cannot_be_predicted_are_one_line(predictor, rows, words):
+    with pytest.raises(UserError, match=words) as caught:
+        predictor().rows(rows)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_image_of_other_axes_is_one_line(predictor):
+    run = predictor(shape=(1, 8, 8))
+    assert run.image(np.zeros((1, 10, 3), np.uint8)).shape == (1, 10, 3)
+    for shape in ((3, 8, 8), (8, 8), (8, 8, 1), (1, 0, 8)):
+        with pytest.raises(UserError, match=r"the image has the shape .*, not \(1, height, width\); turn its axes"):
+            run.image(np.zeros(shape, np.uint8))
+    with pytest.raises(UserError, match=r"takes rows of \(3,\); give them to rows"):
+        predictor().image(np.zeros((1, 8, 8), np.uint8))
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, ">f4", bool])
 def test_numbers_of_an_image_run_keep_their_meaning_when_read(predictor, tmp_path, dtype):
     np.save(tmp_path / "x.npy", np.ones((2, 4), dtype))

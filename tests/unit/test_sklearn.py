@@ -18,23 +18,22 @@ from sklearn.utils.estimator_checks import check_estimator
 from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV
 from isthmus.sklearn.search import shapes
 
+KINDS: dict[str, Any] = {
+    "regressor": HourglassRegressor,
+    "classifier": HourglassClassifier,
+    "denoiser": HourglassDenoiser,
+}
 SMALL: dict[str, Any] = {"d_z": 24, "d_h": 8, "depth": 1, "max_iter": 60}
 ESTIMATORS = [
-    pytest.param(HourglassRegressor(**SMALL), id="regressor"),
-    pytest.param(HourglassClassifier(**SMALL), id="classifier"),
-    pytest.param(HourglassDenoiser(**SMALL), id="denoiser"),
-    pytest.param(
-        ShapeSearchCV(HourglassRegressor(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id="search"
+    *(pytest.param(kind(**SMALL), id=name) for name, kind in KINDS.items()),
+    *(
+        pytest.param(
+            ShapeSearchCV(kind(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id=f"search of {name}"
+        )
+        for name, kind in KINDS.items()
     ),
 ]
-DEFAULTS = [
-    pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow)
-    for name, kind in (
-        ("regressor", HourglassRegressor),
-        ("classifier", HourglassClassifier),
-        ("denoiser", HourglassDenoiser),
-    )
-]
+DEFAULTS = [pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow) for name, kind in KINDS.items()]
 
 
 @pytest.mark.filterwarnings("ignore")  # scikit-learn warns where it tests warnings
@@ -77,7 +76,7 @@ def test_early_stopping_keeps_the_best_weights(friedman: tuple[np.ndarray, np.nd
     model = HourglassRegressor(max_iter=200, early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, noise)
     assert model.n_iter_ < 200
     assert model.best_loss_ < 1.5
-    with pytest.raises(ValueError, match="validation_fraction=2 must be between 0 and 1"):
+    with pytest.raises(ValueError, match="validation_fraction=2 must be a number between 0 and 1"):
         HourglassRegressor(early_stopping=True, validation_fraction=2).fit(X, y)
 
 
@@ -88,6 +87,13 @@ def test_the_penalty_is_against_the_sum_of_the_rows(friedman: tuple[np.ndarray, 
     twice = HourglassRegressor(alpha=100.0, max_iter=20, random_state=0).fit(np.tile(X, (2, 1)), np.tile(y, 2))
     np.testing.assert_allclose(twice.predict(X), once.predict(X), rtol=1e-6)
     assert once.predict(X).std() < free.predict(X).std()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_class_without_weight_is_never_predicted(seed: int, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman[0][:10], np.arange(10) % 2
+    model = HourglassClassifier(max_iter=1, random_state=seed).fit(X, y, sample_weight=y)
+    assert set(model.predict(X)) == {1}
 
 
 def test_progress_is_shown_only_when_asked(
@@ -115,8 +121,22 @@ def test_a_denoiser_brings_rows_nearer_to_clean_ones() -> None:
     noisy = clean + draw.normal(size=clean.shape) * clean.std(axis=0) * 0.5
     restored = HourglassDenoiser(noise=0.5, max_iter=80, random_state=0).fit(clean).transform(noisy)
     assert ((restored - clean) ** 2).mean() < 0.5 * ((noisy - clean) ** 2).mean()
-    with pytest.raises(ValueError, match="noise=0 must be above 0"):
+    with pytest.raises(ValueError, match="noise=0 must be a number above 0"):
         HourglassDenoiser(noise=0).fit(clean)
+
+
+def test_a_denoiser_is_scored_by_what_it_restores() -> None:
+    draw = np.random.default_rng(0)
+    clean = draw.normal(size=(200, 2)) @ draw.normal(size=(2, 6)) * 5 + 100
+    little, much = (HourglassDenoiser(noise=0.5, max_iter=n, random_state=0).fit(clean) for n in (1, 60))
+    assert little.score(clean) < much.score(clean) < 0
+    assert -much.score(clean) < 0.5**2, "less than the noise itself"
+    assert much.score(clean) == much.score(clean)
+    assert much.score(clean * [1, 1e3, 1, 1, 1, 1]) < much.score(clean)
+    grid = GridSearchCV(HourglassDenoiser(noise=0.5, random_state=0), {"max_iter": [1, 60]}, cv=2).fit(clean)
+    assert grid.best_params_ == {"max_iter": 60}
+    search = ShapeSearchCV(HourglassDenoiser(max_iter=3), 400, depths=(1,), cv=2, random_state=0).fit(clean)
+    assert search.score(clean) < 0
 
 
 @pytest.mark.parametrize(("budget", "d_in", "d_out"), [(500, 11, 1), (10_000, 65, 10), (77, 4, 2)])
@@ -141,23 +161,80 @@ def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndar
         ({"norm": "batch"}, "norm"),
         ({"d_h": 0}, "d_h=0"),
         ({"device": "abacus"}, "device='abacus' is none that torch knows"),
-        ({"max_iter": 0}, "max_iter=0 must be above 0"),
-        ({"batch_size": "some"}, "batch_size='some'"),
+        ({"device": None}, "device=None is none that torch knows"),
+        ({"device": "meta"}, "device='meta' is not on this machine; try 'cpu'"),
+        ({"max_iter": 0}, "max_iter=0 must be a whole number above 0"),
+        ({"max_iter": 2.5}, r"max_iter=2\.5 must be a whole number above 0"),
+        ({"n_iter_no_change": 2.5}, r"n_iter_no_change=2\.5 must be a whole number above 0"),
+        ({"batch_size": "some"}, "batch_size='some' must be 'auto' or a whole number above 0"),
         ({"alpha": -1.0}, r"alpha=-1\.0 must be 'auto' or a number from 0"),
-        ({"learning_rate": -1.0}, r"learning_rate=-1\.0 must be above 0"),
+        ({"learning_rate": -1.0}, r"learning_rate=-1\.0 must be a number above 0"),
+        ({"learning_rate": "a"}, "learning_rate='a' must be a number above 0"),
+        ({"validation_fraction": "x"}, "validation_fraction='x' must be a number between 0 and 1"),
+        ({"early_stopping": "yes"}, "early_stopping='yes' must be True or False"),
+        ({"noise": "x"}, "noise='x' must be a number above 0"),
     ],
 )
 def test_bad_settings_are_one_line(fields: dict[str, Any], words: str, friedman: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.raises(ValueError, match=words) as caught:
-        HourglassRegressor(**fields).fit(*friedman)
-    assert len(str(caught.value).splitlines()) == 1
+    model = (HourglassDenoiser if "noise" in fields else HourglassRegressor)(**fields)
+    for estimator in (model, ShapeSearchCV(model, cv=2)):
+        if estimator is model or "d_h" not in fields:  # which the search sets itself
+            assert words_of(estimator, *friedman, match=words)
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_a_device_that_is_absent_is_one_line(device: str, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    if getattr(torch, device).is_available():
+        pytest.skip(f"{device} is here")
+    words_of(HourglassRegressor(device=device), *friedman, match=f"device='{device}' is not on this machine; try 'cpu'")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"budget": "big"}, "budget='big' must be a whole number above 0"),
+        ({"narrowness": (0,)}, r"narrowness=\(0,\) must be numbers above 0"),
+        ({"narrowness": 0.5}, r"narrowness=0\.5 must be numbers above 0"),
+        ({"depths": ()}, r"depths=\(\) must be whole numbers above 0"),
+        ({"depths": (1.5,)}, r"depths=\(1\.5,\) must be whole numbers above 0"),
+        ({"estimator": StandardScaler()}, "estimator=StandardScaler must be one of those in isthmus.sklearn"),
+    ],
+)
+def test_bad_settings_of_a_search_are_one_line(
+    fields: dict[str, Any], words: str, friedman: tuple[np.ndarray, np.ndarray]
+) -> None:
+    words_of(ShapeSearchCV(**{"estimator": HourglassRegressor(), **fields}), *friedman, match=words)
 
 
 def test_bad_rows_are_one_line(friedman: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = friedman
+    model = HourglassRegressor(max_iter=2)
+    for estimator in (model, ShapeSearchCV(model, 400, depths=(1,), narrowness=(0.5,), cv=2)):
+        words_of(estimator, np.full_like(X, np.nan), y, match="X contains NaN.*SimpleImputer")
+        words_of(estimator, np.full(X.shape, "word"), y, match="convert")
+        words_of(estimator, X[:, 0], y, match="Expected 2D array.*Reshape your data")
+        words_of(estimator, X, np.full(len(y), np.nan), match="y contains NaN")
+        words_of(
+            estimator, X, np.full(len(y), "word"), match="y holds <U4, such as .*word.* a regression needs numbers"
+        )
+        words_of(estimator, X, y * 1e300, match="y holds numbers whose squares overflow float64.*divide y")
+        words_of(estimator, X.astype(np.float32), y * 1e100, match="y holds numbers beyond float32.*X as float64")
+        words_of(estimator, X * 1e300, y, match="X holds numbers whose squares overflow float64.*divide X")
+    words_of(HourglassClassifier(), X, np.where(y > 0, np.nan, 0), match="y contains NaN")
+
+
+def test_bad_rows_for_a_fitted_network_are_one_line(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
     model = HourglassRegressor(max_iter=2).fit(X, y)
-    with pytest.raises(ValueError, match="X has 9 features, but HourglassRegressor is expecting 10"):
-        model.predict(X[:, :9])
-    for bad in (np.full_like(X, np.nan), np.full(X.shape, "word")):
-        with pytest.raises(ValueError, match=r"NaN|convert"):
-            HourglassRegressor(max_iter=2).fit(bad, y)
+    words_of(model, X[:, :9], match="X has 9 features, but HourglassRegressor is expecting 10")
+    words_of(model, np.full_like(X, np.nan), match="X contains NaN")
+    words_of(HourglassRegressor(max_iter=2).fit(X.astype(np.float32), y), X * 1e300, match="too far.*overflow")
+    words_of(HourglassRegressor(max_iter=2).fit(X, y * 1e149), X * 1e200, match="predictions overflow float64")
+
+
+def words_of(estimator: Any, X: Any, y: Any = None, *, match: str) -> str:
+    """What a fit, or without targets a prediction, says: one line."""
+    with pytest.raises(ValueError, match=match) as caught:
+        estimator.predict(X) if y is None else estimator.fit(X, y)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from numpy.lib import format as npy
 
 from isthmus import streaming
 from isthmus.errors import UserError
-from isthmus.streaming import npy_pieces, table_pieces, write_pieces
+from isthmus.sources.reading import open_archive
+from isthmus.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
 ARRAYS = [ROWS, ROWS.astype(">f8"), np.asfortranarray(ROWS), ROWS[:, 0], ROWS.reshape(250, 3, 4)]
@@ -30,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_array_in_pieces(array: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", array)
     pieces = list(npy_pieces(tmp_path / "x.npy"))
-    assert len(pieces) > 1 or array.flags.f_contiguous
+    assert len(pieces) > 1
     assert np.array_equal(np.concatenate(pieces), array)
     write_pieces(tmp_path / "y.npy", iter(pieces))
     again = np.load(tmp_path / "y.npy")
@@ -91,14 +94,14 @@ def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_memory_is_that_of_a_piece(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fortran", [False, True])
+def test_memory_is_that_of_a_piece(fortran: bool, tmp_path: Path) -> None:
     """Half a gigabyte, most of which the disk never sees."""
     rows = 2**17
-    np.save(tmp_path / "x.npy", np.zeros((1, 1024), np.float32))
-    header = (tmp_path / "x.npy").stat().st_size - 4096
-    with (tmp_path / "x.npy").open("r+b") as file:
-        streaming._write_header(file, np.zeros((0, 1024), np.float32), rows)
-        file.truncate(header + rows * 4096)
+    with (tmp_path / "x.npy").open("wb") as file:
+        fields = {"descr": "<f4", "fortran_order": fortran, "shape": (rows, 1024)}
+        npy.write_array_header_1_0(file, fields)
+        file.truncate(file.tell() + rows * 4096)
     tracemalloc.start()
     try:
         read = sum(len(piece) for piece in npy_pieces(tmp_path / "x.npy"))
@@ -107,3 +110,33 @@ def test_memory_is_that_of_a_piece(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert read == rows
     assert peak < 3 * streaming.PIECE
+
+
+@pytest.mark.usefixtures("small")
+def test_columns_that_come_first_are_read_whole_from_an_archive_only_if_small(tmp_path: Path) -> None:
+    for rows in (ROWS, ROWS[:50]):
+        np.savez(tmp_path / "x.npz", x=np.asfortranarray(rows))
+        with zipfile.ZipFile(tmp_path / "x.npz") as archive, archive.open("x.npy") as file:
+            if rows is ROWS:
+                with pytest.raises(UserError, match=r"1000 rows that is stored column by column .*; save it alone"):
+                    list(array_pieces(file))
+            else:
+                assert np.array_equal(np.concatenate(list(array_pieces(file))), rows)
+
+
+def test_columns_that_come_first_may_be_cut_short_or_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((0, 3), order="F"))
+    assert not sum(len(piece) for piece in npy_pieces(tmp_path / "x.npy"))
+    np.save(tmp_path / "x.npy", np.asfortranarray(ROWS))
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"x\.npy as an npy file: it ends before the last of its 1000 rows"):
+        list(npy_pieces(tmp_path / "x.npy"))
+
+
+def test_what_is_no_archive_is_told_so_without_pickle(tmp_path: Path) -> None:
+    (tmp_path / "bad.npz").write_bytes(b"not an archive")
+    with pytest.raises(
+        UserError, match=r"bad\.npz as an npz file: it is no archive; write it with np\.savez"
+    ) as caught:
+        open_archive(tmp_path / "bad.npz").__enter__()
+    assert "pickle" not in str(caught.value)
