@@ -62,6 +62,7 @@ class ModelConfig(Component):
     """Settings of a model. What the task or the run's seed decides may be left out and is completed here."""
 
     def completed(self, signature: Signature, seed: int) -> Self:
+        """With what the data's shapes and the run's seed decide."""
         return self
 
     def fitted(self, **needed: object) -> Self:

@@ -117,17 +117,11 @@ def test_a_paper_s_page_has_its_claims_and_what_was_measured(key: str, generatin
         assert "no (Table 8, cpu): " in page
 
 
-UNDOCUMENTED = dict.fromkeys(
-    ("isthmus.export.Gain.pays", "isthmus.protocols.ModelConfig.completed"),
-    pytest.mark.xfail(strict=True, reason="has no docstring yet"),
-)
-
-
 def listed_members() -> list[Any]:
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     found = re.findall(r"autoclass:: (\S+)\n +:members: (.+)", text)
     return [
-        pytest.param(home, name, id=f"{home.rpartition('.')[2]}.{name}", marks=UNDOCUMENTED.get(f"{home}.{name}", ()))
+        pytest.param(home, name, id=f"{home.rpartition('.')[2]}.{name}")
         for home, names in found
         for name in names.split(", ")
     ]
