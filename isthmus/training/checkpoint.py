@@ -37,7 +37,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt", device=device) as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            # Copied: in the file's own memory they begin anywhere, and products of such tensors may have other bits.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
             metadata = dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
