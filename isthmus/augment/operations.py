@@ -7,8 +7,8 @@ different operations a batch receives, it is looked up once and warped once.
 Differs from Pillow: a warped value is rounded, not cut off, and so is at most one level above; every other value is the
 same. Images that do not have three channels are their own grey.
 
-Not kornia's: its operations take one image's argument or draw one for the whole batch, and work on floats, so that
-8-bit levels differ from those with which the recipes' authors trained. Its colour jitter is used (``jitter.py``).
+Written here and not on kornia: the measure is Pillow's 8-bit arithmetic, to which the tests compare every level. Its
+colour jitter is used (``jitter.py``).
 """
 
 from __future__ import annotations
