@@ -66,6 +66,7 @@ def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
 
 
 @lru_cache(maxsize=4096)  # a study asks for the same network with every seed and learning rate
+@torch.inference_mode(False)  # gradients are counted, whatever mode the caller is in
 def _cost(config: Component) -> Cost:
     with torch.device("meta"):
         model = find("models", config.name)(config)

@@ -130,7 +130,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     from_x = [w_out @ w_in]
     if config.norm == "layer":  # its mean is taken out of the stream, but for W_out
         mean = w_in.mean(dim=0)
-        w_in, joined = w_in - mean, joined - joined.mean(dim=0)
+        w_in, joined = _centred(w_in), _centred(joined)
         w_2 = list(joined.split(config.d_h, dim=1))
         if config.start == "isometric":
             weights["axis"] = _axis(mean * len(w_in) ** 0.5, w_in)
@@ -147,6 +147,16 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     weights["W_x.weight"] = torch.cat(from_x[::-1])
     dtype = model.W_out.weight.dtype
     return {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
+
+
+def _centred(columns: Tensor) -> Tensor:
+    """Without their means, and without what is only the rounding of the means.
+
+    LayerNorm multiplies next to nothing by up to 1/√ε, in block after block: a constant column has to leave nothing.
+    """
+    mean = columns.mean(dim=0)
+    rest = columns - mean
+    return rest.where(rest.abs() > 4 * torch.finfo(rest.dtype).eps * mean.abs(), 0)
 
 
 def _axis(v: Tensor, centred: Tensor) -> Tensor:
