@@ -1,9 +1,11 @@
-"""The one error that a person sees as a line instead of a traceback."""
+"""The one error that a person sees as a line instead of a traceback, and nothing of others' around it."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 _MANY = 12
 
@@ -25,3 +27,17 @@ def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
         few = difflib.get_close_matches(word, choices, n=3, cutoff=0.0)
         return f"the nearest are {', '.join(few)}; `{listing}` lists all {len(choices)}"
     return f"choose from: {', '.join(choices)}" if choices else "nothing is available"
+
+
+@contextmanager
+def quiet(*names: str) -> Iterator[None]:
+    """Let these loggers say errors only, where a line of ours says what they would warn of."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

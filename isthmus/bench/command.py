@@ -25,6 +25,15 @@ def measuring() -> Iterator[None]:
         yield
 
 
+def keep(path: Path | None, found: Mapping[str, Any], threads: int) -> None:
+    """Write a measurement with what it was measured on, for those who compare it later."""
+    from isthmus.files import write_json
+    from isthmus.machine import machine, versions
+
+    if path is not None:
+        write_json(path, {**found, "threads": threads, "machine": machine(), "versions": versions()})
+
+
 def answer(found: Rows | Mapping[str, Rows], as_json: bool, **titles: str) -> None:
     """Rows, or several tables of rows by name: all that a measurement says, for a program or for a person."""
     from isthmus import terminal
@@ -130,11 +139,8 @@ def inference(
     as_json: Json = False,
 ) -> None:
     """The narrow form of the published Hourglass networks against their straightforward forward pass."""
-    from importlib.metadata import version
-
     from isthmus import terminal
     from isthmus.bench import inference
-    from isthmus.files import write_json
 
     chosen = inference.cases(rows or ())
     if not eager_only and inference.compiler() is None:
@@ -143,8 +149,7 @@ def inference(
     say = lambda line: terminal.err.print(line, highlight=False)  # noqa: E731
     ratios = inference.measure(chosen, inference.BATCHES, repeats, threads, not eager_only, say)
     found = {"rows": inference.lines(ratios), "groups": inference.summary(ratios)}
-    if out is not None:
-        write_json(out, {**found, "torch": version("torch"), "threads": threads})
+    keep(out, found, threads)
     answer(found, as_json)
 
 
@@ -158,9 +163,7 @@ def estimators(
     """The scikit-learn estimators against its own MLP of equally many parameters: quality and training time."""
     from isthmus import terminal
     from isthmus.bench.estimators import measure, summary
-    from isthmus.files import write_json
 
     rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
-    if out is not None:
-        write_json(out, {"summary": summary(rows), "rows": rows})
+    keep(out, {"summary": summary(rows), "rows": rows}, threads)
     answer(summary(rows), as_json)

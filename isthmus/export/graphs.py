@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from isthmus.errors import UserError
+from isthmus.errors import UserError, quiet
 from isthmus.export.examples import need_rows
-from isthmus.export.quiet import quiet
 from isthmus.files import write_with
 
 _INSTALL = "pip install isthmus[export]"

@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
-from isthmus.errors import UserError
+from isthmus.errors import UserError, quiet
 from isthmus.export.examples import example, need_rows
 from isthmus.export.folding import folded
 from isthmus.export.operators import OPERATORS
-from isthmus.export.quiet import quiet
 from isthmus.files import write_with
 
 _MEMBER = re.compile(

@@ -45,7 +45,7 @@ class SequenceConfig(ModelConfig):
     embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     head_bias: bool = True
     trained_on: Literal["last", "every"] = "last"
-    """The iteration that the loss is taken of; ``every`` is for puzzles, and changes nothing after training."""
+    """The iteration that the loss is taken of; ``every`` is for tokens, and changes nothing after training."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

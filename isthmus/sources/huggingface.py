@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.errors import UserError, nearest
+from isthmus.errors import UserError, nearest, quiet
 from isthmus.sources.imaging import open_image
 from isthmus.sources.reading import parsing
 
@@ -26,7 +24,7 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
         raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
     folder = data_dir / Path(repo).expanduser()
     try:
-        with _quiet("huggingface_hub", "datasets"):
+        with quiet("huggingface_hub", "datasets"):  # each of the hub's retries is a warning, and then comes our line
             dataset = datasets.load_dataset(
                 str(folder) if folder.is_dir() else repo, subset, revision=revision, split=split
             )
@@ -38,20 +36,6 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
     if not len(dataset):
         raise UserError(f"{repo}: the split {split!r} has no rows")
     return dataset
-
-
-@contextmanager
-def _quiet(*names: str) -> Iterator[None]:
-    """Without the warnings of these packages: each of the hub's retries is one, and then comes our line."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def need_column(dataset: Any, repo: str, column: str) -> None:

@@ -26,6 +26,12 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in fences if name == language]
 
 
+def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
+    fences = re.findall(r"^```(.*)$", README, flags=re.MULTILINE)
+    assert set(fences[::2]) <= {"", "sh", "python", "yaml"}
+    assert set(fences[1::2]) == {""}, "a block is not closed"
+
+
 SMALLER = {
     "study": ["base.train.epochs=2", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null"],
     "train": ["threads=1"],  # two threads wait for each other where other tests run beside

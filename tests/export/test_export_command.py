@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +86,69 @@ def test_an_export_is_read_by_load_and_by_the_hubs_own_class(run: Path, tmp_path
     assert card.data.library_name == "isthmus"
     assert {"hourglass_mlp", "regression"} <= set(card.data.tags)
     assert "| r2 |" in card.text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_code_on_the_model_card_runs(form: str, run: Path, tmp_path: Path) -> None:
+    call("export", run, "--to", form, "--out", tmp_path / "model")
+    text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").replace("FOLDER", str(tmp_path / "model"))
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    x = torch.randn(5, 3)
+    names: dict[str, Any] = {"x": x.numpy()}
+    exec(code, names)
+    found = names["y"] if "y" in names else names["model"](x).detach()
+    np.testing.assert_allclose(found, isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """What the Hugging Face Hub answers to one who asks for a file of someone/hourglass."""
+
+    folder: Path
+
+    def do_HEAD(self) -> None:
+        name = self.path.removeprefix("/someone/hourglass/resolve/main/")
+        content = (self.folder / name).read_bytes() if name in ("config.json", "model.safetensors") else b""
+        self.send_response(200 if content else 404)
+        self.send_header("X-Repo-Commit", "0" * 40)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_GET = do_HEAD  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_model_is_read_from_a_hub(run: Path, tmp_path: Path) -> None:
+    """By huggingface_hub's own client in a process of its own, which reads the hub's address when it is imported."""
+    call("export", run, "--to", "safetensors", "--out", tmp_path / "model")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (_Hub,), {"folder": tmp_path / "model"}))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    code = """
+import torch
+from isthmus.export import HubModel
+hub = HubModel.from_pretrained("someone/hourglass")
+print(hub(torch.ones(1, 3)).item())
+"""
+    places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "cache")}
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **places, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert answer.returncode == 0, answer.stderr
+    assert float(answer.stdout) == pytest.approx(isthmus.load(run)(torch.ones(1, 3)).item(), rel=1e-6)
 
 
 def test_where_the_narrow_form_does_not_pay_the_model_is_exported_as_it_is(
