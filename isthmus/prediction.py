@@ -191,10 +191,24 @@ def pixels(images: np.ndarray, origin: str) -> np.ndarray:
 
 
 def predict_files(
-    run: str | Path, files: Iterable[Path], out: Path, iterations: int | None = None
+    run: str | Path,
+    files: Iterable[Path],
+    out: Path,
+    iterations: int | None = None,
+    progress: Callable[[Path, int], None] = lambda file, rows: None,
 ) -> Iterator[tuple[Path, str]]:
-    """Predict each file and write the result into ``out``; yields the file and what became of it."""
+    """Predict each file and write the result into ``out``; yields the file and what became of it.
+
+    ``progress`` hears of the rows that are done of a file.
+    """
     predictor = Predictor(run, iterations)
+
+    def predicted(file: Path) -> Iterator[np.ndarray]:
+        done = 0
+        for piece in predictor.pieces(file):
+            yield predictor.rows(piece, str(file))
+            progress(file, done := done + len(piece))
+
     files = list(files)
     accepted = {*RESULTS, *SUFFIXES} if predictor.takes_images else {*RESULTS}
     for file in files:
@@ -203,7 +217,7 @@ def predict_files(
     targets = result_paths([file for file in files if predictor.makes_images or _ending(file) in RESULTS], files, out)
     for file in files:
         if _ending(file) in RESULTS:
-            write_pieces(targets[file], (predictor.rows(piece, str(file)) for piece in predictor.pieces(file)))
+            write_pieces(targets[file], predicted(file))
         elif predictor.makes_images:
             write_image(targets[file], predictor.image(read_image(file, predictor.input_shape[0])))
         else:

@@ -31,7 +31,8 @@ def export(
     from isthmus.export import export_run
     from isthmus.record import find_run
 
-    written = export_run(run, to, out or Path(f"{find_run(run).name}-{to}"))
+    with terminal.err.status(f"writing, and comparing with the run: {to} …"):
+        written = export_run(run, to, out or Path(f"{find_run(run).name}-{to}"))
     if as_json:
         terminal.print_json({**vars(written), "folder": str(written.folder)})
         return
@@ -96,10 +97,14 @@ def predict(
     from isthmus.prediction import predict_files
 
     results = {}
-    for file, result in predict_files(run, files, out, iterations):
-        results[str(file)] = result
-        if not as_json:
-            terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
+    with terminal.err.status("reading …") as status:
+        show = lambda file, rows: status.update(f"{file}: {rows:,} rows")  # noqa: E731
+        for file, result in predict_files(run, files, out, iterations, show):
+            results[str(file)] = result
+            if not as_json:
+                status.stop()  # both consoles may be one terminal
+                terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
+                status.start()
     if as_json:
         terminal.print_json(results)
 

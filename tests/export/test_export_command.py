@@ -24,7 +24,7 @@ from isthmus.export.writing import write_format
 from isthmus.exported import EXPORT, FILES, FORMATS, FormatName
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
-from isthmus.prediction import Predictor
+from isthmus.prediction import Predictor, predict_files
 from tests.architecture.test_commands import call, train, write_table
 
 
@@ -98,6 +98,15 @@ def test_the_code_on_the_model_card_runs(form: str, run: Path, tmp_path: Path) -
     exec(code, names)
     found = names["y"] if "y" in names else names["model"](x).detach()
     np.testing.assert_allclose(found, isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.streaming.PIECE", 400 * 3 * 4)
+    file = tmp_path / "rows.npy"
+    np.save(file, np.zeros((1000, 3), np.float32))
+    heard: list[tuple[Path, int]] = []
+    list(predict_files(run, [file], tmp_path / "out", progress=lambda *news: heard.append(news)))
+    assert heard == [(file, 400), (file, 800), (file, 1000)]
 
 
 class _Hub(BaseHTTPRequestHandler):
