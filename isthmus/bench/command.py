@@ -157,13 +157,19 @@ def inference(
 def estimators(
     seeds: Annotated[int, typer.Option(min=1, help="Splits and initialisations of every data set.")] = 5,
     threads: Threads = 1,
-    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write everything into this JSON file, and the table beside it (.md).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """The scikit-learn estimators against its own MLP of equally many parameters: quality and training time."""
     from isthmus import terminal
     from isthmus.bench.estimators import measure, summary
+    from isthmus.files import write_text
+    from isthmus.reports.tables import markdown_table
 
     rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
     keep(out, {"summary": summary(rows), "rows": rows}, threads)
+    if out is not None:
+        write_text(out.with_suffix(".md"), "\n".join([*markdown_table(summary(rows)), ""]))
     answer(summary(rows), as_json)

@@ -1,4 +1,4 @@
-"""Candidates and runs as rows: for the terminal, for the page and as CSV."""
+"""Candidates and runs as rows: for the terminal, for the page, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -177,3 +177,11 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of Markdown; nothing stands for None."""
+    if not rows:
+        return ["none"]
+    cells = [["" if cell is None else str(cell).replace("|", "\\|") for cell in row.values()] for row in rows]
+    return [" | ".join(["", *line, ""]).strip() for line in [list(rows[0]), ["---"] * len(rows[0]), *cells]]

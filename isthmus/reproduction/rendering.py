@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.record import flat
+from isthmus.reports.tables import markdown_table
 from isthmus.reports.wording import architecture_title
 from isthmus.reproduction.verdicts import Interval
 
@@ -88,7 +89,7 @@ def markdown(result: Result) -> str:
         *_section("Values", quantities(result)),
         "## Claims",
         "",
-        *_markdown_table([_claim(claim) for claim in result["claims"]]),
+        *markdown_table([_claim(claim) for claim in result["claims"]]),
     ]
     for claim in result["claims"]:
         lines += ["", f"**{claim['id']}** {claim['statement']} *Test:* {claim['test']}"]
@@ -103,7 +104,7 @@ def markdown(result: Result) -> str:
 def _section(title: str, rows: Sequence[Mapping[str, str]], below: str = "") -> list[str]:
     if not rows:
         return []
-    return [f"## {title}", "", *_markdown_table(rows), "", *([below, ""] if below else [])]
+    return [f"## {title}", "", *markdown_table(rows), "", *([below, ""] if below else [])]
 
 
 def quantities(result: Result) -> list[dict[str, str]]:
@@ -139,13 +140,6 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
         "same test, printed numbers": claim["published"],
         "borne out by its own tables": claim["supported"] or NOTHING,
     }
-
-
-def _markdown_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    if not rows:
-        return ["none"]
-    cells = [[cell.replace("|", "\\|") for cell in row.values()] for row in rows]
-    return [" | ".join(["", *line, ""]).strip() for line in [list(rows[0]), ["---"] * len(rows[0]), *cells]]
 
 
 def rows_csv(result: Result) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus.bench.estimators import summary
+from isthmus.reports.tables import markdown_table
 
 
 def row(data: str, ours: float, rivals: float, seconds: float, rivals_seconds: float) -> dict[str, Any]:
@@ -22,3 +23,11 @@ def test_ranks_and_times_are_means_over_rows() -> None:
     assert (second["data"], second["rank"], second["time"]) == ("b", 2.0, 2.0)
     assert (last["data"], last["ours"], last["rank"]) == ("all", None, 1.5)
     assert last["time"] == pytest.approx(2.0)
+
+
+def test_the_table_beside_it_leaves_empty_what_has_no_number() -> None:
+    head, rule, _, last = markdown_table(summary([row("a|b", 0.9, 0.8, 1.0, 2.0)]))
+    assert head.startswith("| data | ours | rival's |")
+    assert rule.count("---") == head.count("|") - 1
+    assert last.startswith("| all |  |  | 1.0 |")
+    assert markdown_table(summary([row("a|b", 0.9, 0.8, 1.0, 2.0)]))[2].startswith("| a\\|b | 0.9 |")
