@@ -10,7 +10,7 @@ Both files are safetensors in the data folder. No weights come with this package
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -114,13 +114,15 @@ class Fid:
         return cls(network.eval()) if _weights("fid", data_dir, network) else None
 
     @torch.no_grad()
-    def __call__(self, ours: Tensor, theirs: Tensor) -> float:
+    def __call__(self, ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:
+        """Of all images in the pieces of each."""
         if self.known is None:
             self.known = moments(self._features(theirs))
         return frechet(moments(self._features(ours)), self.known)
 
-    def _features(self, images: Tensor) -> Tensor:
-        return torch.cat([self.network(part.expand(-1, 3, -1, -1)) for part in images.split(_ROWS_AT_ONCE)])
+    def _features(self, pieces: Iterable[Tensor]) -> Tensor:
+        parts = (part for images in pieces for part in images.split(_ROWS_AT_ONCE))
+        return torch.cat([self.network(part.expand(-1, 3, -1, -1)) for part in parts])
 
 
 class Moments(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from isthmus.tokenizers import open_tokenizer
 SCHEMA = "isthmus.analysis.reconstruction/1"
 SHARES = (0.1, 0.2, 0.3, 0.4)
 ROWS = 256
+_PIECE = 256
 _SHOWN = 8
 _MS_SSIM_FROM = 161
 _BETTER = {"psnr": "dB", "ssim": "SSIM", "ms_ssim": "MS-SSIM"}
@@ -51,15 +52,18 @@ def applies(model: Any, task: str) -> str | None:
     return None if task == "masked_tokens" else "it fills in no hidden tokens"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
-    """The numbers and a sheet of pictures, measured once: then ``analysis/reconstruction.json``."""
+def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> dict[str, Any]:
+    """The numbers and a sheet of pictures, measured once: then ``analysis/reconstruction.json``.
+
+    Of another number of test images they have a file of their own.
+    """
 
     def measured(folder: Path) -> dict[str, Any]:
         opened = open_run(folder, data_dir)
         need(applies(opened.model, opened.record.task), "reconstruction", opened.record)
-        return measure(opened, data_dir or default_data_dir())
+        return measure(opened, data_dir or default_data_dir(), rows)
 
-    return once(run, "reconstruction", SCHEMA, measured)
+    return once(run, "reconstruction" if rows == ROWS else f"reconstruction-{rows}", SCHEMA, measured)
 
 
 @torch.no_grad()
@@ -97,27 +101,36 @@ class Quality:
     """How close pictures are to the originals, by every measure that can be taken here."""
 
     def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
-        self.originals = _pixels(originals)
-        self.perceptual = {"lpips": Lpips.found(data_dir), "fid": Fid.found(data_dir)}
-        self.missing = [line for name, found in self.perceptual.items() if found is None for line in [missing(name)]]
+        self.originals = originals
+        self.lpips, self.fid = Lpips.found(data_dir), Fid.found(data_dir)
+        found = {"lpips": self.lpips, "fid": self.fid}
+        self.missing = [missing(name) for name, measure in found.items() if measure is None]
         if min(originals.shape[2:]) < _MS_SSIM_FROM:
             height, width = originals.shape[2:]
             self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels, and these have {height}×{width}")
 
     def __call__(self, pictures: np.ndarray) -> dict[str, float]:
-        ours, theirs = _pixels(pictures), self.originals
-        found = {
+        means: dict[str, float] = {}
+        for ours, theirs in zip(_pieces(pictures), _pieces(self.originals), strict=True):
+            for name, value in self._distances(ours, theirs).items():
+                means[name] = means.get(name, 0.0) + float(value) * (len(ours) / len(pictures))
+        return means | ({"fid": self.fid(_pieces(pictures), _pieces(self.originals))} if self.fid is not None else {})
+
+    def _distances(self, ours: Tensor, theirs: Tensor) -> dict[str, Any]:
+        """Those that are means over images."""
+        found: dict[str, Any] = {
             "psnr": peak_signal_noise_ratio(ours, theirs, data_range=1.0, dim=(1, 2, 3), reduction="elementwise_mean"),
             "ssim": structural_similarity_index_measure(ours, theirs, data_range=1.0),
         }
         if min(ours.shape[2:]) >= _MS_SSIM_FROM:
             found["ms_ssim"] = multiscale_structural_similarity_index_measure(ours, theirs, data_range=1.0)
-        measured = {name: measure(ours, theirs) for name, measure in self.perceptual.items() if measure is not None}
-        return {name: float(value) for name, value in found.items()} | measured  # type: ignore[arg-type]
+        return found | ({"lpips": self.lpips(ours, theirs)} if self.lpips is not None else {})
 
 
-def _pixels(images: np.ndarray) -> Tensor:
-    return torch.from_numpy(np.array(images)).float().div_(255)
+def _pieces(images: np.ndarray) -> Iterator[Tensor]:
+    """Values in [0, 1] of a few hundred images at a time: thousands of photographs would take gigabytes."""
+    for start in range(0, len(images), _PIECE):
+        yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
 
 
 def _sheet(lines: list[np.ndarray]) -> str:

@@ -67,6 +67,13 @@ def test_psnr_ssim_and_ms_ssim_are_those_of_slow_code(tmp_path):
     assert found["ms_ssim"] == pytest.approx(np.mean(multi), rel=1e-3)
 
 
+def test_thousands_of_images_go_piece_by_piece(tmp_path, monkeypatch):
+    originals, ours = pictures(32, rows=7)
+    at_once = Quality(originals, tmp_path)(ours)
+    monkeypatch.setattr("isthmus.analysis.reconstruction._PIECE", 3)
+    assert Quality(originals, tmp_path)(ours) == pytest.approx(at_once, rel=1e-6)
+
+
 def test_what_cannot_be_measured_is_said(tmp_path):
     quality = Quality(pictures(32)[0], tmp_path)
     assert quality.missing == [
@@ -158,5 +165,5 @@ def test_fid_is_measured_where_its_weights_are(tmp_path):
     theirs, ours = (torch.from_numpy(images).float() / 255 for images in pictures(32, rows=3))
     assert fid.network(theirs).shape == (3, FEATURES)
     expected = frechet(moments(fid.network(ours).detach()), moments(fid.network(theirs).detach()))
-    assert fid(ours, theirs) == pytest.approx(expected)
-    assert fid(theirs, theirs) == pytest.approx(0, abs=1e-6 * expected + 1e-9)
+    assert fid(ours.split(2), theirs.split(1)) == pytest.approx(expected)
+    assert fid([theirs], [theirs]) == pytest.approx(0, abs=1e-6 * expected + 1e-9)

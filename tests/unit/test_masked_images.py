@@ -107,6 +107,7 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     assert [row["masked"] for row in answer["table"]] == [0, 0.1, 0.2, 0.3, 0.4]
     assert answer["table"][0]["psnr"] > answer["table"][4]["psnr"]
     assert answer == reconstruction.of_run(record.id)
+    assert (answer["rows"], reconstruction.of_run(record.id, rows=20)["rows"]) == (60, 20)
     assert all(path.is_file() for path in reconstruction.draw(answer, tmp_path))
     assert any("LPIPS needs its weights" in str(line) for line in reconstruction.summary(answer).values())
 

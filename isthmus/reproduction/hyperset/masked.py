@@ -34,7 +34,9 @@ SMALLER = (
     "of the public one; d 64 with 3 and 6 iterations instead of 768 with 12 and 24"
 )
 BETAS = "the paper prints 0.0 and 0.95 for AdamW's β; the authors' code has 0.9 and 0.96, and so has the paper's scale"
-ROWS = "256 test images are restored instead of 5,000"
+FEWER = "256 test images are restored instead of 5,000"
+ROWS: dict[Scale, int] = {"paper": 5_000, "cpu": 256, "smoke": 256}
+"""Test images that are restored."""
 
 
 def tokenizers(scale: Scale) -> list[StudyConfig]:
@@ -91,7 +93,8 @@ def parts(scale: Scale) -> list[Part]:
 
     chosen: Sequence[Scale] = ("paper", "cpu", "smoke")
     studies = {each: (lambda each=each: made(each)) for each in chosen}
-    notes = {"all": [ROWS, BETAS, "how many runs the tables rest on is not printed"], "cpu": [SMALLER]}
+    unprinted = "how many runs the tables rest on is not printed"
+    notes = {"all": [BETAS, unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
     fields = ("d", "ff_ratio", "iterations")
     return [part_of("masked images", scale, studies, notes, subject="hyper_set", fields=fields)]  # type: ignore[arg-type]
 
@@ -106,7 +109,7 @@ def _tables(item: Measured, given: Given) -> dict[int, list[Any]]:
 
     folders = {folder.name: folder for folder in item.folders}
     return {
-        _row(network): [of_run(folders[run], given.data_dir) for run in candidate.run_ids]
+        _row(network): [of_run(folders[run], given.data_dir, ROWS[given.scale]) for run in candidate.run_ids]
         for network, candidate in zip(item.networks, item.candidates, strict=True)
     }
 
@@ -129,7 +132,8 @@ def restored(table: str) -> Callable[[Given], dict[str, Any]]:
             for row, each in runs.items()
         }
         missing = next(iter(runs.values()))[0]["missing"]
-        return {"masked": found, "quantities": _quantities(table, found), "differences": missing}
+        quantities = _quantities(table, found)
+        return {"masked": found, "restored": ROWS[given.scale], "quantities": quantities, "differences": missing}
 
     return analyse
 
@@ -228,7 +232,7 @@ def pictures(findings: Findings) -> Figure:
     folders = {folder.name: folder for folder in item.folders}
     figure, rows = page(len(item.networks), 1, width=8, height=4.2)
     for network, candidate, (axis,) in zip(item.networks, item.candidates, rows, strict=True):
-        sheet = of_run(folders[candidate.run_ids[0]])["sheet"]
+        sheet = of_run(folders[candidate.run_ids[0]], rows=findings.analysis["restored"])["sheet"]
         axis.imshow(Image.open(io.BytesIO(base64.b64decode(sheet))).convert("RGB"), interpolation="nearest")
         finish(axis, f"{network.shape}, iterations {network.model['iterations']}", "", "")
         axis.axis("off")
