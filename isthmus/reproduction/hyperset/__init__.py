@@ -21,7 +21,7 @@ TESTS: dict[str, Callable[[Findings], Judgement]] = {
 }  # fmt: skip
 STATEMENTS = {
     "5.2a": "With the Transformer's parameters, Hyper-SET is ahead of CRATE with as many (our question; section 5.2).",
-    "4.3a": "Step sizes that are conditioned on x(0) solve more boards than others (our question; section 4.3).",
+    "4.3a": "Step sizes that are conditioned on x(0) fill in more cells than others (our question; section 4.3).",
     "4.3b": "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images).",
     "4.3c": "Only the last layer of the step network should start at zero (our question; section 4.3).",
 }
@@ -62,6 +62,6 @@ TABLES = {
         protocols.ablations,
         tests_of(PAPER, ("4.3a", "4.3b", "4.3c", "C11"), TESTS, STATEMENTS),
         figures.compared,
-        dynamics.over_iterations,
+        dynamics.boards_and_cells,
     ),
 }

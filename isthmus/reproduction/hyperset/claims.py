@@ -1,7 +1,7 @@
 """The claims of the Hyper-SET paper as tests. Each docstring states its test, and is printed with the answer.
 
-Networks are compared on test accuracy in percent, of images or of solved boards. Every pair is judged at 95 % on its
-own; no correction is made for how many there are.
+Networks are compared on test accuracy in percent, of images, of solved boards or (ablations) of cells. Every pair is
+judged at 95 % on its own; no correction is made for how many there are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from isthmus.reproduction.asking import AHEAD, TRAILS, Finding, asked, judged, not_addressed, pair, together, within
 from isthmus.reproduction.hyperset.dynamics import line
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings, Judgement
-from isthmus.reproduction.verdicts import Answer, welch
+from isthmus.reproduction.protocol import Findings, Judgement, Measured
+from isthmus.reproduction.verdicts import Answer, Sample, welch
 
 COMPARABLE = 2.0
 """Points within which two models are comparable; our bound. The difference that the paper calls so is 1.84."""
@@ -260,28 +260,37 @@ CHOSEN: Mapping[str, Any] = {
 def _compared(
     findings: Findings, pairs: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], gains: bool = False
 ) -> Judgement:
-    """Pairs of ablations, each said by what differs from the chosen settings."""
+    """Pairs of ablations, each said by what differs from the chosen settings: their cells, or what boards gain."""
     (item,) = findings.parts
+    networks = item.networks if gains else _by_cells(item)
     found: dict[str, Finding] = {}
     for title, settings in pairs.items():
-        first, second = (_one(item.networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
+        first, second = (_one(networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
         found[title] = _gains_more(findings, first, second) if gains else pair(first, second)
     return judged(found)
 
 
+def _by_cells(item: Measured) -> list[Network]:
+    """With the cells that they fill in rightly as their quality: of boards, a short training solves most or none."""
+    return [
+        replace(network, quality=Sample.of([100 * share for share in candidate.metrics["cell_accuracy"]]))
+        for network, candidate in zip(item.networks, item.candidates, strict=True)
+    ]
+
+
 def conditioning(findings: Findings) -> Judgement:
-    """Solved boards with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
+    """Right cells with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
     return _compared(findings, {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")})
 
 
 def time_network(findings: Findings) -> Judgement:
-    """Solved boards with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
+    """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
     decided behind."""
     return _compared(findings, {"with − without": ({}, {"time_mlp": False})})
 
 
 def start(findings: Findings) -> Judgement:
-    """Solved boards where only the last layer of the step network starts at zero, less those where all do, so that the
+    """Right cells where only the last layer of the step network starts at zero, less those where all do, so that the
     steps never depend on the time: yes if decided ahead, no if decided behind."""
     return _compared(findings, {"zero_last − zero_all": ({}, {"step_init": "zero_all"})})

@@ -42,6 +42,22 @@ def over_iterations(given: Given) -> dict[str, Any]:
     return {"extrapolation": found, "quantities": quantities}
 
 
+def boards_and_cells(given: Given) -> dict[str, Any]:
+    """:func:`over_iterations`, and the empty cells that are filled in rightly after those of the training."""
+    found = over_iterations(given)
+    for item in given.parts:
+        for network, candidate in zip(item.networks, item.candidates, strict=True):
+            cells = [100 * share for share in candidate.metrics["cell_accuracy"]]
+            runs = ", ".join(f"{share:.1f}" for share in cells)
+            found["quantities"].append(
+                Quantity(
+                    f"{network.id}, cells", "right cells (%), as trained", None, statistics.fmean(cells),
+                    note=f"runs: {runs}",
+                )
+            )  # fmt: skip
+    return found
+
+
 def tokens(given: Given) -> dict[str, Any]:
     """``tokens[part]``: of each Hyper-SET run its curves by head, from X_0 to twice the trained iterations."""
     from isthmus.analysis.token_dynamics import of_run

@@ -156,7 +156,7 @@ def ablations(scale: Scale) -> list[Part]:
         return [hyper_set(chosen, **fields) for fields in ABLATIONS.values()]
 
     fields = ("step_sizes", "time_mlp", "step_init", "positions")
-    return [_sudoku_part("Hyper-SET", "ablations", scale, models, fields, seeds=2, rates=(), subject="")]
+    return [_sudoku_part("Hyper-SET", "ablations", scale, models, fields, rates=(), subject="")]
 
 
 ABLATIONS: dict[str, Model] = {
