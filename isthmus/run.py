@@ -178,21 +178,21 @@ def _record(prepared: Prepared) -> RunRecord:
 
 
 def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
-    """Train on several devices, of which the first tells our listeners."""
+    """Train on several devices, of which the first tells our listeners and hears from us when to stop."""
     settings = config.model_dump(mode="json")
-    options = replace(options, stop=_never)
     if started_by_torchrun():  # the first one is this process, or else nobody listens here
         on_every_device(config.train, _run_on, settings, options, progress)
         return
-    with _listening(options.heard, progress) as tell:
-        on_every_device(config.train, _run_on, settings, replace(options, heard=tell), tell)
+    with _in_touch(options, progress) as (tell, asked):
+        on_every_device(config.train, _run_on, settings, replace(options, heard=tell, stop=asked), tell)
 
 
 def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progress: Progress) -> None:
     """One of several processes; the first of them writes. Ctrl-C reaches them all, and they agree to save and stop."""
-    asked: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    options = replace(options, stop=lambda: bool(asked))
+    interrupted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: interrupted.append(number))
+    asked = options.stop if devices.rank == 0 else _never
+    options = replace(options, stop=lambda: bool(interrupted) or asked())
     prepared = prepare(run_config(settings), options)
     with contextlib.suppress(Stopped):
         start = starting_model(prepared.config, options)
@@ -200,30 +200,50 @@ def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progre
 
 
 @contextmanager
-def _listening(heard: Callable[[Mapping[str, Any]], None], progress: Progress) -> Iterator[Callable[..., None]]:
-    """What another process may call instead of our listeners, who do not travel: a thread here calls them."""
-    receiver, sender = Pipe(duplex=False)
+def _in_touch(options: Options, progress: Progress) -> Iterator[tuple[Callable[..., None], Callable[[], bool]]]:
+    """What another process may call instead of our listeners and of our ``stop``, which do not travel: a thread here
+    calls them."""
+    here, there = Pipe()
 
     def listen() -> None:
-        with receiver:  # closed also where a listener fails, so that nobody waits to be heard
-            while news := receiver.recv():
-                heard(*news) if len(news) == 1 else progress(*news)
+        asked = False
+        with here:  # closed also where a listener fails, so that nobody waits to be heard
+            while True:
+                if not asked and (asked := options.stop()):
+                    here.send(True)
+                if not here.poll(_PAUSE):
+                    continue
+                if not (news := here.recv()):
+                    return
+                options.heard(*news) if len(news) == 1 else progress(*news)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
-    tell = partial(_tell, sender)
+    tell = partial(_tell, there)
     try:
-        yield tell
+        yield tell, partial(_asked, there)
     finally:
         tell()
         thread.join()
-        sender.close()
+        there.close()
 
 
-def _tell(sender: Connection, *news: Any) -> None:
+_PAUSE = 0.2
+"""Seconds between two questions whether to stop, where nothing is told."""
+
+
+def _tell(there: Connection, *news: Any) -> None:
     """A line of the log, or a step and their number; nothing at all says that there is no more."""
     with contextlib.suppress(OSError):  # whoever listened is gone
-        sender.send(news)
+        there.send(news)
+
+
+def _asked(there: Connection) -> bool:
+    """Whether to stop; whoever is gone asks nothing."""
+    try:
+        return there.poll() and bool(there.recv())
+    except (EOFError, OSError):
+        return False
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from isthmus.config import run_config
 from isthmus.files import home
 from isthmus.record import read_metrics
 from isthmus.registry import create_model
-from isthmus.run import Options, _listening, prepare, run, starting_model
+from isthmus.run import Options, _in_touch, prepare, run, starting_model
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
-from isthmus.training.loop import Rows, Training, Unwritten
+from isthmus.training.loop import Rows, Stopped, Training, Unwritten
 from isthmus.training.schedules import optimizer
 from isthmus.training.settings import TrainConfig
 
@@ -55,17 +55,41 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
     heard: list[Any] = []
-    with _listening(heard.append, lambda *place: heard.append(place)) as tell:
+    with _in_touch(Options(heard=heard.append), lambda *place: heard.append(place)) as (tell, asked):
         tell({"step": 1})
         tell(1, 2)
+        assert not asked()
     assert heard == [{"step": 1}, (1, 2)]
 
     def fail(step: int, steps: int) -> None:
         raise ValueError
 
-    with _listening(heard.append, fail) as tell:
+    with _in_touch(Options(heard=heard.append), fail) as (tell, asked):
         for step in range(10_000):  # more than a pipe holds
             tell(step, 10_000)
+        assert not asked(), "a listener that failed has not asked to stop"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_study_can_stop_two_devices_after_a_rung_and_go_on_later() -> None:
+    def settings(seed: int) -> dict[str, Any]:
+        model = {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 2}
+        train = {"epochs": 30, "batch_size": 100, "devices": 2}
+        return {"source": {"name": "digits"}, "task": {"name": "denoise"}, "model": model, "train": train, "seed": seed}
+
+    heard: list[Any] = []
+    stops = Options(heard=heard.append, stop=lambda: any(line["split"] == "validation" for line in heard))
+    config = run_config(settings(seed=5) | {"threads": 1})
+    with pytest.raises(Stopped):
+        run(config, stops)
+    seen = read_metrics(prepare(config).folder)
+    assert 1 <= seen[-1]["epoch"] < 30
+    whole = run(config)
+    assert whole.status == "finished"
+    lines = read_metrics(prepare(config).folder)
+    shutil.rmtree(prepare(config).folder)
+    assert run(config).metrics == whole.metrics, "as without the stop"
+    assert [line["loss"] for line in lines] == [line["loss"] for line in read_metrics(prepare(config).folder)]
 
 
 VIT: dict[str, Any] = {"name": "vit", "patch": 4, "d_z": 12, "d_h": 6, "depth": 2, "num_heads": 2}
