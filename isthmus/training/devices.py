@@ -61,8 +61,12 @@ class OneDevice:
     def clip(self, model: nn.Module, optimizer: torch.optim.Optimizer, norm: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), norm)
 
+    def each(self, *values: float) -> list[list[float]]:
+        """The values of every process, in the order of their ranks; also where they wait for each other."""
+        return [[*values]]
+
     def total(self, value: float) -> float:
-        """The sum over all processes; also where they wait for each other."""
+        """The sum over all processes."""
         return value
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -104,10 +108,14 @@ class SeveralDevices:
         else:
             self.fabric.clip_gradients(model, optimizer, max_norm=norm, error_if_nonfinite=False)
 
+    def each(self, *values: float) -> list[list[float]]:
+        mine = torch.tensor(values, dtype=torch.float64, device=self.device)
+        all_of_them = [torch.empty_like(mine) for _ in range(self.world)]
+        torch.distributed.all_gather(all_of_them, mine)
+        return [theirs.tolist() for theirs in all_of_them]
+
     def total(self, value: float) -> float:
-        return float(
-            self.fabric.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.device), reduce_op="sum")
-        )
+        return sum(theirs for (theirs,) in self.each(value))
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         from torch.distributed.tensor import DTensor

@@ -114,7 +114,7 @@ class Position:
     seconds: float = 0.0
     best_loss: float = math.inf
     best_step: int = 0
-    loss_sum: float = 0.0  # since the last line of the log
+    loss_sum: float = 0.0  # since the last line of the log, in this process
     loss_count: int = 0
 
     def values(self) -> dict[str, Any]:
@@ -270,16 +270,14 @@ class Training:
             self._log_loss(journal)
         if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
             self._validate(journal, epoch)
-        healthy = math.isfinite(position.loss_sum)  # a diverged state is not worth keeping; the next log ends the run
-        stop = self.devices.total(journal.stop_is_asked()) > 0  # one process that is asked stops them all
-        due = self.devices.rank == 0 and healthy and (stop or journal.save_is_due())
-        if self.devices.sharded:  # all of them put the tensors together, when the first one says so
-            due = self.devices.total(due) > 0
-        if due:
-            tensors = self._tensors()
+        asked = journal.stop_is_asked(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
+        stops, dues, sums = zip(*self.devices.each(*asked), strict=True)  # one that is asked stops them all
+        healthy = all(map(math.isfinite, sums))  # a diverged state is not worth keeping; the next log ends the run
+        if healthy and (any(stops) or any(dues)):
+            tensors = self._tensors()  # by all of them, where each has a part
             if self.devices.rank == 0:
-                journal.save(tensors, position.values())
-        if stop:
+                journal.save(tensors, {**position.values(), "loss_sum": list(sums)})
+        if any(stops):
             raise Stopped
 
     def _log_loss(self, journal: Diary) -> None:
@@ -342,4 +340,4 @@ class Training:
             self.averaged.load_state_dict(under("average."))
         self.best = {name: tensor.to(self.devices.device) for name, tensor in under("best.").items()}
         restore_optimizer(self.optimizer, tensors)
-        self.position = Position.of(values)
+        self.position = Position.of({**values, "loss_sum": values["loss_sum"][self.devices.rank]})
