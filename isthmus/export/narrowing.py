@@ -150,13 +150,13 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
 
 
 def _centred(columns: Tensor) -> Tensor:
-    """Without their means, and without what is only the rounding of the means.
+    """Without their means: of a constant column exactly nothing.
 
-    LayerNorm multiplies next to nothing by up to 1/√ε, in block after block: a constant column has to leave nothing.
+    LayerNorm multiplies next to nothing by up to 1/√ε, in block after block, and the mean of many equal numbers is not
+    quite that number; that of their differences from the first one is.
     """
-    mean = columns.mean(dim=0)
-    rest = columns - mean
-    return rest.where(rest.abs() > 4 * torch.finfo(rest.dtype).eps * mean.abs(), 0)
+    rest = columns - columns[:1]
+    return rest - rest.mean(dim=0)
 
 
 def _axis(v: Tensor, centred: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ CIFAR-10 at its own 32 pixels in patches of 8, d 96 and 128 (a quarter of the pa
 Figures 1, 4, 5 and 9 to 12 need no training of their own. Its cost with two workers of one thread:
 
     study                 runs   epochs   minutes   used by
-    hyperset-sudoku          9        3        17   F3; of it F1, F4, F5, F9, F10 and two runs of S4
-    hyperset-ablations      12        3        24   S4; 10 after F3, which has 2 of its runs
+    hyperset-sudoku          9        3        17   F3; of it F1, F4, F5, F9, F10 and three runs of S4
+    hyperset-ablations      18        3        48   S4; 15 after F3, which has 3 of its runs
     hyperset-cifar10        18        3        35   T1; of it F4, F5, F11, F12 and four runs of F6
-    hyperset-splits          8        3        14   F6; 4 after T1, which has 4 of its runs
+    hyperset-splits          8        3        24   F6; 4 after T1, which has 4 of its runs
     hyperset-tokenizer       1        4         7   T2, T10, T11, T12, F7, F13
     hyperset-masked          6        1        12   T2, T10, T11, T12, F7, F13, with the filling in of test images
 
