@@ -199,7 +199,7 @@ def predict_files(
 ) -> Iterator[tuple[Path, str]]:
     """Predict each file and write the result into ``out``; yields the file and what became of it.
 
-    ``progress`` hears of the rows that are done of a file.
+    ``progress`` hears of a file when it is opened, and of the rows that are done of it.
     """
     predictor = Predictor(run, iterations)
 
@@ -216,6 +216,7 @@ def predict_files(
             raise UserError(f"{file}: this run takes {', '.join(sorted(accepted))} files")
     targets = result_paths([file for file in files if predictor.makes_images or _ending(file) in RESULTS], files, out)
     for file in files:
+        progress(file, 0)
         if _ending(file) in RESULTS:
             write_pieces(targets[file], predicted(file))
         elif predictor.makes_images:

@@ -77,7 +77,7 @@ def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
     whole = tokenizer.pictures(tokens.numpy())
     quality = Quality(originals, data_dir)
     table = [{"masked": 0.0, **quality(whole)}]
-    lines = [originals, whole]
+    lines = [originals[:_SHOWN], whole[:_SHOWN]]
     task: Any = opened.task
     for share in SHARES:
         mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
@@ -86,14 +86,14 @@ def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})
-    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens).numpy()), drawn]
+    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens)[:_SHOWN].numpy()), drawn[:_SHOWN]]
     return {
         "rows": len(index),
         "steps": task.config.decoding_steps,
         "temperature": task.config.temperature,
         "table": table,
         "missing": quality.missing,
-        "sheet": _sheet([line[:_SHOWN] for line in lines]),
+        "sheet": _sheet(lines),
     }
 
 

@@ -3,10 +3,11 @@
 What Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image is done here to many at once, by kornia's functions. The
 images of a batch that receive the same operation go through it together, those that are warped all at once.
 
-Differs from Pillow: a value is at most one level away, because kornia's grey is not rounded and a warped value is not
-cut off; ``equalize``, ``invert``, ``posterize``, ``solarize`` and ``solarize_add`` are the same to the level. Not taken
-from kornia, because they are other operations there: autocontrast of a constant channel (black), ``solarize`` with
-additions (to every value), and ``warp_affine`` with a fill (blended into the image's edge).
+Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or a
+smoothed image is not rounded on the way, and a warped value is not cut off; ``equalize``, ``invert``, ``posterize``,
+``solarize`` and ``solarize_add`` are the same to the level. Not taken from kornia, because they are other operations
+there: autocontrast of a constant channel (black), ``solarize`` with additions (to every value), and ``warp_affine``
+with a fill (blended into the image's edge).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def warped(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[T
 
 
 def changed(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]) -> Pixels:
-    """After the photometric operation ``name``; a colour that is not one of three channels stays."""
+    """After the photometric operation ``name``; images without three channels have no colour to change."""
     from kornia import enhance
 
     match name:

@@ -169,7 +169,7 @@ def estimators(
     from isthmus.reports.tables import markdown_table
 
     rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
-    keep(out, {"summary": summary(rows), "rows": rows}, threads)
     if out is not None:
         write_text(out.with_suffix(".md"), "\n".join([*markdown_table(summary(rows)), ""]))
+    keep(out, {"summary": summary(rows), "rows": rows}, threads)
     answer(summary(rows), as_json)

@@ -31,7 +31,7 @@ def export(
     from isthmus.export import export_run
     from isthmus.record import find_run
 
-    with terminal.err.status(f"writing, and comparing with the run: {to} …"):
+    with terminal.err.status("writing, and comparing with the run …"):
         written = export_run(run, to, out or Path(f"{find_run(run).name}-{to}"))
     if as_json:
         terminal.print_json({**vars(written), "folder": str(written.folder)})
@@ -77,7 +77,8 @@ def predict(
     if masked is not None and not fills_masks(run):
         raise UserError(f"--masked is for runs on masked images; {run} is none, leave it out")
     if solves_puzzles(run):
-        solved = list(answers(run, files, iterations, trace))
+        with terminal.err.status("solving …"):
+            solved = list(answers(run, files, iterations, trace))
         if as_json:
             terminal.print_json([{"file": answer.file, **answer.as_dict()} for answer in solved])
         else:
@@ -87,18 +88,21 @@ def predict(
     if trace:
         raise UserError(f"--trace is for runs on Sudoku puzzles; {run} is none, leave it out")
     if fills_masks(run):
-        answers_to = [*filled(run, files, out, masked, iterations)]
+        with terminal.err.status("filling in …"):
+            answers_to = [*filled(run, files, out, masked, iterations)]
         if as_json:
             terminal.print_json([answer.as_dict() for answer in answers_to])
         else:
             for answer in answers_to:
                 print(answer.line())
         return
+    from rich.markup import escape
+
     from isthmus.prediction import predict_files
 
     results = {}
     with terminal.err.status("reading …") as status:
-        show = lambda file, rows: status.update(f"{file}: {rows:,} rows")  # noqa: E731
+        show = lambda file, rows: status.update(escape(f"{file}: {rows:,} rows" if rows else f"{file} …"))  # noqa: E731
         for file, result in predict_files(run, files, out, iterations, show):
             results[str(file)] = result
             if not as_json:

@@ -276,7 +276,7 @@ class Training:
         if healthy and (any(stops) or any(dues)):
             tensors = self._tensors()  # by all of them, where each has a part
             if self.devices.rank == 0:
-                journal.save(tensors, {**position.values(), "loss_sum": list(sums)})
+                journal.save(tensors, {**position.values(), "loss_sums": list(sums)})
         if any(stops):
             raise Stopped
 
@@ -340,4 +340,6 @@ class Training:
             self.averaged.load_state_dict(under("average."))
         self.best = {name: tensor.to(self.devices.device) for name, tensor in under("best.").items()}
         restore_optimizer(self.optimizer, tensors)
-        self.position = Position.of({**values, "loss_sum": values["loss_sum"][self.devices.rank]})
+        sums = values.get("loss_sums", [values["loss_sum"]] * self.devices.world)  # states of older code have one
+        own = {"loss_sum": sums[self.devices.rank]}
+        self.position = Position.of({name: value for name, value in values.items() if name != "loss_sums"} | own)

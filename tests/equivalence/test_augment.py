@@ -90,7 +90,7 @@ ARGUMENTS = {
 } | {name: [0.0, 0.1, 0.19, 1.0, 1.81, 1.9] for name in ("color", "contrast", "brightness", "sharpness")}
 
 SAME_TO_THE_LEVEL = {"none", "equalize", "invert", "posterize", "solarize", "solarize_add"}
-"""Of the others Pillow rounds the grey, or cuts a warped value off where it is rounded here."""
+"""The others are computed in floats here, and Pillow rounds the grey and the smoothed image on the way."""
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

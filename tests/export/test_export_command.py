@@ -106,7 +106,7 @@ def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, m
     np.save(file, np.zeros((1000, 3), np.float32))
     heard: list[tuple[Path, int]] = []
     list(predict_files(run, [file], tmp_path / "out", progress=lambda *news: heard.append(news)))
-    assert heard == [(file, 400), (file, 800), (file, 1000)]
+    assert heard == [(file, 0), (file, 400), (file, 800), (file, 1000)]
 
 
 class _Hub(BaseHTTPRequestHandler):
@@ -143,7 +143,7 @@ from isthmus.export import HubModel
 hub = HubModel.from_pretrained("someone/hourglass")
 print(hub(torch.ones(1, 3)).item())
 """
-    places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "cache")}
+    places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HUB_CACHE": str(tmp_path / "cache")}
     try:
         answer = subprocess.run(
             [sys.executable, "-c", code],

@@ -72,14 +72,12 @@ def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_study_can_stop_two_devices_after_a_rung_and_go_on_later() -> None:
-    def settings(seed: int) -> dict[str, Any]:
-        model = {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 2}
-        train = {"epochs": 30, "batch_size": 100, "devices": 2}
-        return {"source": {"name": "digits"}, "task": {"name": "denoise"}, "model": model, "train": train, "seed": seed}
-
+    model = {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 2}
+    train = {"epochs": 30, "batch_size": 100, "devices": 2}
+    settings = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "model": model, "train": train, "seed": 5}
     heard: list[Any] = []
     stops = Options(heard=heard.append, stop=lambda: any(line["split"] == "validation" for line in heard))
-    config = run_config(settings(seed=5) | {"threads": 1})
+    config = run_config(settings | {"threads": 1})
     with pytest.raises(Stopped):
         run(config, stops)
     seen = read_metrics(prepare(config).folder)

@@ -19,6 +19,7 @@ import torch
 from isthmus.config import run_config
 from isthmus.record import METRICS, MODEL, read_metrics, read_record
 from isthmus.run import Options, prepare, run, starting_model
+from isthmus.training.journal import Journal
 from isthmus.training.loop import Stopped
 
 SETTINGS: dict[str, Any] = {
@@ -132,6 +133,20 @@ def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match="begun by other code"):
         run(config)
     assert run(config, Options(other_code=True)).status == "finished"
+
+
+def test_a_state_of_older_code_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which knew one sum of losses, and not one of every process."""
+    save = Journal.save
+
+    def older(journal: Journal, tensors: Any, values: Any) -> None:
+        save(journal, tensors, {name: value for name, value in values.items() if name != "loss_sums"})
+
+    monkeypatch.setattr(Journal, "save", older)
+    config = run_config(SETTINGS)
+    with pytest.raises(Stopped):
+        run(config, stopped_after(5))
+    assert run(config).status == "finished"
 
 
 def test_metrics_outlive_a_cut_last_line(tmp_path: Path) -> None:

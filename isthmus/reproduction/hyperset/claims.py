@@ -262,7 +262,7 @@ def _compared(
 ) -> Judgement:
     """Pairs of ablations, each said by what differs from the chosen settings: their cells, or what boards gain."""
     (item,) = findings.parts
-    networks = item.networks if gains else _by_cells(item)
+    networks = item.networks if gains else by_cells(item)
     found: dict[str, Finding] = {}
     for title, settings in pairs.items():
         first, second = (_one(networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
@@ -270,7 +270,7 @@ def _compared(
     return judged(found)
 
 
-def _by_cells(item: Measured) -> list[Network]:
+def by_cells(item: Measured) -> list[Network]:
     """With the cells that they fill in rightly as their quality: of boards, a short training solves most or none."""
     return [
         replace(network, quality=Sample.of([100 * share for share in candidate.metrics["cell_accuracy"]]))

@@ -43,7 +43,7 @@ def over_iterations(given: Given) -> dict[str, Any]:
 
 
 def boards_and_cells(given: Given) -> dict[str, Any]:
-    """:func:`over_iterations`, and the empty cells that are filled in rightly after those of the training."""
+    """:func:`over_iterations`, and the empty cells that are filled in rightly after the iterations of the training."""
     found = over_iterations(given)
     for item in given.parts:
         for network, candidate in zip(item.networks, item.candidates, strict=True):

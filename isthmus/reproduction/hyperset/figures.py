@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from isthmus.reports.drawing import COLOURS
 from isthmus.reports.wording import architecture_title
 from isthmus.reproduction.drawing import ACCURACY, by_shape, curves, finish, page, scatter, style
+from isthmus.reproduction.hyperset.claims import CHOSEN, by_cells
 from isthmus.reproduction.hyperset.dynamics import line
+from isthmus.reproduction.hyperset.protocols import ABLATIONS
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Measured
 
@@ -163,15 +165,20 @@ def layers(findings: Findings) -> Figure:
 
 
 def compared(findings: Findings) -> Figure:
-    """The ablations: solved boards as trained, and over the iterations at test time."""
+    """The ablations: right cells as trained, and solved boards over the iterations at test time."""
     figure, ((left, right),) = page(1, 2, width=6.4)
     (item,) = findings.parts
-    labels = _labels(item.networks)
-    for place, network in enumerate(item.networks):
-        scatter(left, [(place, network)], labels[network.id], place)
-        _range(right, findings.analysis["extrapolation"][network.id]["runs"], "", place)
-    left.set_xticks([])
-    finish(left, item.part.title, "", "solved boards (%), mean ± 1 σ")
+    networks = by_cells(item)
+    named = {
+        name: next((network for network in networks if network.has({**CHOSEN, **fields})), None)
+        for name, fields in ABLATIONS.items()
+    }
+    for place, (name, network) in enumerate(named.items()):
+        if network is not None:
+            scatter(left, [(place, network)], "", place)
+            _range(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
+    left.set_xticks(range(len(named)), list(named))
+    finish(left, item.part.title, "", "right cells (%), mean ± 1 σ")
     _dashed(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
     finish(right, item.part.title, ITERATION, "solved boards (%)")
     return figure

@@ -102,11 +102,11 @@ def _sudoku_base(scale: Scale) -> RunConfig:
 
 
 def _sudoku_part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], fields: Sequence[str], seeds: int = 3,
+    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], fields: Sequence[str],
     rates: Sequence[float] = SUDOKU_RATES, **more: Any,
 ) -> Part:  # fmt: skip
     def made(chosen: Scale) -> StudyConfig:
-        repeats = range({"paper": RUNS, "cpu": seeds, "smoke": 2}[chosen])
+        repeats = range({"paper": RUNS, "cpu": 3, "smoke": 2}[chosen])
         tried = {"learning_rates": rates, "rates_on": "first_seed"} if chosen == "cpu" and rates else {}
         return study(f"hyperset-{name}", chosen, _sudoku_base(chosen), models(chosen), seeds=tuple(repeats), **tried)
 
