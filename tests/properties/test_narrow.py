@@ -118,7 +118,7 @@ def test_centring_that_leaves_almost_nothing_costs_no_digits():
 @pytest.mark.parametrize("dtype", list(BOUNDS))
 def test_a_constant_column_leaves_nothing_for_a_layer_norm_to_multiply(depth, dtype):
     """Every block sees zeros and adds none, so that the function is W_out W_in x; 1e-17 instead of 0 became 7e-3."""
-    shapes = [*itertools.product(range(20), (20, 60, 90)), (0, 5095)]  # where the mean is five units of rounding away
+    shapes = [*itertools.product(range(4), (20, 60, 90)), (0, 5095)]  # where the mean is five units of rounding away
     for seed, d_z in shapes:
         model = built(seed, d_in=1, d_z=d_z, d_h=1 + seed, depth=depth, w_in="hadamard", norm="layer").to(dtype)
         column = model.W_in(torch.ones(1, 1, dtype=dtype)).double()
