@@ -243,10 +243,16 @@ def test_a_narrow_form_that_differs_from_the_run_is_refused_and_leaves_everythin
 
 
 def test_the_gain_is_measured_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = iter([2.0, 0.5])
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: next(speeds))
+    timed: list[int] = []
+
+    def speed(wide: Any, narrow: Any, rows: int) -> float:
+        timed.append(rows)
+        return 2.0 if timed.count(rows) == 1 else 0.5
+
+    monkeypatch.setattr("isthmus.export.narrowing._speed", speed)
     assert "narrow pays" in call("export", run, "--to", "narrow", "--out", tmp_path / "model").out
     assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
+    assert sorted(timed) == [1, 32, 256]
 
 
 def test_another_format_takes_the_place_of_the_first(run: Path, tmp_path: Path) -> None:

@@ -168,8 +168,10 @@ def test_counting_decides_before_anything_is_converted():
     assert (narrow_gain(pays, batch=4).speed or 0) > 0
 
 
-def test_what_is_measured_as_slower_is_returned_as_it_was(monkeypatch):
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: 0.9)
+@pytest.mark.parametrize("rows", [1, 32, 256])
+def test_what_is_measured_as_slower_is_returned_as_it_was(rows, monkeypatch):
+    """With many rows, with some or with one."""
+    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *models_and_rows: 2.0 - (models_and_rows[-1] == rows))
     model = built(d_in=24, d_z=600, d_h=4, depth=2)
     assert narrow(model) is model
     assert isinstance(narrow(model, measure=False), NarrowMLP)
