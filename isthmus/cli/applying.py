@@ -40,7 +40,7 @@ def export(
         terminal.out.print(written.note, highlight=False)
     size = terminal.size(written.bytes)
     line = f"{written.folder}: {size} bytes, outputs differ by {written.error:.1g} of the largest"
-    terminal.out.print(line, highlight=False, soft_wrap=True)
+    terminal.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def predict(
             results[str(file)] = result
             if not as_json:
                 status.stop()  # both consoles may be one terminal
-                terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
+                terminal.out.print(f"{file} → {result}", markup=False, highlight=False, soft_wrap=True)
                 status.start()
     if as_json:
         terminal.print_json(results)
@@ -153,4 +153,6 @@ def report(
     for path in paths or [str(runs_folder())]:
         inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
         folders += inside or [find_run(path)]
-    terminal.out.print(str(write_report(folders, out, title, command_line())), highlight=False, soft_wrap=True)
+    terminal.out.print(
+        str(write_report(folders, out, title, command_line())), markup=False, highlight=False, soft_wrap=True
+    )

@@ -109,6 +109,13 @@ def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, m
     assert heard == [(file, 0), (file, 400), (file, 800), (file, 1000)]
 
 
+def test_a_files_name_is_shown_whatever_brackets_it_has(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "scan[raw].npy", np.zeros((2, 3), np.float32))
+    said = call("predict", run, tmp_path / "scan[raw].npy", "--out", tmp_path / "out").out
+    assert "scan[raw].npy → " in said
+    assert said.strip().endswith("scan[raw].predicted.npy")
+
+
 class _Hub(BaseHTTPRequestHandler):
     """What the Hugging Face Hub answers to one who asks for a file of someone/hourglass."""
 
