@@ -15,8 +15,6 @@ from isthmus.errors import UserError
 from isthmus.protocols import Data, Split
 from isthmus.run import prepare, run
 
-UNIT_FREE = {"regression": "r2", "classification": "accuracy"}
-
 
 def table(seed: int, outputs: int = 1, offset: float = 0.0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Inputs, of which some columns are constant in training only, and noisy targets."""
@@ -31,9 +29,9 @@ def table(seed: int, outputs: int = 1, offset: float = 0.0, noise: float = 1.0) 
 def data_of(x: np.ndarray, y: np.ndarray) -> Data:
     """As the source for arrays stores them, in float32."""
     inputs, targets = x.astype(np.float32), y if y.dtype.kind == "i" else y.astype(np.float32)
-    parts = [Split(inputs[part], targets[part]) for part in (slice(0, 64), slice(64, 80), slice(80, 96))]
+    train, validation, test = (Split(inputs[p], targets[p]) for p in (slice(0, 64), slice(64, 80), slice(80, 96)))
     fingerprint = hashlib.sha256(inputs.tobytes() + targets.tobytes()).hexdigest()
-    return Data(*parts, fingerprint=fingerprint, classes=("a", "b", "c") if y.dtype.kind == "i" else ())
+    return Data(train, validation, test, fingerprint, classes=("a", "b", "c") if y.dtype.kind == "i" else ())
 
 
 def metrics_of(x: np.ndarray, y: np.ndarray, **task: Any) -> dict[str, dict[str, float]]:
