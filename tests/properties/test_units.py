@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,13 @@ from hypothesis import strategies as st
 
 from isthmus.config import run_config
 from isthmus.errors import UserError
+from isthmus.fronts import best, front, summarise
 from isthmus.protocols import Data, Split
 from isthmus.run import prepare, run
+from isthmus.studies.executors import ThisProcess
+from tests.studies.drivers import opened
+
+TRAIN = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01}
 
 
 def table(seed: int, outputs: int = 1, offset: float = 0.0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +48,7 @@ def metrics_of(x: np.ndarray, y: np.ndarray, **task: Any) -> dict[str, dict[str,
             "source": {"name": "arrays", "path": "given.npz"},
             "task": {"name": name, **task},
             "model": {"name": "hourglass_mlp", "d_z": 12, "d_h": 4, "depth": 1},
-            "train": {"epochs": 3, "batch_size": 16, "learning_rate": 0.01},
+            "train": TRAIN,
             "threads": 1,
         }
     )
@@ -134,3 +140,37 @@ def test_a_constant_target_among_others_counts_for_nothing() -> None:
     assert found == metrics_of(x, y * [1, 2**30])
     assert 0 < found["test"]["mse"] < 10
     assert found["test"]["r2"] < 1
+
+
+def choices(folder: Path, inputs: float, targets: float, quality: str | None) -> tuple[Any, ...]:
+    """Everything that a study decides: who is stopped, the learning rates, the front, and the best."""
+    x, y = table(3)
+    file = folder / f"{inputs}-{targets}.npz"
+    np.savez(file, x=x * inputs, y=y * targets)
+    source = {"name": "arrays", "path": str(file), "targets": "y", "validation": 0.25, "test": 0.25}
+    study = opened(
+        {
+            "name": hashlib.sha256(f"{file.name} {quality}".encode()).hexdigest(),
+            "base": {"source": source, "task": {"name": "regression"}, "train": TRAIN | {"epochs": 2}, "threads": 1},
+            "spaces": [{"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": [8, 12], "d_h": [2, 4]}}],
+            "learning_rates": [1e-3, 1e-2],
+            "quality": quality,
+            "pruning": {"rungs": [1], "keep": 0.25, "margin": 0.0},
+        }
+    )
+    study.carry_out(ThisProcess(), lambda trial, run, event: None)
+    candidates = summarise(study.records(), quality=quality)
+    described = [(item.settings["model"], item.learning_rate) for item in front(candidates)]
+    qualities = [item.metrics["r2"] for item in candidates]
+    states = [trial["state"] for trial in study.outcomes()]
+    return (states, described, best(candidates).settings["model"]), qualities
+
+
+@pytest.mark.parametrize("quality", [None, "mse"])
+def test_units_change_no_choice_of_a_study(quality: str | None, tmp_path: Path) -> None:
+    plain, qualities = choices(tmp_path, 1.0, 1.0, quality)
+    assert {"pruned", "finished"} == set(plain[0])
+    assert choices(tmp_path, 2.0**-40, 2.0**40, quality) == (plain, qualities)
+    chosen, near = choices(tmp_path, 1e15, 1e-15, quality)
+    assert chosen == plain
+    np.testing.assert_allclose(near, qualities, rtol=0, atol=1e-5)
