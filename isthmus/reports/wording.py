@@ -46,6 +46,7 @@ _TITLES = {
     "conventional_vit": "Conventional ViT",
 }
 _RANGES_NAMED = 3
+_MOST_DECIMALS = 7
 
 
 def metric_title(name: str) -> str:
@@ -255,8 +256,11 @@ def _how(difference: Difference) -> str:
 def _rounded(value: float, difference: Difference) -> str:
     """To two digits of the margin, so that value and interval have the same."""
     scale = difference.margin or abs(difference.value)
-    decimals = max(0, 1 - math.floor(math.log10(scale))) if scale else 0
-    return f"{value:z.{decimals}f}".replace("-", "−")
+    decimals = 1 - math.floor(math.log10(scale)) if scale else 0
+    if -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS or not value:
+        return f"{value:z.{max(0, decimals)}f}".replace("-", "−")
+    digits = max(1, 1 + decimals + math.floor(math.log10(abs(value))))  # an error squared, in small or large units
+    return f"{'−' * (value < 0)}{abs(value):.{digits}g}"
 
 
 def _of_metric(number: str, metric: str) -> str:
