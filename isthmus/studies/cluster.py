@@ -15,17 +15,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from isthmus.errors import UserError
-from isthmus.files import home
+from isthmus.files import data_dir, home
+from isthmus.interrupts import handlers_kept, requests_to_stop
 from isthmus.machine import code_version
 from isthmus.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.run import Options
@@ -49,8 +48,8 @@ class RayCluster:
         if not self.is_guest:
             _connect(self.ray, address)
         variables = {"ISTHMUS_HOME": str(home().absolute())}
-        if data := os.environ.get("ISTHMUS_DATA"):
-            variables["ISTHMUS_DATA"] = str(Path(data).expanduser().absolute())
+        if os.environ.get("ISTHMUS_DATA"):
+            variables["ISTHMUS_DATA"] = str(data_dir().absolute())
         settings = {"max_retries": _RETRIES, "retry_exceptions": False, "runtime_env": {"env_vars": variables}}
         self.task = self.ray.remote(**settings)(_carry_out)
         self.running: dict[Any, Job] = {}
@@ -155,20 +154,9 @@ def _carry_out(job: Job, options: Options, code: str) -> Ended:
     node = socket.gethostname()
     if code_version()["digest"] != code:
         return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
-    with _interrupted() as asked:
-        ended = work(job, replace(options, stop=lambda: bool(asked)), lambda event: None)
+    with requests_to_stop(second_ends=False) as is_asked:  # Ray cancels a task by an interrupt
+        ended = work(job, replace(options, stop=is_asked), lambda event: None)
     return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
-
-
-@contextmanager
-def _interrupted() -> Iterator[list[int]]:
-    """The interrupts that arrive, instead of the exception that they would raise in the middle of a step."""
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _never() -> bool:
@@ -199,7 +187,8 @@ def _connect(ray: Any, address: str) -> None:
             raise UserError(_unreachable(address, reason)) from None
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with handlers_kept():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # a dozen kinds: no cluster, another version, another protocol
         raise UserError(_unreachable(address, _line(error))) from None
 
