@@ -64,7 +64,12 @@ def canonical_json(value: Any) -> str:
 
 
 def digest(value: Any, length: int = 64) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+    try:
+        text = canonical_json(value).encode()
+    except UnicodeEncodeError as error:  # half of a character, or a byte of a file's name that is no text
+        around = error.object[max(0, error.start - 40) : error.end + 40]
+        raise UserError(f"{around!r} is not valid text in UTF-8; rename what is called so") from None
+    return hashlib.sha256(text).hexdigest()[:length]
 
 
 def make_folder(path: Path) -> Path:

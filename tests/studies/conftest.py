@@ -143,7 +143,7 @@ def started_in(folder: str) -> list[int]:
         with contextlib.suppress(OSError):  # it ends at this moment
             if mark in environment.read_bytes():
                 found.append(int(environment.parent.name))
-    return found
+    return [process for process in found if process != os.getpid()]
 
 
 class Nodes:
@@ -178,9 +178,8 @@ class Nodes:
     def stop(self) -> None:
         self.process.communicate()  # the end of its input is the end of the cluster
         until = time.monotonic() + 30
-        while left := started_in(
-            self.environment["RAY_TMPDIR"]
-        ):  # a worker takes a moment to see that its node is gone
+        # A worker takes a moment to see that its node is gone.
+        while left := started_in(self.environment["RAY_TMPDIR"]):
             if time.monotonic() > until:
                 for process in left:
                     os.kill(process, signal.SIGKILL)

@@ -194,7 +194,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1, and th
 
 @pytest.mark.slow
 def test_the_documented_private_cluster_listens_on_the_loopback_interface_alone(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commands of docs/clusters.md, and a study on that cluster; see there what listens otherwise."""
     pytest.importorskip("ray")
