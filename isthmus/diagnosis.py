@@ -8,6 +8,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 
+from isthmus.errors import UserError
 from isthmus.files import data_dir, home
 from isthmus.machine import bfloat16_works, memory_bytes, versions
 
@@ -62,11 +63,13 @@ def _torch() -> list[Finding]:
 
 
 def _folders() -> list[Finding]:
-    place = home()
+    try:
+        place, data = home(), data_dir()
+    except UserError as error:  # no home folder
+        return [Finding("ISTHMUS_HOME", "none", False, str(error))]
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     writable = existing.is_dir() and os.access(existing, os.W_OK)
     free = shutil.disk_usage(existing).free / 2**30
-    data = data_dir()
     present = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
     advice = "" if present else "only MNIST, CIFAR and other large data need it"
     return [

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
+import shutil
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +20,37 @@ from isthmus.errors import UserError
 
 def home() -> Path:
     """Where runs, studies, reports and caches live: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
-    return Path(os.environ.get("ISTHMUS_HOME") or Path.home() / ".isthmus").expanduser()
+    return _expanded("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
 
 
 def data_dir() -> Path:
     """Where data files are looked for: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
-    return Path(os.environ.get("ISTHMUS_DATA") or home() / "data").expanduser()
+    given = os.environ.get("ISTHMUS_DATA")
+    return _expanded("ISTHMUS_DATA", given) if given else home() / "data"
+
+
+def _expanded(variable: str, given: str) -> Path:
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:  # a container may have no home folder
+        why = "HOME is not set and the user is unknown here"
+        raise UserError(f"there is no home folder for {given}: {why}; set {variable} to a folder") from None
+
+
+def expanded(path: str | Path) -> Path:
+    """A path that a user gave, with ``~`` as the shell reads it."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"there is no home folder for {path}; give the whole path") from None
+
+
+def resolved(path: Path) -> Path:
+    """The path without symbolic links."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # the second one until Python 3.12
+        raise UserError(f"{path} is a loop of symbolic links") from None
 
 
 def sha256(path: Path) -> str:
@@ -34,7 +64,12 @@ def canonical_json(value: Any) -> str:
 
 
 def digest(value: Any, length: int = 64) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+    try:
+        text = canonical_json(value).encode()
+    except UnicodeEncodeError as error:  # half of a character, or a byte of a file's name that is no text
+        around = error.object[max(0, error.start - 40) : error.end + 40]
+        raise UserError(f"{around!r} is not valid text in UTF-8; rename what is called so") from None
+    return hashlib.sha256(text).hexdigest()[:length]
 
 
 def make_folder(path: Path) -> Path:
@@ -49,6 +84,7 @@ def make_folder(path: Path) -> Path:
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill a temporary file, flush it to disk and rename it over ``path``: readers see all or nothing."""
     make_folder(path.parent)
+    remove_abandoned(path, path.suffix)
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     except OSError as error:
@@ -56,15 +92,53 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
     os.close(descriptor)
     temporary = Path(name)
     try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp makes files for their owner only
-        temporary.replace(path)
+        with locked(temporary):
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)  # mkstemp makes files for their owner only
+            temporary.replace(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_hidden: dict[Path, frozenset[str]] = {}
+"""The hidden names in every folder that this process wrote into, as they were before: a folder may have many files."""
+
+
+def remove_abandoned(path: Path, suffix: str = "") -> None:
+    """Remove the temporary files, or folders, for ``path`` that a killed process left behind."""
+    folder = path.parent.absolute()
+    if folder not in _hidden:
+        _hidden[folder] = frozenset(name for name in os.listdir(folder) if name.startswith("."))  # noqa: PTH208
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}{re.escape(suffix)}")
+    for name in filter(ours.fullmatch, _hidden[folder]):
+        left = folder / name
+        with contextlib.suppress(OSError), locked(left) as nobody_writes:
+            if nobody_writes:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock on a temporary file or folder, which ends with the process; yields whether that was possible."""
+    if sys.platform == "win32":  # where an open file cannot be renamed
+        yield False
+        return
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
+    except OSError:  # another process has it, or the file system knows no locks
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -105,3 +179,13 @@ def read_sealed(path: Path) -> dict[str, Any]:
     if not intact:
         raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
     return dict(content)
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def as_cell(value: Any) -> Any:
+    """A cell of a table for spreadsheets: text that one would run as a formula begins with an apostrophe."""
+    runs = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if runs else value

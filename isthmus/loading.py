@@ -9,6 +9,7 @@ from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, Exported, exported_file, is_exported, read_exported
+from isthmus.files import expanded
 from isthmus.protocols import Task
 from isthmus.record import MODEL, TASK, find_run, read_record, verify_file
 from isthmus.registry import component, find
@@ -20,7 +21,7 @@ def load(path: str | Path) -> nn.Module:
 
     Nothing in the file is executed.
     """
-    file = Path(path).expanduser()
+    file = expanded(path)
     if is_exported(file):
         file = _weights_of(file, read_exported(file))
     elif not file.is_file():
@@ -50,13 +51,13 @@ def _weights_of(folder: Path, exported: Exported) -> Path:
 
 def task_name(path: str | Path) -> str:
     """The task of a finished run or of an export."""
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     return str(read_exported(folder).task["name"]) if is_exported(folder) else read_record(find_run(path)).task
 
 
 def load_task(path: str | Path) -> Task:
     """The task of a finished run or an export with what it learned, so that predictions need no data set."""
-    folder = Path(path).expanduser()
+    folder = expanded(path)
     if is_exported(folder):
         exported = read_exported(folder)
         settings, memory = exported.task, exported_file(folder, TASK, exported)

@@ -13,7 +13,7 @@ import torch
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.exported import is_exported, read_exported
-from isthmus.files import data_dir
+from isthmus.files import data_dir, expanded
 from isthmus.loading import load_task, task_name
 from isthmus.prediction import iterated, result_paths, write_image
 from isthmus.record import find_run, read_record
@@ -81,7 +81,7 @@ def filled(
 
 def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
-    folder = Path(run).expanduser()
+    folder = expanded(run)
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
     tokenizer = open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
     refuse_another(source["tokenizer"], tokenizer.digest, tokenizer.codes, tokenizer.positions, task)

@@ -17,7 +17,7 @@ from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, exported_file, is_exported, read_exported
-from isthmus.files import write_with
+from isthmus.files import expanded, resolved, write_with
 from isthmus.loading import load, load_task
 from isthmus.protocols import Task
 from isthmus.record import find_run, read_record
@@ -36,7 +36,7 @@ _NUMBERS_AT_ONCE = 2**24
 
 def runnable(run: str | Path) -> nn.Module:
     """The model of a run, or of what it was exported to, whether that can be loaded or only run."""
-    folder = Path(run).expanduser()
+    folder = expanded(run)
     if not is_exported(folder):
         return load(run)
     from isthmus.export.writing import read_format
@@ -59,7 +59,7 @@ class Predictor:
     """The model and the task of a run, or of what it was exported to, ready for rows."""
 
     def __init__(self, run: str | Path, iterations: int | None = None) -> None:
-        folder = Path(run).expanduser()
+        folder = expanded(run)
         if is_exported(folder):
             exported = read_exported(folder)
             classes, self.columns, self.source = exported.classes, exported.columns, exported.source
@@ -240,11 +240,11 @@ def result_paths(files: Sequence[Path], read: Sequence[Path], out: Path) -> dict
         common = os.path.commonpath([path.parent for path in whole.values()])
         folders = {file: path.parent.relative_to(common) for file, path in whole.items()}
     targets = {file: out / folders[file] / result for file, result in results.items()}
-    taken = {file.resolve() for file in read}
+    taken = {resolved(file) for file in read}
     for file, target in targets.items():
-        if target.resolve() in taken:
+        if resolved(target) in taken:
             raise UserError(f"{target} would be replaced by the result of {file}; predict it into another folder")
-        taken.add(target.resolve())
+        taken.add(resolved(target))
     return targets
 
 

@@ -14,14 +14,17 @@ A run folder holds
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from isthmus.errors import UserError
-from isthmus.files import home, read_sealed, sha256, write_sealed
+from isthmus.files import expanded, home, read_sealed, sha256, write_sealed
 
 SCHEMA = "isthmus.run/1"
 RECORD = "record.json"
@@ -142,6 +145,21 @@ def write_measured_again(
     write_sealed(folder / REMEASURED, content)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process left behind that was killed after it wrote the record: states and temporary files.
+
+    A folder in use by another process stays as it is, and so does one whose record cannot be read.
+    """
+    if not (folder / RECORD).exists():
+        return
+    left = [path for path in folder.iterdir() if path.name.startswith("state") or path.match(".*.*")]
+    if left:
+        with contextlib.suppress(OSError, UserError), FileLock(folder / ".lock", timeout=0):  # Timeout is an OSError
+            read_record(folder)
+            for path in left:
+                path.unlink(missing_ok=True)
+
+
 def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
     """The path of a file of a finished run, after comparing it with the record's checksum."""
     path = folder / name
@@ -188,7 +206,7 @@ def run_folders(root: Path | None = None) -> Iterator[Path]:
 
 def find_run(reference: str | Path) -> Path:
     """A run folder from its path, its id, or an unambiguous beginning of its id."""
-    path = Path(reference).expanduser()
+    path = expanded(reference)
     if (path / CONFIG).is_file():
         return path
     matches = [folder for folder in run_folders() if reference and folder.name.startswith(str(reference))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,8 @@ from isthmus.config import RunConfig, run_config
 from isthmus.counting import Cost, cost
 from isthmus.draws import key
 from isthmus.errors import UserError
-from isthmus.files import data_dir, make_folder, sha256, write_json
+from isthmus.files import data_dir, make_folder, read_json, sha256, write_json
+from isthmus.interrupts import requests_to_stop
 from isthmus.loading import load, load_task
 from isthmus.machine import code_version, keep_freed_memory, machine, memory_bytes, versions
 from isthmus.protocols import SPLITS, Component, Data, SplitName, Task
@@ -37,6 +37,7 @@ from isthmus.record import (
     find_run,
     flat,
     read_record,
+    remove_leftovers,
     runs_folder,
     verify_file,
     write_measured_again,
@@ -158,8 +159,7 @@ def run(
             return finished_record(prepared)
         for leftover in prepared.folder.glob(".*.*"):  # half-written files of a process that was killed
             leftover.unlink(missing_ok=True)
-        if not (prepared.folder / CONFIG).exists():
-            write_json(prepared.folder / CONFIG, config.model_dump(mode="json"))
+        _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if start is None:
             _run_on_all(config, options, progress)
@@ -177,6 +177,7 @@ def finished_record(prepared: Prepared) -> RunRecord:
     different = [name for name in written if name in meant and meant[name] != written[name]]
     if record.id != prepared.id or different:
         raise UserError(f"{prepared.folder} holds the record of another run: {record.id} {' '.join(different)}".strip())
+    remove_leftovers(prepared.folder)
     versions = prepared.task.metric_versions
     outdated = [name for name, version in versions.items() if record.metric_versions.get(name, 1) != version]
     if record.status != "finished" or not outdated:
@@ -196,6 +197,14 @@ def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
         return {split: evaluate(model, task, rows[split], split, device) for split in HELD_OUT}
 
 
+def _write_config(path: Path, content: dict[str, Any]) -> None:
+    """Also where it is damaged; left alone where it is whole, because its date is the start of the run."""
+    with contextlib.suppress(UserError):
+        if read_json(path) == content:
+            return
+    write_json(path, content)
+
+
 def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
     """Train on several devices, of which the first tells our listeners and hears from us when to stop."""
     settings = config.model_dump(mode="json")
@@ -207,13 +216,11 @@ def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None
 
 
 def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progress: Progress) -> None:
-    """One of several processes; the first of them writes. Ctrl-C reaches them all, and they agree to save and stop."""
-    interrupted: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: interrupted.append(number))
+    """One of several processes; the first of them writes. A signal may reach them all, and they agree to stop."""
     asked = options.stop if devices.rank == 0 else _never
-    options = replace(options, stop=lambda: bool(interrupted) or asked())
-    prepared = prepare(run_config(settings), options)
-    with contextlib.suppress(Stopped):
+    with requests_to_stop(second_ends=False) as is_interrupted, contextlib.suppress(Stopped):
+        options = replace(options, stop=lambda: is_interrupted() or asked())
+        prepared = prepare(run_config(settings), options)
         start = starting_model(prepared.config, options)
         _train(prepared, start, options, devices, progress if devices.rank == 0 else lambda step, steps: None)
 

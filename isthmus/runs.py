@@ -11,8 +11,18 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from isthmus.errors import UserError
-from isthmus.files import read_json
-from isthmus.record import CONFIG, RECORD, find_run, flat, read_record, run_folders, runs_folder, verify_file
+from isthmus.files import read_json, resolved
+from isthmus.record import (
+    CONFIG,
+    RECORD,
+    find_run,
+    flat,
+    read_record,
+    remove_leftovers,
+    run_folders,
+    runs_folder,
+    verify_file,
+)
 from isthmus.registry import model_title
 
 _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
@@ -20,7 +30,10 @@ _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
 def overview() -> list[dict[str, Any]]:
     """One line per run. A damaged record is shown as such instead of hiding the others."""
-    return [_line(folder) for folder in run_folders()]
+    folders = list(run_folders())
+    for folder in folders:
+        remove_leftovers(folder)
+    return [_line(folder) for folder in folders]
 
 
 def _line(folder: Path) -> dict[str, Any]:
@@ -62,7 +75,7 @@ def removable(references: Sequence[str], failed: bool) -> list[Path]:
 
 def _ours(folder: Path) -> Path:
     """Only what lies among our runs may be deleted: elsewhere, a folder with a config.json can be anything."""
-    if folder.resolve().parent != runs_folder().resolve():
+    if resolved(folder).parent != resolved(runs_folder()):
         raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
     return folder
 

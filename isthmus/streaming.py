@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from isthmus.errors import UserError, nearest
-from isthmus.files import write_with
+from isthmus.files import as_cell, write_with
 from isthmus.sources.reading import parsing
 from isthmus.sources.tables import columns, first_line, is_named, read_table
 
@@ -173,7 +173,7 @@ def _write_csv(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> Non
         writer = csv.writer(file, lineterminator="\n")
         for piece in itertools.chain([first], rest):
             for row in piece.reshape(len(piece), -1).tolist():
-                writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row])
+                writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else as_cell(cell) for cell in row])
 
 
 def _write_npy(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> None:

@@ -1,4 +1,8 @@
-"""What a person sees in the terminal: progress on standard error, results on standard output."""
+"""What a person sees in the terminal: progress on standard error, results on standard output.
+
+Text is shown as it is: a path or a class with ``[/x]`` or ``:cat:`` in it is no markup. Styles are given as ``style=``
+or as :class:`rich.text.Text`.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,35 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 _NOBODY_WATCHES = 160  # columns where the output is no terminal
-out = Console(width=None if sys.stdout.isatty() else _NOBODY_WATCHES)
-err = Console(stderr=True, width=None if sys.stderr.isatty() else _NOBODY_WATCHES)
 
 
-def print_json(value: Any) -> None:
-    """Plain and uncoloured, for programs."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+def _console(stream: TextIO | None, **settings: Any) -> Console:
+    width = None if stream is not None and stream.isatty() else _NOBODY_WATCHES
+    return Console(width=width, markup=False, emoji=False, **settings)
+
+
+out = _console(sys.stdout)
+err = _console(sys.stderr, stderr=True)
+
+
+def text_column(text: str, style: str = "none") -> TextColumn:
+    """A column of a progress bar, whose words are no markup either."""
+    return TextColumn(text, style=style, markup=False)
+
+
+def print_json(value: Any, sort_keys: bool = False) -> None:
+    """Plain and uncoloured, for programs; escaped where the output cannot write every character."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
+    plain = not encoding.startswith("utf")
+    print(json.dumps(value, indent=2, ensure_ascii=plain, sort_keys=sort_keys))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -32,7 +51,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
         table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold")
     for row in rows:
         table.add_row(
-            *(f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell) for cell in row)
+            *(
+                cell
+                if isinstance(cell, Text)
+                else f"{cell:,}"
+                if isinstance(cell, int) and not isinstance(cell, bool)
+                else str(cell)
+                for cell in row
+            )
         )
     out.print(table)
 
@@ -60,8 +86,8 @@ class TrainingDisplay:
         self.began = time.monotonic()
         self.first_step: int | None = None
         self.progress = Progress(
-            SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
-            TextColumn("[cyan]{task.fields[news]}"), console=err, transient=True,
+            SpinnerColumn(), BarColumn(), MofNCompleteColumn(), text_column("{task.fields[left]}"),
+            text_column("{task.fields[news]}", "cyan"), console=err, transient=True,
         )  # fmt: skip
         self.task: TaskID = self.progress.add_task("", total=None, left="", news="")
 
@@ -97,8 +123,8 @@ class StudyDisplay:
         self.tasks: dict[str, TaskID] = {}
         self.first: tuple[float, float] | None = None
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
+            text_column("{task.description}"), BarColumn(), text_column("{task.percentage:>3.0f} %"),
+            text_column("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
         )  # fmt: skip
         self.whole = self.progress.add_task(self._title(), total=max(1.0, work), left="")
 
@@ -110,7 +136,7 @@ class StudyDisplay:
         self.progress.stop()
 
     def _title(self) -> str:
-        return f"[bold]{self.ended} of {max(self.runs, self.ended)} runs[/bold]"
+        return f"{self.ended} of {max(self.runs, self.ended)} runs"
 
     def advance(self, run: str, work: float, fraction: float, name: str) -> None:
         self.done[run] = work * fraction
@@ -139,4 +165,4 @@ class StudyDisplay:
         self.rest(run)
         self.progress.update(self.whole, description=self._title())
         if not err.is_terminal or note.startswith("failed"):
-            err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False, markup=False)
+            err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
 from isthmus import terminal
 from isthmus.errors import UserError, nearest
@@ -95,8 +95,8 @@ def _chosen(only: Sequence[str], against: str | None) -> Sequence[str]:
 def _progress(names: Sequence[str]) -> Iterator[Iterator[str]]:
     """The names, one after the other, with a bar that says which one is under way; plain lines where nobody watches."""
     bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=terminal.err, transient=True,
+        SpinnerColumn(), terminal.text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), console=terminal.err, transient=True,
     )  # fmt: skip
     task = bar.add_task("", total=len(names))
 

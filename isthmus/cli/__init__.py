@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+from typing import Any
 
 import typer
 
 from isthmus.bench.command import app as bench
 from isthmus.cli import applying, knowing, runs, studying, training
+from isthmus.cli.failures import fail, fail_unforeseen
+from isthmus.cli.streams import discard_output, flush_output, open_streams, say
 from isthmus.errors import UserError
 
 app = typer.Typer(
@@ -24,29 +28,75 @@ for _part in (studying, training, applying, knowing):
 app.add_typer(runs.app, name="runs")
 app.add_typer(bench, name="bench")
 
+_INTERRUPTED = 130
+"""What Typer makes of a KeyboardInterrupt."""
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+_OUT_OF_MEMORY = "out of memory; a smaller model or batch would fit"
+
 
 def main() -> None:
-    """Run the command line. What a user did wrong is one line and exit code 2; a stop is 130."""
-    try:
-        app(prog_name="isthmus")
-    except UserError as error:
-        _fail(str(error))
-    except SystemExit as end:
-        if end.code == 130:  # what Typer makes of a KeyboardInterrupt
-            _fail("stopped; the same command goes on where it stopped", 130)
-        raise
-    except BrokenPipeError:  # `isthmus runs list | head`
-        sys.stderr.close()
-    except MemoryError:
-        _fail("out of memory; a smaller model or batch would fit")
-    except RuntimeError as error:  # torch's own kinds of it
-        if "memory" not in str(error):
-            raise
-        _fail("out of memory; a smaller model or batch would fit")
-    except OSError as error:  # a full or unwritable disk, where no message of ours was nearer
-        _fail(f"{error.filename or 'the disk'}: {error.strerror or error}")
+    """Run the command line.
 
+    What a user did wrong is one line and exit code 2; an unforeseen error is two lines and 1; a stop is 130 or 143.
+    """
+    from isthmus.interrupts import ended_by_signals, exit_code
 
-def _fail(message: str, code: int = 2) -> None:
-    print(f"isthmus: {' '.join(message.splitlines())}", file=sys.stderr)
+    open_streams()
+    with ended_by_signals():
+        try:
+            code = _run()
+            if code == _INTERRUPTED:
+                say("isthmus: stopped; the same command goes on where it stopped")
+                code = exit_code()
+        except KeyboardInterrupt:  # another one, while the first was answered
+            code = exit_code()
     sys.exit(code)
+
+
+def _run() -> int:
+    """The exit code of the command that was typed."""
+    from isthmus.interrupts import was_interrupted
+
+    try:
+        code = app(prog_name="isthmus", standalone_mode=False) or 0
+        flush_output()
+    except UserError as error:
+        return fail(str(error), error)
+    except SystemExit as end:  # Rich and Typer leave so where nobody reads on: `isthmus runs list | head`
+        discard_output()
+        return end.code if isinstance(end.code, int) else 1
+    except MemoryError as error:
+        return fail(_OUT_OF_MEMORY, error)
+    except OSError as error:
+        discard_output()
+        return _fail_of_the_system(error)
+    except typer.Abort as error:
+        if was_interrupted():  # at the question
+            return _INTERRUPTED
+        return fail("nobody answered the question; --yes answers it in advance", error)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # Typer's own kinds, which it does not export
+            return _fail_of_usage(error)
+        if isinstance(error, RuntimeError) and "memory" in str(error):  # torch's own kinds of MemoryError
+            return fail(_OUT_OF_MEMORY, error)
+        return fail_unforeseen(error)
+    return int(code)
+
+
+def _fail_of_the_system(error: OSError) -> int:
+    """A full or unwritable disk, where no message of ours was nearer."""
+    if error.errno == errno.EPIPE:
+        return 1
+    if error.filename is None and error.errno not in _OF_THE_DISK:
+        return fail_unforeseen(error)
+    where = "the disk" if error.filename is None else str(error.filename)
+    return fail(f"{where}: {error.strerror or error}", error)
+
+
+def _fail_of_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help was shown
+        return 2
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = context.command_path if context is not None else "isthmus"
+    return fail(f"{message[:1].lower()}{message[1:]}; `{path} -h` shows what can be typed", error)

@@ -40,7 +40,7 @@ def export(
         terminal.out.print(written.note, highlight=False)
     size = terminal.size(written.bytes)
     line = f"{written.folder}: {size} bytes, outputs differ by {written.error:.1g} of the largest"
-    terminal.out.print(line, markup=False, highlight=False, soft_wrap=True)
+    terminal.out.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -96,18 +96,18 @@ def predict(
             for answer in answers_to:
                 print(answer.line())
         return
-    from rich.markup import escape
+    from rich.text import Text
 
     from isthmus.prediction import predict_files
 
     results = {}
     with terminal.err.status("reading …") as status:
-        show = lambda file, rows: status.update(escape(f"{file}: {rows:,} rows" if rows else f"{file} …"))  # noqa: E731
+        show = lambda file, rows: status.update(Text(f"{file}: {rows:,} rows" if rows else f"{file} …"))  # noqa: E731
         for file, result in predict_files(run, files, out, iterations, show):
             results[str(file)] = result
             if not as_json:
                 status.stop()  # both consoles may be one terminal
-                terminal.out.print(f"{file} → {result}", markup=False, highlight=False, soft_wrap=True)
+                terminal.out.print(f"{file} → {result}", highlight=False, soft_wrap=True)
                 status.start()
     if as_json:
         terminal.print_json(results)
@@ -153,6 +153,4 @@ def report(
     for path in paths or [str(runs_folder())]:
         inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
         folders += inside or [find_run(path)]
-    terminal.out.print(
-        str(write_report(folders, out, title, command_line())), markup=False, highlight=False, soft_wrap=True
-    )
+    terminal.out.print(str(write_report(folders, out, title, command_line())), highlight=False, soft_wrap=True)

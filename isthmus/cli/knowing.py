@@ -28,6 +28,8 @@ def models(as_json: Json = False) -> None:
 @app.command()
 def recipes(as_json: Json = False) -> None:
     """The complete configs that `train` and `study` know by name."""
+    from rich.text import Text
+
     from isthmus import terminal
     from isthmus.registry import catalogue, find
 
@@ -36,7 +38,7 @@ def recipes(as_json: Json = False) -> None:
         terminal.print_json(lines)
     else:
         for name, line in lines.items():
-            terminal.out.print(f"[bold]{name}[/bold]  {line}", highlight=False)
+            terminal.out.print(Text.assemble((name, "bold"), f"  {line}"))
 
 
 @app.command()
@@ -138,6 +140,8 @@ def shapes(
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """What this machine has, and what is missing."""
+    from rich.text import Text
+
     from isthmus import terminal
     from isthmus.diagnosis import diagnose
 
@@ -145,7 +149,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         terminal.print_json([vars(finding) for finding in findings])
     else:
-        marks = {True: "[green]✓[/green]", False: "[yellow]–[/yellow]"}
+        marks = {True: Text("✓", "green"), False: Text("–", "yellow")}
         rows = [[marks[finding.good], finding.subject, finding.found, finding.advice] for finding in findings]
         terminal.print_table("", ["", "what", "found", "what to do"], rows)
     raise typer.Exit(0 if all(finding.good or finding.optional for finding in findings) else 1)

@@ -19,4 +19,5 @@ DataDir = Annotated[
 
 
 def command_line() -> str:
-    return shlex.join(["isthmus", *sys.argv[1:]])
+    """What was typed, as text that a record can hold: a file may have any bytes in its name."""
+    return shlex.join(["isthmus", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()

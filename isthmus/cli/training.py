@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +42,7 @@ def train(
     """
     from isthmus import terminal
     from isthmus.config import overridden, run_config
+    from isthmus.interrupts import requests_to_stop
     from isthmus.record import find_run, flat, read_record
     from isthmus.registry import find
     from isthmus.run import Options, prepare, run
@@ -63,7 +61,7 @@ def train(
     _check_processes(config.train)
     prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
     display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
-    with _asked_to_stop() as stop:
+    with requests_to_stop() as stop:
         options = Options(
             data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
             command=command_line(), stop=stop, heard=display.heard,
@@ -113,27 +111,13 @@ def _check_processes(config: TrainConfig) -> None:
         raise typer.Exit(2) from None
 
 
-@contextmanager
-def _asked_to_stop() -> Iterator[Any]:
-    """Turns the first Ctrl-C into a request to save and stop; the second ends the program."""
-    asked: list[int] = []
-
-    def first(number: int, frame: object) -> None:
-        asked.append(number)
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, first)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _print_record(record: Any, folder: Path) -> None:
+    from rich.text import Text
+
     from isthmus import terminal
 
     if record.status != "finished":
-        terminal.out.print(f"[red]failed:[/red] {record.reason}", highlight=False)
+        terminal.out.print(Text.assemble(("failed:", "red"), f" {record.reason}"))
         return
     names = list(record.metrics["test"])
     rows = [[split, *(_number(values.get(name)) for name in names)] for split, values in record.metrics.items()]

@@ -18,7 +18,7 @@ from isthmus.export.cards import model_card
 from isthmus.export.examples import example
 from isthmus.export.narrowing import narrow_if_it_pays
 from isthmus.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
-from isthmus.files import make_folder, sha256, write_json, write_text
+from isthmus.files import locked, make_folder, remove_abandoned, resolved, sha256, write_json, write_text
 from isthmus.loading import load, load_task
 from isthmus.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.training.checkpoint import write_tensors, write_whole_model
@@ -74,15 +74,17 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
 @contextmanager
 def _written_aside(out: Path) -> Iterator[Path]:
     """A folder beside ``out`` that takes its place if all goes well; else ``out`` is as it was."""
-    target = out.resolve()
+    target = resolved(out)
     make_folder(target.parent)
+    remove_abandoned(target)
     try:
         aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as error:
         raise UserError(f"cannot create the folder {out}: {error.strerror}") from None
     try:
-        yield aside
-        _take_place(aside, target)
+        with locked(aside):
+            yield aside
+            _take_place(aside, target)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}") from None
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
+from isthmus.files import resolved
 from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, is_outdated, judged_by, summarise
 from isthmus.record import (
     METRICS,
@@ -165,7 +166,7 @@ def gather(
     instead of the task's objective.
     """
     fronts = load_fronts(published)
-    folders = dict.fromkeys(folder.resolve() for path in paths for folder in _folders(path))
+    folders = dict.fromkeys(resolved(folder) for path in paths for folder in _folders(path))
     if not folders:
         where = f" in {', '.join(map(str, paths))}" if paths else ""
         raise UserError(f"there are no runs{where}; `isthmus runs list` shows the runs")

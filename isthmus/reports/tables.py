@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.files import as_cell
 from isthmus.fronts import Candidate, front
 from isthmus.record import flat
 from isthmus.reports.sections import Section, metric_names, setting, varying
@@ -173,9 +174,9 @@ def _setting_column(name: str, candidates: Iterable[Candidate]) -> Column:
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(as_cell, names))
+    writer.writerows([as_cell(row.get(name, "")) for name in names] for row in rows)
     return text.getvalue()
 
 

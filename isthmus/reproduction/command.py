@@ -113,7 +113,9 @@ def reproduce(
     folder = out or home() / "reproductions" / f"{paper}-{table}-{scale}"
     _write(folder, result, exhibit, findings)
     if as_json:
-        print(_canonical(result), end="")
+        from isthmus import terminal
+
+        terminal.print_json(result, sort_keys=True)
     else:
         show(result, str(folder))
     return result

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isthmus.files import as_cell
 from isthmus.record import flat
 from isthmus.reports.tables import markdown_table
 from isthmus.reports.wording import architecture_title
@@ -152,13 +153,15 @@ def rows_csv(result: Result) -> str:
     cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
     names = list(dict.fromkeys(name for row in cells for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(as_cell, names))
+    writer.writerows([as_cell(row.get(name, "")) for name in names] for row in cells)
     return text.getvalue()
 
 
 def show(result: Result, folder: str) -> None:
+    from rich.text import Text
+
     from isthmus import terminal
 
     title = f"{result['printed_as']}: {result['shows']}"
@@ -171,11 +174,11 @@ def show(result: Result, folder: str) -> None:
     if values := quantities(result):
         terminal.print_table("" if rows else title, list(values[0]), [list(value.values()) for value in values])
     for claim in result["claims"]:
-        said = f"[bold]{claim['id']}: {claim['measured']}[/bold]  {claim['statement']}"
-        terminal.out.print(f"{said}\n    {claim['because']}", highlight=False)
+        said = (f"{claim['id']}: {claim['measured']}", "bold")
+        terminal.out.print(Text.assemble(said, f"  {claim['statement']}\n    {claim['because']}"))
     for line in result["analysis"].get("summary", ()):
         terminal.out.print(line, highlight=False)
-    terminal.out.print("[bold]What differs from the paper[/bold]")
+    terminal.out.print("What differs from the paper", style="bold")
     for line in result["differences"]:
         terminal.out.print(f"  {line}", highlight=False)
     files = "page, figure, table.md, rows.csv, result.json" if rows else "figure, table.md, rows.csv, result.json"

@@ -107,6 +107,7 @@ def decode_all(
     while it decodes and resizes.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import track
 
     rows = len(array) // len(items)
@@ -121,9 +122,9 @@ def decode_all(
                     raise
                 left_out[index] = str(error)
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     blocks = range(0, len(items), BLOCK)
-    progress = track(blocks, title, console=console, transient=True, disable=not console.is_terminal)
+    progress = track(blocks, escape(title), console=console, transient=True, disable=not console.is_terminal)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for start in progress:
             list(pool.map(decode_chunk, range(start, min(start + BLOCK, len(items)), CHUNK)))

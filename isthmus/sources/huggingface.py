@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import UserError, nearest, quiet
+from isthmus.files import expanded
 from isthmus.sources.imaging import open_image
 from isthmus.sources.reading import parsing
 
@@ -22,7 +23,7 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
         import datasets
     except ImportError:
         raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
-    folder = data_dir / Path(repo).expanduser()
+    folder = data_dir / expanded(repo)
     try:
         with quiet("huggingface_hub", "datasets"):  # each of the hub's retries is a warning, and then comes our line
             dataset = datasets.load_dataset(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from isthmus.errors import UserError
-from isthmus.files import digest
+from isthmus.files import digest, expanded
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def locate_shards(data_dir: Path, folders: Sequence[str], split: str) -> list[Pa
 
 def resolve(data_dir: Path, path: str, advice: str) -> Path:
     """A file or folder that the user named: absolute, under ``data_dir``, or under the current folder."""
-    places = list(dict.fromkeys([data_dir / Path(path).expanduser(), Path(path).expanduser()]))
+    places = list(dict.fromkeys([data_dir / expanded(path), expanded(path)]))
     for place in places:
         if place.exists():
             return place

@@ -1,10 +1,12 @@
 """Runs on a Ray cluster: each one a task with the CPUs and GPUs it needs, moved to another node when its own dies.
 
 ``pip install isthmus[ray]``, ``ray start --head`` on one machine, ``ray start --address=HOST:6379`` on the others, and
-``isthmus study … --cluster auto`` on any of them. The nodes share ``ISTHMUS_HOME`` (and ``ISTHMUS_DATA``, where data
-are files) through a common file system under the same path: runs are taken up where they were by whoever comes next,
-and records are read where they were written. Isthmus is installed on every node, because nothing but a config and
-plain options travels.
+``isthmus study … --cluster auto`` on any of them. Ray then listens on every address of these machines: docs/clusters.md
+says how to keep strangers out, and how to keep a cluster of one machine on the loopback interface.
+
+The nodes share ``ISTHMUS_HOME`` (and ``ISTHMUS_DATA``, where data are files) through a common file system under the
+same path: runs are taken up where they were by whoever comes next, and records are read where they were written.
+Isthmus is installed on every node, because nothing but a config and plain options travels.
 
 To stop, tasks are cancelled: one that waits for a place never starts, and one at work is interrupted as by Ctrl-C,
 which it takes as a request to save its state and end. A driver that is killed takes its tasks with it, by Ray's doing.
@@ -13,19 +15,19 @@ which it takes as a request to save its state and end. A driver that is killed t
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from isthmus.errors import UserError
-from isthmus.files import home
+from isthmus.files import data_dir, home
+from isthmus.interrupts import handlers_kept, requests_to_stop
 from isthmus.machine import code_version
 from isthmus.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.run import Options
@@ -44,13 +46,13 @@ class RayCluster:
 
     def __init__(self, address: str, threads: int = 1, gpus: int = 0, patience: float = 300.0) -> None:
         self.address, self.threads, self.gpus, self.patience = address, threads, gpus, patience
-        self.ray = _imported()
+        self.ray = _imported(address)
         self.is_guest = bool(self.ray.is_initialized())  # whoever connected this process also disconnects it
         if not self.is_guest:
             _connect(self.ray, address)
         variables = {"ISTHMUS_HOME": str(home().absolute())}
-        if data := os.environ.get("ISTHMUS_DATA"):
-            variables["ISTHMUS_DATA"] = str(Path(data).expanduser().absolute())
+        if os.environ.get("ISTHMUS_DATA"):
+            variables["ISTHMUS_DATA"] = str(data_dir().absolute())
         settings = {"max_retries": _RETRIES, "retry_exceptions": False, "runtime_env": {"env_vars": variables}}
         self.task = self.ray.remote(**settings)(_carry_out)
         self.running: dict[Any, Job] = {}
@@ -155,20 +157,9 @@ def _carry_out(job: Job, options: Options, code: str) -> Ended:
     node = socket.gethostname()
     if code_version()["digest"] != code:
         return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
-    with _interrupted() as asked:
-        ended = work(job, replace(options, stop=lambda: bool(asked)), lambda event: None)
+    with requests_to_stop(second_ends=False) as is_asked:  # Ray cancels a task by an interrupt
+        ended = work(job, replace(options, stop=is_asked), lambda event: None)
     return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
-
-
-@contextmanager
-def _interrupted() -> Iterator[list[int]]:
-    """The interrupts that arrive, instead of the exception that they would raise in the middle of a step."""
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _never() -> bool:
@@ -179,7 +170,10 @@ def _ignored(line: object) -> None:
     pass
 
 
-def _imported() -> Any:
+def _imported(address: str) -> Any:
+    if (place := _place(address)) and _is_loopback(place[0]):
+        # Else Ray takes the machine's network address instead, where this cluster does not listen and others could.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     # What Ray has to say about lost nodes goes to the output, among the results, unless it is told not to.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
@@ -199,15 +193,15 @@ def _connect(ray: Any, address: str) -> None:
             raise UserError(_unreachable(address, reason)) from None
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with handlers_kept():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # a dozen kinds: no cluster, another version, another protocol
         raise UserError(_unreachable(address, _line(error))) from None
 
 
 def _unreachable(address: str, reason: str) -> str:
-    return (
-        f"the Ray cluster {address!r} cannot be used: {reason}; `ray start --head` starts one, --cluster auto finds it"
-    )
+    advice = "`ray start --head` starts one (docs/clusters.md says who can reach it), --cluster auto finds it"
+    return f"the Ray cluster {address!r} cannot be used: {reason}; {advice}"
 
 
 def _place(address: str) -> tuple[str, int] | None:
@@ -221,6 +215,13 @@ def _place(address: str) -> tuple[str, int] | None:
     if not (host and colon and port.isdecimal() and int(port) < 2**16):
         raise UserError(f"--cluster {address!r} is neither auto nor an address such as 10.0.0.1:6379")
     return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _appears(path: Path) -> bool:

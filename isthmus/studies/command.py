@@ -10,7 +10,7 @@ from isthmus.config import StudyConfig
 from isthmus.errors import UserError
 from isthmus.files import home
 from isthmus.fronts import best, judged_by, summarise
-from isthmus.record import read_record
+from isthmus.record import read_record, remove_leftovers
 from isthmus.registry import model_title
 from isthmus.run import Options
 from isthmus.studies.estimate import Estimate, check_room, estimate, fitted, gigabytes, measured_paces
@@ -36,6 +36,8 @@ def complete(
     if time_budget is not None:
         plan = _fitted(plan, storage, executor.slots, time_budget)
     study = Study(plan, storage)
+    for run in (run for trial in study.trials for run in trial.runs.values()):
+        remove_leftovers(run.folder)
     if study.is_complete:
         return study
     with terminal.err.status("measuring a few steps …"):
@@ -83,8 +85,8 @@ def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int
         highlight=False,
         soft_wrap=True,
     )
-    terminal.err.print(f"records go to {home() / 'runs'}; Ctrl-C saves, and the same command goes on", style="dim",
-                       highlight=False, soft_wrap=True)  # fmt: skip
+    saves = "Ctrl-C or SIGTERM saves, and the same command goes on"
+    terminal.err.print(f"records go to {home() / 'runs'}; {saves}", style="dim", highlight=False, soft_wrap=True)
 
 
 def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:

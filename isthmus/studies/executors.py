@@ -12,8 +12,8 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, Self
 
 from isthmus.config import RunConfig, run_config
 from isthmus.errors import UserError
+from isthmus.interrupts import ignore_signals, requests_to_stop
 from isthmus.protocols import Data
 from isthmus.run import InUse, Options, load_data, prepare, run
 from isthmus.training.loop import Stopped
@@ -274,32 +275,16 @@ def _serve(pipe: Connection) -> None:
     During a job, whatever arrives means to stop. An event shared by the processes would do as well, until one of them
     is killed while it holds the event's lock.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the driver, who then asks
+    ignore_signals()  # the driver hears them too, and asks
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
             job, options = message
             pipe.send(work(job, replace(options, stop=pipe.poll), pipe.send))
 
 
-@contextmanager
-def stopping_on_interrupt(executor: Executor) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C asks the jobs to save and stop, instead of ending them in the middle of a step; a second one ends us.
+def stopping_on_interrupt(executor: Executor) -> AbstractContextManager[Callable[[], bool]]:
+    """Ctrl-C or SIGTERM asks the jobs to save and stop, instead of ending them in the middle of a step.
 
     Yields whether it was asked: between two jobs there is none to say so.
     """
-    asked: list[int] = []
-
-    def first(number: int, frame: object) -> None:
-        asked.append(number)
-        signal.signal(signal.SIGINT, before)
-        executor.stop()
-
-    try:
-        before = signal.signal(signal.SIGINT, first)
-    except ValueError:  # not the main thread: whoever owns it handles signals
-        yield lambda: False
-        return
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return requests_to_stop(executor.stop)

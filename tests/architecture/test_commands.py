@@ -11,7 +11,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from unittest import mock
 
 import numpy as np
@@ -43,9 +43,9 @@ class Answer(NamedTuple):
         return json.loads(self.out)
 
 
-def call(*arguments: object) -> Answer:
+def call(*arguments: object, out: TextIO | None = None) -> Answer:
     """``isthmus ARGUMENTS`` in this process."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = out or io.StringIO(), io.StringIO()
     argv = ["isthmus", *map(str, arguments)]
     with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
@@ -53,7 +53,7 @@ def call(*arguments: object) -> Answer:
             code: Any = 0
         except SystemExit as end:
             code = end.code or 0
-    return Answer(code, out.getvalue(), err.getvalue())
+    return Answer(code, out.getvalue() if isinstance(out, io.StringIO) else "", err.getvalue())
 
 
 def tiny(folder: Path, **changes: Any) -> Path:

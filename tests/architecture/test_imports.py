@@ -30,6 +30,7 @@ ALLOWED = {
     "fronts": {"record", "errors"},
     "volumes": {"errors", "fronts"},
     "machine": set(),
+    "interrupts": set(),
     "registry": LEAVES | {"protocols"},
     "sudoku": {"errors", "sudoku"},
     "sources": LEAVES | {"protocols", "sources", "sudoku", "registry", "tokenizers"},

@@ -53,7 +53,7 @@ def _programs() -> Path | None:
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -72,7 +72,7 @@ class Server:
     """A PostgreSQL server of one's own."""
 
     def __init__(self, folder: Path, programs: Path) -> None:
-        self.folder, self.programs, self.port = folder, programs, _free_port()
+        self.folder, self.programs, self.port = folder, programs, free_port()
         self.become, self.user = _as_nobody_special()
         if self.become:
             shutil.chown(folder, self.user)
@@ -136,6 +136,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.database()
 
 
+def started_in(folder: str) -> list[int]:
+    """The processes of the Ray cluster that has this folder."""
+    mark, found = f"RAY_TMPDIR={folder}".encode(), []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it ends at this moment
+            if mark in environment.read_bytes():
+                found.append(int(environment.parent.name))
+    return [process for process in found if process != os.getpid()]
+
+
 class Nodes:
     """A Ray cluster of two nodes of one CPU each, in processes of its own: Ray is noisy company."""
 
@@ -168,20 +178,12 @@ class Nodes:
     def stop(self) -> None:
         self.process.communicate()  # the end of its input is the end of the cluster
         until = time.monotonic() + 30
-        while left := self._left():  # a worker takes a moment to see that its node is gone
+        # A worker takes a moment to see that its node is gone.
+        while left := started_in(self.environment["RAY_TMPDIR"]):
             if time.monotonic() > until:
                 for process in left:
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.1)
-
-    def _left(self) -> list[int]:
-        """The processes that were started in the cluster's folder."""
-        mark, found = f"RAY_TMPDIR={self.environment['RAY_TMPDIR']}".encode(), []
-        for environment in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # it ends at this moment
-                if mark in environment.read_bytes():
-                    found.append(int(environment.parent.name))
-        return found
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from isthmus.errors import UserError
 from isthmus.files import home, write_json
 from isthmus.record import run_folders
 from isthmus.studies.cluster import RayCluster
-from tests.studies.conftest import Nodes
+from tests.studies.conftest import Nodes, free_port, started_in
 from tests.studies.drivers import BASE, SAMPLED, SPACES, Driver, eventually, opened, result, settings
 from tests.studies.test_workers import undisturbed
 
@@ -170,6 +171,73 @@ with cluster.RayCluster(sys.argv[1]) as executor:
     done = _python(script, nodes.address, json.dumps(settings()), str(tmp_path / "elsewhere"))
     assert done.stdout.startswith("refused ")
     assert "record.json is not here; all nodes must share ISTHMUS_HOME" in done.stdout
+
+
+def _listening(processes: list[int]) -> set[str]:
+    """The local addresses, as hexadecimal numbers, on which these processes wait for connections."""
+    sockets = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError):
+                sockets.add(str(descriptor.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                found.add(words[1].partition(":")[0])
+    return found
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # 127.0.0.1, and the same in IPv6
+
+
+@pytest.mark.slow
+def test_the_documented_private_cluster_listens_on_the_loopback_interface_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of docs/clusters.md, and a study on that cluster; see there what listens otherwise."""
+    pytest.importorskip("ray")
+    page = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    (variable,) = re.findall(r"^export (RAY_ENABLE\w+)=0$", page, flags=re.MULTILINE)
+    (start,) = re.findall(r"^ray (start --head --node-ip-address=127\.0\.0\.1)$", page, flags=re.MULTILINE)
+    write_json(tmp_path / "small.json", settings(base=BASE | {"train": {"epochs": 5000}}, spaces=SPACES[:1]))
+    monkeypatch.delenv(variable, raising=False)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # short, because sockets lie in it
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        port = str(free_port())
+        ray = [str(Path(sys.executable).with_name("ray")), *start.split(), f"--port={port}", "--num-cpus=1"]
+        command = [*ray, f"--ray-client-server-port={free_port()}", "--block"]
+        with (tmp_path / "log").open("wb") as log:
+            head = subprocess.Popen(command, env=os.environ | {variable: "0"}, stdout=log, stderr=log)
+        try:
+            eventually(lambda: head.poll() is None and _is_answering(int(port)), 120)
+            arguments = ("study", str(tmp_path / "small.json"), "--cluster", f"127.0.0.1:{port}")
+            with _isthmus(*arguments) as process:  # the variable is not set here: a loopback address says enough
+                eventually(lambda: process.poll() is not None or [*(home() / "runs").glob("*/metrics.jsonl")], 120)
+                assert process.poll() is None, process.communicate()[1]
+                ours = started_in(folder)
+                assert {head.pid, process.pid} <= {*ours}
+                listening = _listening(ours)
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate()
+            assert process.returncode == 143, said
+        finally:
+            head.terminate()
+            head.wait()
+            for left in started_in(folder):
+                os.kill(left, signal.SIGKILL)
+            eventually(lambda: not started_in(folder))
+    assert listening
+    assert listening <= LOOPBACK
+    (unfinished,) = [folder for folder in run_folders() if not (folder / "record.json").exists()]
+    assert (unfinished / "state.json").exists(), "SIGTERM saves on a cluster too"
+
+
+def _is_answering(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager

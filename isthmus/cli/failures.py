@@ -1,0 +1,100 @@
+"""How a command fails: one line that says what happened, and a report of what does not fit into it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from isthmus.cli.options import command_line
+from isthmus.cli.streams import say
+from isthmus.errors import UserError
+
+LONGEST = 300
+"""Characters of an error line."""
+_ENDING = 90
+"""Of those, the ones at the end: errors end with what to type."""
+_KEPT = 20
+"""Reports in a folder; older ones are removed."""
+
+
+def fail(message: str, error: BaseException, code: int = 2) -> int:
+    """Say what is wrong in one line, with a second one that names the report where the first is too long."""
+    return _fail(message, error, code, needs_report=False)
+
+
+def fail_unforeseen(error: BaseException) -> int:
+    """Two lines: what happened, and where the full report is."""
+    return _fail(f"unforeseen error, {describe(error)}", error, 1, needs_report=True)
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _fail(message: str, error: BaseException, code: int, needs_report: bool) -> int:
+    if os.environ.get("ISTHMUS_TRACEBACK") not in (None, "", "0"):
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exception(error)
+    line = f"isthmus: {' '.join(message.split())}"
+    say(shorten(line))
+    if needs_report or len(line) > LONGEST:
+        path = write_report(message, error)
+        say("isthmus: no report could be written" if path is None else _pointer(path))
+    return code
+
+
+def shorten(line: str) -> str:
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST - _ENDING - 3]} … {line[-_ENDING:]}"
+
+
+def _pointer(path: Path) -> str:
+    return f"isthmus: the full report is in {path}"
+
+
+def write_report(message: str, error: BaseException) -> Path | None:
+    """In ISTHMUS_HOME, or in the folder for temporary files where that cannot be written; None if neither can."""
+    text = "".join(_content(message, error))
+    for place in _places():
+        with contextlib.suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            # Readable by its owner only: a command line may hold the password of a database.
+            prefix = f"isthmus-{datetime.now():%Y-%m-%d-%H%M%S}-"
+            descriptor, name = tempfile.mkstemp(dir=place, prefix=prefix, suffix=".txt")
+            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+                file.write(text)
+            return Path(name)
+    return None
+
+
+def _places() -> Iterator[Path]:
+    from isthmus.files import home
+
+    with contextlib.suppress(UserError, OSError):
+        place = home() / "errors"
+        for old in sorted(place.glob("isthmus-*.txt"))[: 1 - _KEPT]:
+            old.unlink(missing_ok=True)
+        if len(_pointer(place)) < LONGEST - 50:  # room for a file's name
+            yield place
+    with contextlib.suppress(OSError):  # no folder for temporary files is usable
+        yield Path(tempfile.gettempdir())
+
+
+def _content(message: str, error: BaseException) -> Iterator[str]:
+    from isthmus.machine import versions
+
+    yield f"{message}\n\n{command_line()}\n"
+    with contextlib.suppress(OSError):  # the folder may be gone
+        yield f"in {Path.cwd()}\n"
+    yield f"python {platform.python_version()} ({sys.executable}) on {platform.platform()}\n"
+    yield "".join(f"{name} {number}\n" for name, number in versions().items())
+    yield "\n"
+    yield from traceback.format_exception(error)

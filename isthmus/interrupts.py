@@ -1,0 +1,87 @@
+"""Ctrl-C and SIGTERM, for every command: a request to save where something is trained, the end elsewhere."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_received: list[int] = []
+
+
+def was_interrupted() -> bool:
+    """Whether a signal arrived since the command began."""
+    return bool(_received)
+
+
+def exit_code() -> int:
+    """What a shell makes of the first signal that arrived: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + (_received[0] if _received else signal.SIGINT)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Around a whole command: a signal raises KeyboardInterrupt, so that half-written files are removed."""
+    _received.clear()
+
+    def end(number: int, frame: object) -> None:
+        is_first = not _received
+        _received.append(number)
+        if is_first or number == signal.SIGINT:  # SIGTERM may come twice, to the process and to its group
+            raise KeyboardInterrupt
+
+    with _handled(end):
+        yield
+
+
+@contextmanager
+def requests_to_stop(
+    tell: Callable[[], None] = lambda: None, *, second_ends: bool = True
+) -> Iterator[Callable[[], bool]]:
+    """Turns signals into a request to save and stop, of which ``tell`` hears; yields whether there was one.
+
+    A second Ctrl-C raises KeyboardInterrupt, unless ``second_ends`` is false. Outside the main thread, whoever owns
+    that one handles signals.
+    """
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        _received.append(number)
+        if second_ends and number == signal.SIGINT and number in asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        tell()
+
+    with _handled(ask):
+        yield lambda: bool(asked)
+
+
+def ignore_signals() -> None:
+    """For a process that another one asks to stop: a terminal or a service manager signals them all."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Around a call into a library that installs its own handlers."""
+    with _handled(None):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, object], None] | None) -> Iterator[None]:
+    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, handler or before[number])
+    except ValueError:  # not the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
