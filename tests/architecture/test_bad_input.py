@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import isthmus
-from isthmus.config import RunConfig, run_config, study_config
+from isthmus.config import RunConfig, read_settings, run_config, study_config
 from isthmus.errors import UserError
 from isthmus.files import home, sha256
 from isthmus.protocols import Settings
@@ -123,6 +123,12 @@ def test_a_study_that_cannot_be(change: dict[str, Any]) -> None:
         study_config({"name": "shapes", "base": base, "candidates": [TINY["model"]]} | change)
 
 
+ALIASES = b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [%s]\n" % (i, i, b"*a%d, " % (i - 1) * 10) for i in range(1, 10))
+MERGES = b"a0: &a0 {x: 1}\n" + b"".join(
+    b"a%d: &a%d {<<: [%s]}\n" % (i, i, b"*a%d, " % (i - 1) * 10) for i in range(1, 10)
+)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -142,12 +148,32 @@ def test_a_study_that_cannot_be(change: dict[str, Any]) -> None:
         ("tag.yaml", b"seed: !!timestamp x"),
         ("digits.json", b'{"seed": ' + b"1" * 5_000 + b"}"),
         ("hexadecimal.yaml", b"seed: 0x" + b"f" * 5_000),
+        ("aliases.yaml", ALIASES),
+        ("merges.yaml", MERGES),
+        ("sexagesimal.yaml", b"seed: 1" + b":1" * 300_000),
+        ("chain.yaml", b"a0: &a0 [1]\n" + b"".join(b"a%d: &a%d [*a%d]\n" % (i, i, i - 1) for i in range(1, 500))),
+        ("nested.json", b'{"seed": ' + b"[" * 40 + b"]" * 40 + b"}"),
+        ("large.json", b'{"seed": [' + b"1, " * 400_000 + b"1]}"),
+        ("large.yaml", b"# " + b"x" * 2_000_000),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_config_file_that_is_none_is_named(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     assert str(tmp_path / name) in refused(tmp_path, "train", tmp_path / name)
+
+
+def test_a_config_file_may_repeat_itself(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("a: &a {x: 1, y: [2, 3]}\nb: *a\nc: {<<: *a, x: 4}\n")
+    assert read_settings(file) == {"a": {"x": 1, "y": [2, 3]}, "b": {"x": 1, "y": [2, 3]}, "c": {"x": 4, "y": [2, 3]}}
+
+
+@pytest.mark.parametrize(
+    "word", ["model." * 2_000 + "x=1", "seed=" + "[" * 500, "seed=" + "[" * 40 + "]" * 40, "seed=" + "9" * 120_000]
+)
+def test_an_override_of_any_length_and_depth_is_one_line(word: str, tmp_path: Path) -> None:
+    assert "'" in refused(tmp_path, "train", tiny(tmp_path), word)
 
 
 # What a user's data can be.
