@@ -51,7 +51,7 @@ def read_text(path: Path, largest: int) -> str:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path} as UTF-8 text: {error}") from None
+        raise UserError(f"cannot read {path}: it is no text file in UTF-8 ({error})") from None
     if len(text) > largest:
         raise UserError(f"{path} is too large: it may have {largest:,} characters")
     return text
