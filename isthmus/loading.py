@@ -9,10 +9,10 @@ from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, Exported, exported_file, is_exported, read_exported
-from isthmus.protocols import Task
+from isthmus.protocols import Component, Task
 from isthmus.record import MODEL, TASK, find_run, read_record, verify_file
 from isthmus.registry import component, find
-from isthmus.training.checkpoint import assign_whole, load_weights, read_tensors
+from isthmus.training.checkpoint import assign_whole, load_weights, need_fit, read_plan, read_tensors
 
 
 def load(path: str | Path) -> nn.Module:
@@ -26,19 +26,32 @@ def load(path: str | Path) -> nn.Module:
     elif not file.is_file():
         folder = find_run(path)
         file = verify_file(folder, MODEL, read_record(folder))
-    weights, metadata = read_tensors(file)
+    plan, metadata = read_plan(file)
     if "model" not in metadata:
         raise UserError(f"{file} does not say which model it holds; it was not written by Isthmus")
     config = component("models", metadata["model"])
-    build = find("models", config.name)
+    empty = _empty(config, file)
+    need_fit(empty, plan, metadata, file)
+    weights, _ = read_tensors(file)
     if metadata.get("whole"):
-        with torch.device("meta"):
-            model: nn.Module = build(config)
-        assign_whole(model, weights, file)
-    else:
-        model = build(config)
-        load_weights(model, weights, metadata, file)
+        assign_whole(empty, weights, file)
+        return empty.eval()
+    model: nn.Module = find("models", config.name)(config)
+    load_weights(model, weights, metadata, file)
     return model.eval()
+
+
+def _empty(config: Component, file: Path) -> nn.Module:
+    """The model on the meta device: its names, shapes and kinds of number, and no memory for them."""
+    try:
+        with torch.device("meta"):
+            model: nn.Module = find("models", config.name)(config)
+    except UserError:
+        raise
+    except Exception as error:  # of sizes whose products overflow
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{file} is damaged: the {config.name} of its header cannot be built: {reason}") from None
+    return model
 
 
 def _weights_of(folder: Path, exported: Exported) -> Path:

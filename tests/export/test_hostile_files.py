@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import random
 import re
 import struct
 import zipfile
@@ -21,7 +22,7 @@ from isthmus.errors import UserError
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import read_format, write_format
 from isthmus.exported import FILES, FormatName
-from isthmus.training.checkpoint import read_tensors, write_tensors
+from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from tests.conformance.test_models import SMALL, build
 
 Files = dict[str, bytes]
@@ -246,6 +247,7 @@ def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     write_format(file, model, "safetensors")
     tensors, metadata = read_tensors(file)
+    del metadata["checksum"]
     for ending in ("index_columns", "index_transposed_columns", "index_order", "index_starts"):
         name = next(name for name in tensors if name.endswith(ending))
         wrong = tensors[name].clone()
@@ -253,3 +255,147 @@ def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
         write_tensors(file, tensors | {name: wrong}, metadata)
         with pytest.raises(UserError, match="is damaged: its connections lead out of their layer"):
             isthmus.load(file)
+
+
+# A bare checkpoint: one file, with no record and no export beside it.
+
+FROZEN: dict[str, Any] = {
+    "name": "hourglass_mlp", "d_in": 6, "d_out": 5, "d_z": 9, "d_h": 4, "depth": 1, "w_in": "gaussian", "w_in_seed": 1,
+}  # fmt: skip
+
+
+def checkpoint(path: Path) -> Path:
+    """Of a model with a frozen projection."""
+    model = isthmus.create_model(**FROZEN)
+    write_model(path, model, model.state_dict(), FROZEN)
+    return path
+
+
+def changed(path: Path, **changes: Any) -> Path:
+    """The same with other metadata and without a checksum, as an earlier version wrote it; ``...`` leaves one out."""
+    tensors, metadata = read_tensors(checkpoint(path))
+    metadata |= {"checksum": ..., **changes}
+    write_tensors(path, tensors, {name: value for name, value in metadata.items() if value is not ...})
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        isthmus.load(path)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The header of a safetensors file, and what follows it."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def with_header(path: Path, header: dict[str, Any], content: bytes = b"") -> Path:
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+    return path
+
+
+def test_a_checkpoint_of_an_earlier_version_is_loaded(tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    torch.manual_seed(0)
+    new = isthmus.load(checkpoint(tmp_path / "new.safetensors"))
+    torch.manual_seed(0)
+    assert torch.equal(isthmus.load(changed(tmp_path / "old.safetensors"))(x), new(x))
+
+
+RELABELLED = [("F32", "I32", False), ("F32", "U32", False), ("F32", "I32", True), ("I32", "F32", True)]
+RELABELLED += [("I32", "U32", True)]
+
+
+@pytest.mark.parametrize(("was", "now", "whole"), RELABELLED)
+def test_numbers_that_are_called_others_are_refused(was: str, now: str, whole: bool, tmp_path: Path) -> None:
+    model, file = build("sw_mlp", SMALL["sw_mlp"][2]), tmp_path / "model.safetensors"
+    config = model.config.model_dump(mode="json")
+    write_whole_model(file, model, config) if whole else write_model(file, model, model.state_dict(), config)
+    header, content = header_of(file)
+    ours = json.loads(header["__metadata__"]["isthmus"])
+    del ours["checksum"]
+    header["__metadata__"]["isthmus"] = json.dumps(ours)
+    isthmus.load(with_header(tmp_path / "same.safetensors", header, content))
+    names = [name for name, entry in header.items() if entry.get("dtype") == was]
+    assert names
+    for name in names:
+        header[name]["dtype"] = now
+    assert " holds torch." in refusal(with_header(tmp_path / "other.safetensors", header, content))
+
+
+def test_another_precision_is_refused_in_a_checkpoint(tmp_path: Path) -> None:
+    tensors, metadata = read_tensors(changed(tmp_path / "x.safetensors"))
+    write_tensors(tmp_path / "half.safetensors", {name: each.half() for name, each in tensors.items()}, metadata)
+    assert "holds torch.float16 where the model has torch.float32" in refusal(tmp_path / "half.safetensors")
+
+
+WRONG_PRINTS: list[Any] = [
+    ..., None, 5, "W_in", [], {}, {"W_in": None}, {"W_in": 5}, {"W_in": []}, {"W_in": [0.0]}, {"W_in": ["a", "b", "c"]},
+    {"W_in": [float("nan")] * 3}, {"W_in": [float("inf")] * 3}, {"W_in": [True] * 3}, {"W_in": {"a": 1}},
+    {"W_jn": [0.0] * 3}, {"W_in": [10**400] * 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fixed", WRONG_PRINTS, ids=lambda fixed: str(fixed)[:30])
+def test_a_fingerprint_is_there_and_is_compared(fixed: Any, tmp_path: Path) -> None:
+    """The seed is another one: where no fingerprint is compared, another network is loaded."""
+    said = refusal(changed(tmp_path / "x.safetensors", fixed=fixed, model=FROZEN | {"w_in_seed": 2}))
+    assert "frozen" in said
+
+
+def test_another_seed_is_noticed_whatever_else_is_changed(tmp_path: Path) -> None:
+    other = FROZEN | {"w_in_seed": 2}
+    assert "W_in was rebuilt differently" in refusal(changed(tmp_path / "x.safetensors", model=other))
+    tensors, metadata = read_tensors(checkpoint(tmp_path / "y.safetensors"))
+    consistent = metadata | {"model": other, "fixed": fingerprints(isthmus.create_model(**other))}
+    write_tensors(tmp_path / "y.safetensors", tensors, consistent)
+    assert "its checksum does not match" in refusal(tmp_path / "y.safetensors")
+
+
+def test_no_changed_byte_of_a_checkpoint_passes(tmp_path: Path) -> None:
+    whole, x = checkpoint(tmp_path / "whole.safetensors").read_bytes(), torch.randn(3, 6)
+    expected, damaged = isthmus.load(tmp_path / "whole.safetensors")(x), tmp_path / "damaged.safetensors"
+    draw, noticed = random.Random(0), 0
+    for place in draw.sample(range(len(whole)), 120):
+        content = bytearray(whole)
+        content[place] ^= 1 << draw.randrange(8)
+        damaged.write_bytes(bytes(content))
+        try:
+            outputs = isthmus.load(damaged)(x)
+        except UserError:
+            noticed += 1
+        else:
+            assert torch.equal(outputs, expected), place  # a space for another, where JSON does not care
+    assert noticed > 100
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"d_z": 2**24, "d_h": 2**23}, {"d_z": 2**24, "d_in": 2**24}, {"d_z": 100_000, "d_h": 50_000, "depth": 1_000}],
+    ids=str,
+)
+def test_sizes_are_compared_before_anything_is_allocated(sizes: dict[str, int], tmp_path: Path) -> None:
+    metadata = {"isthmus": json.dumps({"model": FROZEN | sizes})}
+    file = with_header(tmp_path / "x.safetensors", {"__metadata__": metadata})
+    assert file.stat().st_size < 300
+    assert "is missing" in refusal(file)
+
+
+def test_a_projection_that_does_not_fit_into_memory_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tensor in the file has its size."""
+    file = changed(tmp_path / "x.safetensors", model=FROZEN | {"d_in": 2**20})
+    monkeypatch.setattr("isthmus.training.checkpoint.memory_bytes", lambda: 2**26)
+    assert "frozen projections takes" in refusal(file)
+
+
+def test_a_network_of_more_blocks_than_can_be_listed_is_refused() -> None:
+    with pytest.raises(UserError, match="ffn_blocks"):
+        isthmus.create_model("vit", **SMALL["vit"][0] | {"depth": 1_000, "ffn_blocks": 1_000})
