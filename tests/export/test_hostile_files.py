@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import random
@@ -46,9 +47,9 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def zipped(files: Files) -> bytes:
+def zipped(files: Files, packed: bool = False) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -217,6 +218,66 @@ def test_a_program_that_lacks_a_part_is_one_line(
         read_program(written(tmp_path / "model.pt2", files))
     assert len(str(caught.value).splitlines()) == 1
     assert not caplog.records  # torch logs a traceback
+
+
+def resized(name: str, sizes: list[int], dtype: int = 7) -> Callable[[Files], Files]:
+    """Another shape for a weight, in the list of weights alone or in the program too."""
+
+    def change(meta: Any) -> None:
+        meta["sizes"] = [{"as_int": size} for size in sizes]
+        meta["strides"] = [{"as_int": math.prod(sizes[i + 1 :])} for i in range(len(sizes))]
+        meta["dtype"] = dtype
+
+    def change_both(files: Files) -> Files:
+        listed = edited(
+            files, "weights_config.json", lambda content: change(content["config"]["W_in.weight"]["tensor_meta"])
+        )
+        if name == "listed":
+            return listed
+        values = "p_w_in_weight"
+        return edited(
+            listed, "model.json", lambda content: change(content["graph_module"]["graph"]["tensor_values"][values])
+        )
+
+    return change_both
+
+
+def cut_to(bytes_left: int) -> Callable[[Files], Files]:
+    return lambda files: files | {named(files, "weight_0"): files[named(files, "weight_0")][:bytes_left]}
+
+
+def lengthened(files: Files) -> Files:
+    return files | {named(files, "weight_0"): files[named(files, "weight_0")] + bytes(4)}
+
+
+MISFITS: dict[str, Callable[[Files], Files]] = {
+    "empty": cut_to(0),
+    "short": cut_to(1_148),
+    "long": lengthened,
+    "of another shape": resized("listed", [12, 24]),
+    "of a large shape": resized("both", [10**6, 10**6]),
+    "of no numbers": resized("both", [0, 12]),
+    "of another kind": resized("listed", [24, 12], 4),
+    "of an unknown kind": resized("both", [24, 12], 99),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_weight_of_a_program_is_as_large_as_its_shape(misfit: str, members: Files, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.pt2 is damaged") as caught:
+        read_program(written(tmp_path / "model.pt2", MISFITS[misfit](members)))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_program_is_not_unpacked(members: Files, tmp_path: Path) -> None:
+    """A megabyte of it could unpack to a gigabyte, and so could the example within it."""
+    sample = named(members, "sample_inputs/model.pt")
+    with zipfile.ZipFile(io.BytesIO(members[sample])) as archive:
+        inner = {name: archive.read(name) for name in archive.namelist()}
+    for content in (zipped(members, packed=True), zipped(members | {sample: zipped(inner, packed=True)})):
+        (tmp_path / "model.pt2").write_bytes(content)
+        with pytest.raises(UserError, match="compressed"):
+            read_program(tmp_path / "model.pt2")
 
 
 @pytest.mark.parametrize("form", ["onnx", "torch"])
