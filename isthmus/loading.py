@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, Exported, exported_file, is_exported, read_exported
-from isthmus.protocols import Component, Task
+from isthmus.protocols import Component, ModelConfig, Task
 from isthmus.record import MODEL, TASK, find_run, read_record, verify_file
 from isthmus.registry import component, find
 from isthmus.training.checkpoint import assign_whole, load_weights, need_fit, read_plan, read_tensors
+
+_LARGEST = 2**31
+"""Of the sizes of a row."""
 
 
 def load(path: str | Path) -> nn.Module:
@@ -72,12 +76,39 @@ def load_task(path: str | Path) -> Task:
     folder = Path(path).expanduser()
     if is_exported(folder):
         exported = read_exported(folder)
-        settings, memory = exported.task, exported_file(folder, TASK, exported)
+        settings, model, memory = exported.task, exported.model, exported_file(folder, TASK, exported)
     else:
         folder = find_run(path)
         record = read_record(folder)
-        settings, memory = record.config["task"], verify_file(folder, TASK, record)
+        settings, model = record.config["task"], record.config["model"]
+        memory = verify_file(folder, TASK, record)
     config = component("tasks", settings)
     task: Task = find("tasks", config.name)(config)
-    task.recall(read_tensors(memory)[0])
+    _recall(task, config.name, memory)
+    try:
+        cast("ModelConfig", component("models", model)).completed(task.signature, 0)
+    except UserError as error:
+        raise UserError(f"{memory} does not fit the model: {error}") from None
     return task
+
+
+def _recall(task: Task, title: str, path: Path) -> None:
+    """Give a task what it learned, if that is of the kind that such a task learns."""
+    memory = read_tensors(path)[0]
+    try:
+        task.recall(memory)
+        again = task.memory()
+        sizes = [*task.signature.input_shape, *task.signature.output_shape, *task.row_shape]
+    except Exception as error:  # whatever a tensor of another name, shape or kind makes of it
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{path} is damaged: task {title} cannot use it ({reason})") from None
+    for name, tensor in memory.items():
+        if name in again and _described(again[name]) != _described(tensor):
+            raise UserError(f"{path} is damaged: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+    finite = all(torch.isfinite(tensor).all() for tensor in memory.values())
+    if not finite or not all(0 < size < _LARGEST for size in sizes):
+        raise UserError(f"{path} is damaged: it holds numbers that no task {title} learns")
+
+
+def _described(tensor: torch.Tensor) -> tuple[bool, torch.Size]:
+    return tensor.is_floating_point(), tensor.shape

@@ -82,8 +82,11 @@ def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
     folder = Path(run).expanduser()
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
-    tokenizer = open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
-    refuse_another(source["tokenizer"], tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
+    reference = source.get("tokenizer")
+    if not isinstance(reference, str):
+        raise UserError(f"{run} does not say which tokenizer made its tokens; export its run again")
+    tokenizer = open_tokenizer(reference, data_dir(), positions=task.positions)
+    refuse_another(reference, tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
     return tokenizer
 
 

@@ -243,6 +243,8 @@ class State:
             return None
         index = read_sealed(self.index)
         again = f"`isthmus runs clean {self.folder.name}` starts it again"
+        if not {"file", "sha256", "code", "values"} <= index.keys() or not isinstance(index["file"], str):
+            raise UserError(f"{self.index} is damaged: it names no state; {again}")
         path = self.folder / index["file"]
         if not path.is_file() or sha256(path) != index["sha256"]:
             raise UserError(f"{path} is damaged or missing; {again}")

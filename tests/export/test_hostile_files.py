@@ -9,12 +9,15 @@ import os
 import pickle
 import random
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,7 +25,10 @@ import isthmus
 from isthmus.errors import UserError
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import read_format, write_format
-from isthmus.exported import FILES, FormatName
+from isthmus.exported import EXPORT, FILES, Exported, FormatName, write_exported
+from isthmus.files import read_sealed, sha256, write_sealed
+from isthmus.prediction import Predictor
+from isthmus.record import TASK
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from tests.conformance.test_models import SMALL, build
 
@@ -460,3 +466,69 @@ def test_a_projection_that_does_not_fit_into_memory_is_not_drawn(
 def test_a_network_of_more_blocks_than_can_be_listed_is_refused() -> None:
     with pytest.raises(UserError, match="ffn_blocks"):
         isthmus.create_model("vit", **SMALL["vit"][0] | {"depth": 1_000, "ffn_blocks": 1_000})
+
+
+# An export whose checksums were computed again.
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    model = isthmus.create_model("hourglass_mlp", d_in=3, d_out=4, d_z=9, d_h=4, depth=1)
+    write_format(folder / FILES["safetensors"], model, "safetensors")
+    memory = {"classes": torch.tensor(4), "input_shape": torch.tensor([3])}
+    write_tensors(folder / TASK, memory | {"input.mean": torch.zeros(3), "input.std": torch.ones(3)})
+    config: Any = model.config
+    content = Exported("safetensors", "0" * 16, config.model_dump(mode="json"), {"name": "classification"})
+    names = (FILES["safetensors"], TASK)
+    write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
+    return folder
+
+
+def altered(exported: Path, folder: Path, **changes: Any) -> Path:
+    """A copy that says something else, and whose checksums fit."""
+    shutil.copytree(exported, folder)
+    content = read_sealed(folder / EXPORT) | changes
+    if isinstance(files := content.get("files"), dict):
+        content["files"] = {name: sha256(folder / name) if name == TASK else old for name, old in files.items()}
+    write_sealed(folder / EXPORT, {name: value for name, value in content.items() if value is not ...})
+    return folder
+
+
+def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> None:
+    assert Predictor(altered(exported, tmp_path / "same")).rows(np.zeros((2, 3), np.float32)).shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["format", "run", "model", "task", "source", "classes", "columns", "metrics", "files"])
+@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}], ids=str)
+def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, exported: Path, tmp_path: Path) -> None:
+    folder = altered(exported, tmp_path / "other", **{name: value})
+    try:
+        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 (some of these may be absent or anything)
+        return
+    assert name in ("source", "classes", "columns", "metrics", "run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ...}, {"input_shape": ...}, {"input.mean": ...}, {"classes": torch.tensor(-4)},
+        {"classes": torch.tensor(7)}, {"classes": torch.tensor([1, 2])}, {"classes": torch.tensor(4.0)},
+        {"input_shape": torch.tensor([3.0])}, {"input_shape": torch.tensor([-3])}, {"input_shape": torch.tensor([])},
+        {"input_shape": torch.tensor(3)}, {"input_shape": torch.tensor([2**40] * 2)},
+        {"input_shape": torch.tensor([4])}, {"input.mean": torch.full((3,), float("nan"))},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_task_learned_is_of_its_kind(change: dict[str, Any], exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(exported, folder)
+    tensors = read_tensors(folder / TASK)[0] | change
+    write_tensors(folder / TASK, {name: each for name, each in tensors.items() if each is not ...})
+    content = read_sealed(folder / EXPORT)
+    write_sealed(folder / EXPORT, content | {"files": content["files"] | {TASK: sha256(folder / TASK)}})
+    with pytest.raises(UserError, match=TASK) as caught:
+        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+    assert len(str(caught.value).splitlines()) == 1
