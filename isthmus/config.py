@@ -12,11 +12,16 @@ import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
 from isthmus.errors import UserError
-from isthmus.files import digest
+from isthmus.files import digest, read_text
 from isthmus.protocols import Component, ModelConfig, Settings
 from isthmus.registry import component, explain
 from isthmus.space import Budget, Space
 from isthmus.training.settings import TrainConfig
+
+_LARGEST_GRID, _MOST_RUNS = 10_000, 1_000_000
+_MOST_SEEDS, _MOST_RATES = 1_000, 1_000
+_LARGEST_FILE, _MOST_VALUES, _LONGEST_SCALAR, _DEEPEST = 2**20, 100_000, 10_000, 32
+_LONGEST_OVERRIDE = 100_000
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
@@ -101,11 +106,11 @@ class StudyConfig(Settings):
     """A validation metric; without it, the task's objective."""
     cost: Literal["params", "trainable_params", "macs", "latency"] = "params"
     """What quality is weighed against. Latency is measured here, before a candidate is trained."""
-    learning_rates: tuple[Annotated[float, Field(gt=0, le=1_000)], ...] = ()
+    learning_rates: Annotated[tuple[Annotated[float, Field(gt=0, le=1_000)], ...], Field(max_length=_MOST_RATES)] = ()
     """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
     rates_on: Literal["first_seed", "every_seed"] = "every_seed"
     """Where all learning rates are tried. After the first seed, the others get the selected rate alone."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=_MOST_SEEDS)] = (0,)
     pruning: Pruning | None = None
 
     @model_validator(mode="after")
@@ -116,14 +121,33 @@ class StudyConfig(Settings):
         if any(rate < train.final_learning_rate for rate in self.learning_rates):
             raise ValueError(f"a learning rate is below the final one of the schedule, {train.final_learning_rate:g}")
         for name in ("learning_rates", "seeds"):
-            if len(set(getattr(self, name))) < len(getattr(self, name)):
-                raise ValueError(f"{name}={list(getattr(self, name))} names one twice")
+            given = getattr(self, name)
+            if twice := [value for value in set(given) if given.count(value) > 1]:
+                raise ValueError(f"{name} names one twice: {min(twice)}")
         for rung in self.pruning.rungs if self.pruning else ():
             if rung >= train.epochs or rung % train.evaluate_every:
                 raise ValueError(
                     f"rung {rung} is no epoch with a validation before the last one "
                     f"(epochs={train.epochs}, evaluate_every={train.evaluate_every})"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_counted(self) -> Self:
+        """A few words may ask for more networks than can be listed, or runs than can be planned."""
+        number = self.sampling.draws if self.spaces else 0
+        if self.sampling.name == "grid":
+            size = sum(space.grid_size() for space in self.spaces)
+            if size > _LARGEST_GRID:
+                raise ValueError(
+                    f"the grid has more than {_LARGEST_GRID:,} networks; give fewer values or points, or say "
+                    "sampling.name=tpe, which tries sampling.candidates of them"
+                )
+            number = min(size, self.sampling.candidates or size)
+        if (number + len(self.candidates)) * len(self.rates) * len(self.seeds) > _MOST_RUNS:
+            raise ValueError(
+                f"the study has more than {_MOST_RUNS:,} runs (candidates × learning rates × seeds); give fewer of them"
+            )
         return self
 
     @property
@@ -157,13 +181,11 @@ def study_config(settings: Mapping[str, Any]) -> StudyConfig:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a JSON or YAML file."""
+    text = read_text(path, _LARGEST_FILE)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}") from None
-    try:
-        settings = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        settings = json.loads(json.dumps(settings))  # YAML also knows dates, bytes, sets and cycles
+        settings = json.loads(text) if path.suffix == ".json" else _read_yaml(text)
+        need_shallow(settings)
+        settings = json.loads(json.dumps(settings))  # YAML also knows dates, bytes and sets
     except Exception as error:  # YAML raises a dozen kinds for a value that does not fit its tag
         raise UserError(f"{path} is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict):
@@ -171,16 +193,64 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
+def _read_yaml(text: str) -> Any:
+    """As ``yaml.safe_load``, after counting what the aliases stand for: a few lines of them may stand for billions."""
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _count_values(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
+    """How many values a node holds, those of its aliases included; too many are a ValueError."""
+    if node in counts:
+        if not counts[node]:
+            raise ValueError("a value contains itself")
+        return counts[node]
+    counts[node] = 0
+    inner: Iterable[yaml.Node] = ()
+    if isinstance(node, yaml.MappingNode):
+        inner = itertools.chain.from_iterable(node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        inner = node.value
+    elif len(node.value) > _LONGEST_SCALAR:  # the time to read a number grows with the square of its length
+        raise ValueError(f"a value of {len(node.value):,} characters is too long; it may have {_LONGEST_SCALAR:,}")
+    counts[node] = 1 + sum(_count_values(each, counts) for each in inner)
+    if counts[node] > _MOST_VALUES:
+        raise ValueError(f"it holds more than {_MOST_VALUES:,} values, those of its aliases included")
+    return counts[node]
+
+
+def need_shallow(settings: Any) -> None:
+    """A ValueError for values that are nested deeper than any config."""
+    level = [settings]
+    for _ in range(_DEEPEST):
+        nested = [value for value in level if isinstance(value, dict | list)]
+        level = [inner for value in nested for inner in (value.values() if isinstance(value, dict) else value)]
+        if not level:
+            return
+    raise ValueError(f"its values are nested more than {_DEEPEST} deep")
+
+
 def parse_override(text: str) -> tuple[list[str], Any]:
     """``model.d_h=64`` as a path and a value; the value is JSON where it can be, else a string."""
+    if len(text) > _LONGEST_OVERRIDE:
+        raise UserError(f"{text[:40]!r}… is too long: an override may have {_LONGEST_OVERRIDE:,} characters")
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
-    if not equals or not all(path):
-        raise UserError(f"{text!r} is not of the form key=value, such as model.d_h=64")
+    if not equals or not all(path) or len(path) > _DEEPEST:
+        raise UserError(f"{text[:200]!r} is not of the form key=value, such as model.d_h=64")
     try:
-        return path, json.loads(value)
+        parsed = json.loads(value)
+        need_shallow(parsed)
     except (ValueError, RecursionError):
         return path, None if value == "None" else value  # "none" is the name of a norm
+    return path, parsed
 
 
 def overridden(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:

@@ -44,6 +44,13 @@ class Exported:
     schema: str = SCHEMA
 
 
+_KINDS: dict[str, type] = {
+    "format": str, "run": str, "model": dict, "task": dict, "source": dict, "classes": list, "columns": list,
+    "metrics": dict, "files": dict,
+}  # fmt: skip
+_NEEDED = ("format", "run", "model", "task")
+
+
 def is_exported(folder: Path) -> bool:
     return (folder / EXPORT).is_file()
 
@@ -56,11 +63,23 @@ def read_exported(folder: Path) -> Exported:
     content = read_sealed(folder / EXPORT)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{folder / EXPORT} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
+    if wrong := [name for name in _KINDS if not _is_right(name, content)]:
+        raise UserError(f"{folder / EXPORT} is damaged: {wrong[0]} is missing or of another kind; export the run again")
     known = {item.name for item in fields(Exported)}
     exported = Exported(**{name: value for name, value in content.items() if name in known})
     if exported.format not in FORMATS:
         raise UserError(f"{folder / EXPORT} says format {exported.format!r}; choose from: {', '.join(FORMATS)}")
     return exported
+
+
+def _is_right(name: str, content: dict[str, Any]) -> bool:
+    if name not in content:
+        return name not in _NEEDED
+    value = content[name]
+    if name in ("model", "task") and isinstance(value, dict):
+        return isinstance(value.get("name"), str)
+    texts = value if isinstance(value, list) else value.values() if name == "files" and isinstance(value, dict) else ()
+    return isinstance(value, _KINDS[name]) and all(isinstance(text, str) for text in texts)
 
 
 def exported_file(folder: Path, name: str, exported: Exported) -> Path:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
+
+_LARGEST_JSON = 2**28
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
 
 
 def home() -> Path:
@@ -51,6 +58,33 @@ def resolved(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError):  # the second one until Python 3.12
         raise UserError(f"{path} is a loop of symbolic links") from None
+
+
+def need_regular(path: Path) -> int:
+    """The size in bytes of a regular file; asked before it is opened, because a pipe or a device may never end."""
+    try:
+        facts = path.stat()
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(facts.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "of a special kind")
+        raise UserError(f"{path} is {kind}; give a regular file")
+    return facts.st_size
+
+
+def read_text(path: Path, largest: int) -> str:
+    """The text of a regular file of at most so many characters."""
+    need_regular(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(largest + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {path}: it is no text file in UTF-8 ({error})") from None
+    if len(text) > largest:
+        raise UserError(f"{path} is too large: it may have {largest:,} characters")
+    return text
 
 
 def sha256(path: Path) -> str:
@@ -154,14 +188,12 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """The JSON in a file; a truncated or foreign file is named instead of half used."""
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
+        return json.loads(read_text(path, _LARGEST_JSON))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: not valid JSON ({error})") from None
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from isthmus.errors import UserError
 from isthmus.exported import is_exported, read_exported
 from isthmus.files import data_dir, expanded
 from isthmus.loading import load_task, task_name
-from isthmus.prediction import iterated, result_paths, write_image
+from isthmus.prediction import iterated, need_file, result_paths, write_image
 from isthmus.record import find_run, read_record
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
@@ -66,8 +66,7 @@ def filled(
     for file in files:
         if file.suffix.lower() not in {*SUFFIXES, ".npy"}:
             raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")
-        if not file.is_file():
-            raise UserError(f"there is no file {file}")
+        need_file(file)
     model, task = iterated(run, iterations), load_task(run)
     targets = result_paths(files, files, out)
     pictures = [file for file in files if file.suffix.lower() != ".npy"]
@@ -83,8 +82,11 @@ def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
     folder = expanded(run)
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
-    tokenizer = open_tokenizer(source["tokenizer"], data_dir(), positions=task.positions)
-    refuse_another(source["tokenizer"], tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
+    reference = source.get("tokenizer")
+    if not isinstance(reference, str):
+        raise UserError(f"{run} does not say which tokenizer made its tokens; export its run again")
+    tokenizer = open_tokenizer(reference, data_dir(), positions=task.positions)
+    refuse_another(reference, tokenizer.digest, tokenizer.codes, tokenizer.positions, task)
     return tokenizer
 
 
@@ -105,7 +107,7 @@ def _image(file: Path, target: Path, model: Any, task: Any, tokenizer: Tokenizer
     if (picture.height, picture.width) != (height, width):
         if height != width:
             raise UserError(f"{file}: this run takes images of {height}×{width} pixels")
-        picture = center_crop(resize_short_side(picture, height), height)
+        picture = center_crop(resize_short_side(picture, height, file), height)
     original = channels_first(picture)[None]
     tokens = torch.from_numpy(tokenizer.tokens(original)).long()
     part = task.config.evaluation_masked if share is None else share

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -17,15 +16,15 @@ from torch import nn
 
 from isthmus.errors import UserError
 from isthmus.exported import FILES, exported_file, is_exported, read_exported
-from isthmus.files import expanded, resolved, write_with
+from isthmus.files import expanded, need_regular, resolved, write_with
 from isthmus.loading import load, load_task
 from isthmus.protocols import Task
 from isthmus.record import find_run, read_record
 from isthmus.sources.arrays import as_names
 from isthmus.sources.imaging import SUFFIXES, channels_first, open_image
-from isthmus.sources.reading import open_archive
+from isthmus.sources.reading import member_size, open_archive, open_member, read_header
 from isthmus.sources.tables import ENDINGS, numbers
-from isthmus.streaming import array_pieces, npy_pieces, read_header, table_pieces, write_pieces
+from isthmus.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
 
 RESULTS = {".npy": ".predicted.npy", ".npz": ".predicted.npy"} | dict.fromkeys(ENDINGS, ".predicted.csv")
 """The endings of the files of rows that are read here, and of what is written for them."""
@@ -130,7 +129,7 @@ class Predictor:
 
     def pieces(self, path: Path) -> Iterator[np.ndarray]:
         """The same in pieces, whatever the size of the file."""
-        _need_file(path)
+        need_file(path)
         ending = _ending(path)
         if ending in ENDINGS:
             yield from table_pieces(path, self.source.get("header"), self.columns)
@@ -144,8 +143,10 @@ class Predictor:
             raise UserError(f"{path} has no rows")
 
     def _from_archive(self, path: Path) -> Iterator[np.ndarray]:
-        with open_archive(path) as archive, _member(archive, self._chosen(path, archive)) as file:
-            yield from array_pieces(file)
+        with open_archive(path) as archive:
+            name = self._chosen(path, archive)
+            with open_member(archive, name) as file:
+                yield from array_pieces(file, member_size(archive, name))
 
     def _chosen(self, path: Path, archive: NpzFile) -> str:
         """The only array, the one named as in training, or the only one that fits."""
@@ -156,7 +157,7 @@ class Predictor:
                 return name
         fitting = []
         for name in sorted(set(archive.files) - set(as_names(self.source.get("targets")))):
-            with _member(archive, name) as file:
+            with open_member(archive, name) as file:
                 shape = read_header(file).shape
             fitting += [name] if math.prod(shape) and self.fits(shape) else []
         if len(fitting) == 1:
@@ -165,11 +166,6 @@ class Predictor:
             f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which {len(fitting)} fit a model "
             f"of inputs {self.input_shape}; save the one to predict from alone"
         )
-
-
-def _member(archive: NpzFile, name: str) -> IO[bytes]:
-    assert archive.zip is not None  # it is open
-    return archive.zip.open(f"{name}.npy")
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:
@@ -252,13 +248,14 @@ def _ending(file: Path) -> str:
     return ".csv.gz" if file.name.lower().endswith(".csv.gz") else file.suffix.lower()
 
 
-def _need_file(path: Path) -> None:
-    if not path.is_file():
+def need_file(path: Path) -> None:
+    if not path.exists():
         raise UserError(f"there is no file {path}")
+    need_regular(path)
 
 
 def read_image(path: Path, channels: int) -> np.ndarray:
-    _need_file(path)
+    need_file(path)
     if channels not in (1, 3):
         raise UserError(f"{path}: this run takes images of {channels} channels; give them as an npy file")
     return channels_first(open_image(path, str(path), channels))

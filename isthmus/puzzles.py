@@ -11,10 +11,13 @@ import numpy as np
 import torch
 
 from isthmus.errors import UserError
+from isthmus.files import read_text
 from isthmus.loading import load_task, task_name
 from isthmus.prediction import runnable
 from isthmus.sudoku.boards import CELLS, cells_of, conflict, drawn, parse
 from isthmus.sudoku.solver import solve
+
+_LARGEST_FILE = 2**26
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,7 @@ def answers(
 
 def read_puzzles(file: Path) -> list[np.ndarray]:
     """A text file of one board, or of several with one in each line."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{file} is no text file; a puzzle is 81 digits, with 0 or . for an empty cell") from None
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    text = read_text(file, _LARGEST_FILE)
     lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if cells_of(line)}
     if "puzzle,solution" in (line.strip().lower() for line in lines.values()):
         raise UserError(

@@ -23,6 +23,9 @@ from dataclasses import dataclass
 
 from isthmus.errors import UserError
 
+_MOST_CONNECTIONS, _WIDEST = 10**18, 10**6
+"""Far beyond any network, and far below where a float overflows."""
+
 
 def sparse_connections(m: float, p: float, gamma: float = 1.0) -> float:
     """Ω of a masked γm × m matrix."""
@@ -142,6 +145,9 @@ def shapes(omega: float, gamma: float = 1.0, channels: Iterable[int] | None = No
     """
     check(omega, gamma)
     if channels is not None:
+        channels = list(channels)
+        if not all(1 <= C <= _MOST_CONNECTIONS for C in channels):
+            raise UserError(f"channels are whole numbers from 1 to {_MOST_CONNECTIONS:g}")
         return [shape(C, omega, gamma) for C in sorted(set(channels))]
     side = widest_side(omega, gamma)
     below = {max(1, round(side * k / 16)) for k in range(1, 17)}
@@ -157,18 +163,18 @@ def expansions(m: int, omega: float) -> list[tuple[int, int, float]]:
 
 
 def check(omega: float, gamma: float) -> None:
-    if not 1 <= omega < math.inf:
-        raise UserError(f"omega={omega:g} is no number of connections: 1 or more")
-    if not 0 < gamma < math.inf:
-        raise UserError(f"gamma={gamma:g} is no expansion factor: it must be above 0")
+    if not 1 <= omega <= _MOST_CONNECTIONS:
+        raise UserError(f"omega={omega:g} is no number of connections: from 1 to {_MOST_CONNECTIONS:g}")
+    if not 1 / _WIDEST <= gamma <= _WIDEST:
+        raise UserError(f"gamma={gamma:g} is no expansion factor: from {1 / _WIDEST:g} to {_WIDEST:g}")
 
 
 def parse_amount(text: str) -> float:
     """A number as people write connections: 2^18, 262144, 290_217_984, 2.6e8."""
-    power = re.fullmatch(r"\s*(\d+)\s*(?:\^|\*\*)\s*(\d+)\s*", text)
+    power = re.fullmatch(r"(\d{1,20})\s*(?:\^|\*\*)\s*(\d{1,4})", text.strip(), re.ASCII)
     try:
-        if power:
-            return float(int(power[1]) ** int(power[2])) if int(power[2]) <= 1023 else math.inf
-        return float(text)
-    except (ValueError, OverflowError):
-        raise UserError(f"{text!r} is no number such as 2^18, 262144 or 2.6e8") from None
+        return float(int(power[1]) ** int(power[2])) if power else float(text)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        raise UserError(f"{text[:60]!r} is no number such as 2^18, 262144 or 2.6e8") from None

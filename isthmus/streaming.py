@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from isthmus.errors import UserError, nearest
-from isthmus.files import as_cell, write_with
-from isthmus.sources.reading import parsing
-from isthmus.sources.tables import columns, first_line, is_named, read_table
+from isthmus.files import as_cell, need_regular, write_with
+from isthmus.sources.reading import Header, need_content, open_bytes, parsing, read_header
+from isthmus.sources.tables import (
+    LONGEST_LINE,
+    check_columns,
+    columns,
+    first_line,
+    is_named,
+    open_parquet,
+    read_table,
+    row_bytes,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,31 +33,13 @@ PIECE = 2**26
 _BLOCK = 2**24
 
 
-class Header(NamedTuple):
-    """What an npy file says of its array before the numbers begin."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-
-def read_header(file: IO[bytes]) -> Header:
-    version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    header = Header(*read(file))
-    if header.dtype.hasobject:
-        raise ValueError("Object arrays are never loaded")
-    return header
-
-
-def array_pieces(file: IO[bytes]) -> Iterator[np.ndarray]:
-    """The rows of an npy file, which may be a member of an archive."""
+def array_pieces(file: IO[bytes], size: int) -> Iterator[np.ndarray]:
+    """The rows of an npy file of so many bytes, which may be a member of an archive."""
     header = read_header(file)
+    need_content(header, size - file.tell())
     rows, at_once = _rows(header)
+    if not header.bytes:
+        return
     if _column_by_column(header) and rows > at_once:  # no row is complete before the end
         raise UserError(
             f"an array of {rows} rows that is stored column by column (Fortran order) cannot be read in pieces from an "
@@ -58,13 +48,14 @@ def array_pieces(file: IO[bytes]) -> Iterator[np.ndarray]:
     for start in range(0, rows, at_once):
         count = min(at_once, rows - start)
         raw = file.read(count * header.row_bytes)
-        if len(raw) < count * header.row_bytes:
-            raise ValueError(f"it ends in row {start + len(raw) // max(1, header.row_bytes)} of {rows}")
+        if len(raw) < count * header.row_bytes:  # of an archive that is damaged
+            raise ValueError(f"it ends in row {start + len(raw) // header.row_bytes} of {rows}")
         shape = (count, *header.shape[1:])
         yield np.frombuffer(raw, header.dtype).reshape(shape, order="F" if header.fortran else "C")
 
 
 def npy_pieces(path: Path) -> Iterator[np.ndarray]:
+    size = need_regular(path)
     with parsing(path, "an npy file"), path.open("rb") as file:
         if file.read(2) == b"PK":
             raise UserError(f"{path} is an npz archive; name it so")
@@ -74,15 +65,15 @@ def npy_pieces(path: Path) -> Iterator[np.ndarray]:
             yield from _mapped_pieces(path, header, file.tell())
         else:
             file.seek(0)
-            yield from array_pieces(file)
+            yield from array_pieces(file, size)
 
 
 def _mapped_pieces(path: Path, header: Header, offset: int) -> Iterator[np.ndarray]:
     """Rows whose columns come first: each piece gathers its part of every column."""
     rows, at_once = _rows(header)
-    if math.prod(header.shape) == 0:  # which cannot be mapped
+    if not header.bytes:  # which cannot be mapped
         return
-    if path.stat().st_size < offset + rows * header.row_bytes:
+    if path.stat().st_size < offset + header.bytes:
         raise ValueError(f"it ends before the last of its {rows} rows, which are stored column by column")
     array = np.memmap(path, header.dtype, "r", offset, header.shape, order="F")
     for start in range(0, rows, at_once):
@@ -118,17 +109,14 @@ def _tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Iterator[
 
 def _parquet_tables(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pyarrow.Table, bool]]:
     import pyarrow
-    import pyarrow.parquet
 
-    with parsing(path, "a parquet file"), pyarrow.parquet.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         names = file.schema_arrow.names
         if file.metadata.num_rows == 0:
             raise UserError(f"{path} has no rows")
-        if len(set(names)) < len(names):
-            raise UserError(f"{path} has two columns of the same name: {', '.join(names)}")
+        check_columns(path, names)
         chosen = list(wanted) if wanted and set(wanted) <= set(names) else None
-        row_bytes = max(1, file.metadata.row_group(0).total_byte_size // max(1, file.metadata.row_group(0).num_rows))
-        for batch in file.iter_batches(max(1, min(PIECE // row_bytes, 2**20)), columns=chosen):
+        for batch in file.iter_batches(max(1, min(PIECE // row_bytes(file), 2**20)), columns=chosen):
             yield pyarrow.Table.from_batches([batch]), True
 
 
@@ -141,8 +129,8 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
         return pyarrow.input_stream(path, compression="gzip" if path.suffix.lower() == ".gz" else None)
 
     with parsing(path, "a csv table"):
-        with opened() as stream:
-            line = first_line(stream.read(2**16))
+        with open_bytes(path) as head:
+            line = first_line(head.read(LONGEST_LINE + 1))
         named = is_named(line, header)
         cells = next(csv.reader([line]))
         # As pyarrow calls columns without names.

@@ -41,6 +41,8 @@ def _weights(name: str, data_dir: Path, model: nn.Module) -> bool:
         if key not in found or found[key].shape != tensor.shape:
             given = tuple(found[key].shape) if key in found else "absent"
             raise UserError(f"{path} is not what {name.upper()} needs: {key} is {given}, not {tuple(tensor.shape)}")
+        if not found[key].is_floating_point():
+            raise UserError(f"{path} is damaged: {key} holds {found[key].dtype}, not real numbers")
     model.load_state_dict({key: found[key].float() for key in wanted}, strict=False)  # but for counts of batches
     return True
 

@@ -81,9 +81,9 @@ def _workers(threads: int) -> int:
 def _seconds(text: str) -> float:
     import re
 
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", text.strip(), re.ASCII)
     if not match or not float(match[1]):
-        raise UserError(f"--time-budget {text!r} is not a time such as 90s, 30m or 2h")
+        raise UserError(f"--time-budget {text[:60]!r} is not a time such as 90s, 30m or 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 

@@ -25,7 +25,7 @@ from isthmus.errors import UserError, quiet
 from isthmus.export.examples import example, need_rows
 from isthmus.export.folding import folded
 from isthmus.export.operators import OPERATORS
-from isthmus.files import write_with
+from isthmus.files import need_regular, write_with
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
@@ -40,6 +40,8 @@ _WORD = re.compile(r"[\w.+-]*", re.ASCII)
 _ARGUMENT = re.compile(r"[a-z,]*(->[a-z]*)?")  # of an operator, such as einsum's "bn,kn->bk"
 _CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor is taken, and one is given
 _SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
+_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
+"""Of a number of each kind, as torch.export counts them: bytes, integers, halves, floats, doubles, truths, bfloat16."""
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 
 
@@ -94,9 +96,10 @@ class ProgramModel(nn.Module):
 
 def read_program(path: Path) -> nn.Module:
     """The program in a file, if it holds nothing but tensors and torch's own operators; else an error, unread."""
+    size = need_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            found = [(entry.filename, archive.read(entry)) for entry in archive.infolist()]
+            found = _members(archive, size)
         if problem := _problem(found):
             raise UserError(
                 f"{path} is not loaded: {problem}; programs of other origin may run code when they are read"
@@ -112,6 +115,16 @@ def read_program(path: Path) -> nn.Module:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> list[tuple[str, bytes]]:
+    """All members of an archive of so many bytes; torch packs none, and what is packed may unpack to anything."""
+    entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError("its parts are compressed")
+    if sum(entry.file_size for entry in entries) > size:
+        raise ValueError("its parts are larger than the file")
+    return [(entry.filename, archive.read(entry)) for entry in entries]
 
 
 def _plain(name: str) -> str:
@@ -140,13 +153,42 @@ def _problem(found: list[tuple[str, bytes]]) -> str:
     members = {_plain(name): content for name, content in found}
     if len(members) < len(found):
         return "it holds two files of one name"
-    torch.load(io.BytesIO(members["data/sample_inputs/model.pt"]), weights_only=True)
+    sample = members["data/sample_inputs/model.pt"]
+    with zipfile.ZipFile(io.BytesIO(sample)) as archive:
+        _members(archive, len(sample))
+    torch.load(io.BytesIO(sample), weights_only=True)
+    stored: dict[str, Any] = {}
     for kind in ("weights", "constants"):
-        config = json.loads(members[f"data/{kind}/model_{kind}_config.json"])["config"]
-        for name, payload in config.items():
+        for name, payload in json.loads(members[f"data/{kind}/model_{kind}_config.json"])["config"].items():
             if payload["use_pickle"] or not re.fullmatch(r"(weight|tensor)_[0-9]+", payload["path_name"]):
                 return f"{name!r} is a pickle"
-    return next(_foreign(json.loads(members["models/model.json"])), "")
+            stored[name] = payload["tensor_meta"]
+            there = len(members[f"data/{kind}/{payload['path_name']}"])
+            if there != _bytes_of(stored[name]):
+                raise ValueError(f"{name!r} holds {there:,} bytes, not the {_bytes_of(stored[name]):,} of its shape")
+    content = json.loads(members["models/model.json"])
+    _need_shapes(content["graph_module"], stored)
+    return next(_foreign(content), "")
+
+
+def _bytes_of(meta: dict[str, Any]) -> int:
+    """Of a tensor of these sizes, up to the last number that its strides lead to."""
+    sizes, strides = ([int(item["as_int"]) for item in meta[key]] for key in ("sizes", "strides"))
+    if min([0, *sizes, *strides]) < 0 or meta["storage_offset"]["as_int"]:
+        raise ValueError(f"a tensor has sizes {sizes} and strides {strides}")
+    last = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    return (last + 1) * _BYTES[meta["dtype"]] if all(sizes) else 0
+
+
+def _need_shapes(module: dict[str, Any], stored: dict[str, Any]) -> None:
+    """Compare the tensors that a program takes with those in its file."""
+    values = module["graph"]["tensor_values"]
+    for spec in module["signature"]["input_specs"]:
+        for kind, content in spec.items():
+            if kind in ("parameter", "buffer", "tensor_constant"):
+                name, taken = content[f"{kind}_name"], values[content["arg"]["name"]]
+                if any(stored[name][key] != taken[key] for key in ("sizes", "dtype", "strides")):
+                    raise ValueError(f"the program takes {name!r} in another shape than the file holds")
 
 
 def _foreign(value: Any, key: str = "") -> Iterator[str]:

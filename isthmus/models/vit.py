@@ -42,6 +42,7 @@ from isthmus.layers.pointwise import ActivationName, activation
 NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
 TELLING = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
 
+_MOST_BLOCKS = 10_000
 Tokens = Float[Tensor, "batch tokens d_z"]
 
 
@@ -75,6 +76,8 @@ class ViTConfig(ImageModelConfig):
         if self.head_values % self.num_heads:
             name = "d_z" if self.attention_width is None else "attention_width"
             raise ValueError(f"num_heads={self.num_heads} does not divide {name}={self.head_values}")
+        if self.depth * self.ffn_blocks > _MOST_BLOCKS:
+            raise ValueError(f"depth={self.depth} times ffn_blocks={self.ffn_blocks} is above {_MOST_BLOCKS:,}")
         if self.name == "hourglass_vit" and self.d_h >= self.d_z:
             raise ValueError(f"an Hourglass has d_h={self.d_h} below d_z={self.d_z}; the name vit takes any shape")
         if self.name == "conventional_vit" and self.d_h <= self.d_z:

@@ -208,4 +208,6 @@ def chosen(found: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
             raise UserError(f"{origin} is no VQGAN f16/1024: it has no weight {name}")
         if tuple(found[name].shape) != shape:
             raise UserError(f"{origin} is no VQGAN f16/1024: {name} is {tuple(found[name].shape)}, not {shape}")
+        if not found[name].is_floating_point():
+            raise UserError(f"{origin} is damaged: {name} holds {found[name].dtype}, not real numbers")
     return {name: found[name].float() for name in weights()}

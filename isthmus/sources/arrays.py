@@ -18,9 +18,9 @@ from pydantic import BeforeValidator
 
 from isthmus.errors import UserError, nearest
 from isthmus.protocols import Data, Source, Split
-from isthmus.sources.reading import open_archive, parsing, read_npy, resolve
+from isthmus.sources.reading import open_archive, parsing, read_member, read_npy, resolve
 from isthmus.sources.splitting import DrawnSplits, checked, partition
-from isthmus.sources.tables import ENDINGS, Kind, column, columns, encode_targets, numbers, read_table
+from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
 
 NAMES = {"arrays": "Arrays"}
 
@@ -122,12 +122,13 @@ class Arrays(Source):
                     f"{path} holds the arrays {', '.join(names)}: "
                     "say which one is source.inputs and which one, if any, source.targets"
                 )
-            return Part(archive[wanted[0]], archive[self.config.targets[0]] if self.config.targets else None)
+            inputs, *targets = (read_member(path, archive, name) for name in (*wanted, *self.config.targets))
+            return Part(inputs, targets[0] if targets else None)
 
     def _from_array(self, path: Path) -> Part:
         array = read_npy(path)
         targets = self.config.targets
-        if not targets and not self.config.inputs:
+        if not array.size or (not targets and not self.config.inputs):
             return Part(array, None)
         if array.ndim != 2:
             raise UserError(
@@ -182,6 +183,15 @@ class Arrays(Source):
             )
         channels_last = layout == "channels_last" or (layout == "auto" and last)
         return np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if channels_last else inputs
+
+
+def names_in(path: Path) -> list[str]:
+    """The arrays of an archive or the columns of a table; none where a file names nothing."""
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        with open_archive(path) as archive:
+            return list(archive.files)
+    return column_names(path) if name.endswith(ENDINGS) else []
 
 
 @contextmanager

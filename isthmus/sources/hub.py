@@ -123,7 +123,7 @@ class Hub(Source):
         def decode(row: int) -> np.ndarray:
             image = open_row(row)
             if size:
-                image = center_crop(resize_short_side(image, size), size)
+                image = center_crop(resize_short_side(image, size, f"{self.config.repo}: the image of row {row}"), size)
             elif (image.height, image.width) != (height, width):
                 raise UserError(
                     f"{self.config.repo}: the image of row {row} is {image.height}×{image.width}, "

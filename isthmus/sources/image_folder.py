@@ -82,7 +82,7 @@ class ImageFolder(Source):
 
         def decode(path: Path) -> np.ndarray:
             image = open_image(path, str(path), channels)
-            return channels_first(center_crop(resize_short_side(image, size), size))
+            return channels_first(center_crop(resize_short_side(image, size, path), size))
 
         def fill(array: np.ndarray) -> list[int]:
             return decode_all(array, paths, decode, f"decoding {root.name}", skip)

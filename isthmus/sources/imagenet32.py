@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.errors import UserError
 from isthmus.protocols import Component, Data, Source, Split
 from isthmus.sources.caching import MemoryMapped, memory_mapped
-from isthmus.sources.reading import locate, open_archive, parsing
+from isthmus.sources.reading import locate, open_archive, parsing, read_member
 from isthmus.sources.splitting import checked, partition
 
 NAMES = {"imagenet32": "ImageNet32"}
@@ -83,7 +83,7 @@ def contents(path: Path) -> list[list[Any]]:
 
 def member(path: Path, name: str, dimensions: int) -> np.ndarray:
     with open_archive(path) as archive:
-        array: np.ndarray = archive[name]
+        array = read_member(path, archive, name)
         if array.ndim != dimensions or array.dtype.kind not in "iu":
             raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
         return array

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.errors import UserError
+from isthmus.files import need_regular
 from isthmus.sources.reading import parsing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+_MOST_PIXELS = 2**28
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 
@@ -21,6 +23,8 @@ def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
     """A fully decoded image in RGB, or in grey with one channel."""
     from PIL import Image, UnidentifiedImageError
 
+    if isinstance(file, Path):
+        need_regular(file)
     with parsing(name, "an image"):
         try:
             opened = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
@@ -37,11 +41,16 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
-def resize_short_side(image: Image, size: int) -> Image:
+def resize_short_side(image: Image, size: int, name: object = "the image") -> Image:
     """The usual resize of the field: the short side becomes ``size``; bilinear, antialiased."""
     from PIL.Image import Resampling
 
-    short = min(image.size)
+    short, long = min(image.size), max(image.size)
+    if size * (size * long // short) > _MOST_PIXELS:
+        raise UserError(
+            f"{name} of {image.width}×{image.height} pixels is too long to be resized to a short side of {size}; "
+            "crop it first"
+        )
     return image.resize((size * image.width // short, size * image.height // short), Resampling.BILINEAR)
 
 

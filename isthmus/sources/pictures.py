@@ -102,7 +102,7 @@ class PictureSource(Source):
         size, skip = self.config.size, self.config.unreadable == "skip"
 
         def decode(item: Any) -> np.ndarray:
-            return channels_first(center_crop(resize_short_side(pictures.open(item), size), size))
+            return channels_first(center_crop(resize_short_side(pictures.open(item), size, item), size))
 
         def fill(array: np.ndarray) -> list[int]:
             return decode_all(array, pictures.items, decode, f"decoding {self.title}", skip)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile
 
 from isthmus.errors import UserError
-from isthmus.files import digest, expanded
+from isthmus.files import digest, expanded, need_regular
+from isthmus.machine import memory_bytes
+
+_CHUNK = 2**24
 
 
 @contextmanager
@@ -30,25 +36,92 @@ def parsing(path: Path | str, kind: str) -> Iterator[None]:
         raise UserError(f"cannot read {path} as {kind}: {reason}") from None
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if its name ends in ``.gz``."""
-    with parsing(path, "a gzip file" if path.suffix == ".gz" else "a file"):
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+def need_room(path: Path | str, size: int) -> None:
+    """Refuse what would unpack to more than a quarter of the memory: what is made of it takes several times that."""
+    room = memory_bytes() // 4
+    if size > room:
+        raise UserError(
+            f"{path} unpacks to more than {room / 2**30:.1f} GiB, a quarter of this machine's memory; "
+            "give it in smaller parts"
+        )
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """A regular file, unpacked if its name ends in ``.gz``."""
+    need_regular(path)
+    with path.open("rb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw) as unpacked:
+            yield unpacked  # type: ignore[misc]
+
+
+def read_bytes(path: Path, largest: int | None = None) -> bytes:
+    """The content of a file of at most so many bytes, unpacked if its name ends in ``.gz``."""
+    packed = path.suffix == ".gz"
+    with parsing(path, "a gzip file" if packed else "a file"), open_bytes(path) as file:
+        chunks, size = [], 0
+        while chunk := file.read(_CHUNK if packed else -1):
+            chunks.append(chunk)
+            size += len(chunk)
+            if packed:
+                need_room(path, size)
+            if largest is not None and size > largest:
+                raise UserError(f"{path} holds more than {largest / 2**30:.0f} GiB; give it as a parquet file")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+class Header(NamedTuple):
+    """What an npy file says of its array before the numbers begin."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes]) -> Header:
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    header = Header(*read(file))
+    if header.dtype.hasobject:
+        raise ValueError("Object arrays are never loaded")
+    if any(size < 0 for size in header.shape) or not header.dtype.itemsize:
+        raise ValueError(f"{header.dtype} of shape {header.shape} is no array")
+    return header
+
+
+def need_content(header: Header, there: int) -> None:
+    """Compare an array's shape with the bytes that follow its header, before anything is allocated for it."""
+    if header.bytes > there:
+        rows, shape = header.shape[0] if header.shape else 1, header.shape
+        raise ValueError(f"it ends in row {there // max(1, header.row_bytes)} of {rows}, its shape being {shape}")
 
 
 def read_npy(path: Path) -> np.ndarray:
     """The array of an npy file; Python objects are refused."""
     with parsing(path, "an npy file"):
-        array = np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise UserError(f"{path} is an npz archive; name it so")
-    return array
+        raw = read_bytes(path)
+        if raw.startswith(b"PK"):
+            raise UserError(f"{path} is an npz archive; name it so")
+        file = io.BytesIO(raw)
+        need_content(read_header(file), len(raw) - file.tell())
+        return np.asarray(np.load(io.BytesIO(raw), allow_pickle=False))
 
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[NpzFile]:
     """The arrays of an npz file, each read when asked for; Python objects are refused."""
+    need_regular(path)
     # Opened here, because numpy leaves the file open if it turns out to be damaged.
     with parsing(path, "an npz file"), path.open("rb") as file:
         if file.read(2) != b"PK":  # of which numpy would say that unpickling it may help
@@ -56,6 +129,27 @@ def open_archive(path: Path) -> Iterator[NpzFile]:
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             yield archive
+
+
+def open_member(archive: NpzFile, name: str) -> IO[bytes]:
+    """The npy file of an array in an archive."""
+    assert archive.zip is not None  # it is open
+    return archive.zip.open(f"{name}.npy")
+
+
+def member_size(archive: NpzFile, name: str) -> int:
+    """The bytes of that npy file, unpacked."""
+    assert archive.zip is not None  # it is open
+    return archive.zip.getinfo(f"{name}.npy").file_size
+
+
+def read_member(path: Path, archive: NpzFile, name: str) -> np.ndarray:
+    """An array of an archive, after a look at its size: a small archive may unpack to any number of zeros."""
+    with open_member(archive, name) as file:
+        header = read_header(file)
+        need_content(header, member_size(archive, name) - file.tell())
+        need_room(path, header.bytes)
+    return np.asarray(archive[name])
 
 
 def locate(data_dir: Path, folders: Sequence[str], names: Sequence[str], advice: str) -> Path:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import io
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from isthmus.errors import UserError, nearest
-from isthmus.sources.reading import parsing, read_bytes
+from isthmus.files import need_regular
+from isthmus.sources.reading import need_room, open_bytes, parsing, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow
 
 Kind = Literal["auto", "classification", "regression"]
 ENDINGS = (".csv", ".csv.gz", ".parquet")
+LONGEST_LINE, _MOST_COLUMNS, _LONGEST_TEXT = 2**24, 2**16, 1_000
+_LARGEST_CSV = 2**31 - 1
+"""Of a block that pyarrow reads at once."""
+_FIRST_LINE = re.compile(rb"\s*([^\r\n]*)")
 
 
 def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
@@ -24,19 +33,40 @@ def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     table, named = (read_parquet(path), True) if path.suffix.lower() == ".parquet" else read_csv(path, header)
     if not table.num_rows:
         raise UserError(f"{path} has no rows")
-    if len(set(table.column_names)) < table.num_columns:
-        raise UserError(f"{path} has two columns of the same name: {', '.join(table.column_names)}")
+    check_columns(path, table.column_names)
     return table, named
+
+
+def column_names(path: Path) -> list[str]:
+    """What the first line of a csv file or the schema of a parquet file says; numbers from "0" where it says none."""
+    if path.suffix.lower() == ".parquet":
+        with open_parquet(path) as file:
+            return list(file.schema_arrow.names)
+    with parsing(path, "a csv table"), open_bytes(path) as head:
+        line = first_line(head.read(LONGEST_LINE + 1))
+        cells = next(csv.reader([line]), [])
+        named = is_named(line, None)
+        return [cell.strip() if named else str(number) for number, cell in enumerate(cells)]
+
+
+def check_columns(path: Path, names: Sequence[str]) -> None:
+    if len(names) > _MOST_COLUMNS:
+        raise UserError(f"{path} has {len(names):,} columns, more than {_MOST_COLUMNS:,}; give them as an npy file")
+    if len(set(names)) < len(names):
+        twice = next(name for name, times in Counter(names).items() if times > 1)
+        raise UserError(f"{path} has two columns of the same name: {twice}")
 
 
 def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     import pyarrow.csv
 
-    raw = read_bytes(path)
+    with parsing(path, "a csv table"), open_bytes(path) as head:
+        line = first_line(head.read(LONGEST_LINE + 1))
+    if not line:
+        raise UserError(f"{path} has no rows")
+    raw = read_bytes(path, _LARGEST_CSV)
     with parsing(path, "a csv table"):
-        if not raw.strip():
-            raise UserError(f"{path} has no rows")
-        named = is_named(first_line(raw), header)
+        named = is_named(line, header)
         # One block for all: the type of a column is decided on its first block.
         options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
         table = pyarrow.csv.read_csv(io.BytesIO(raw), options)
@@ -45,7 +75,14 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
 
 
 def first_line(raw: bytes) -> str:
-    return raw.lstrip().splitlines()[0].decode("utf-8-sig")
+    """The first line that is not empty; what is longer than a row of the widest table is a ValueError."""
+    found = _FIRST_LINE.match(raw)
+    line = found[1] if found else b""
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"its first line is longer than {LONGEST_LINE:,} bytes")
+    if (commas := line.count(b",")) >= _MOST_COLUMNS:
+        raise ValueError(f"it has {commas + 1:,} columns, more than {_MOST_COLUMNS:,}; give them as an npy file")
+    return line.decode("utf-8-sig")
 
 
 def is_named(line: str, header: bool | None) -> bool:
@@ -61,11 +98,30 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def read_parquet(path: Path) -> pyarrow.Table:
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
     import pyarrow.parquet
 
+    need_regular(path)
     with parsing(path, "a parquet file"):
-        return pyarrow.parquet.ParquetFile(path).read()
+        # A text that is repeated in many rows is stored once, and stays so.
+        texts = [field.name for field in pyarrow.parquet.read_schema(path) if _is_text(field.type)]
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+            yield file
+
+
+def read_parquet(path: Path) -> pyarrow.Table:
+    with open_parquet(path) as file:
+        need_room(path, file.metadata.num_rows * row_bytes(file))
+        return file.read()
+
+
+def row_bytes(file: Any) -> int:
+    """Of a row of a parquet file when it is unpacked, about: a value that is repeated takes no room in the file."""
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    cells = [group.column(number) for group in groups for number in range(group.num_columns)]
+    unpacked = max(sum(group.total_byte_size for group in groups), sum(4 * cell.num_values for cell in cells))
+    return max(1, unpacked // max(1, file.metadata.num_rows))
 
 
 def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.ndarray:
@@ -76,7 +132,7 @@ def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.n
     import pyarrow
     import pyarrow.types as types
 
-    if name not in table.column_names:
+    if table.schema.get_field_index(name) < 0:
         raise UserError(f"{origin} has no column {name!r}; {nearest(name, table.column_names)}")
     values = table[name].combine_chunks()
     values = pyarrow.concat_arrays(values.chunks) if isinstance(values, pyarrow.ChunkedArray) else values
@@ -88,11 +144,28 @@ def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.n
         if len(lengths) > 1:
             raise UserError(f"{origin}: the lists of the column {name!r} differ in length")
         return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(values), -1)
-    if types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if types.is_string(values.type) or types.is_large_string(values.type):
+    coded = types.is_dictionary(values.type)
+    if _is_text(values.dictionary.type if coded else values.type):
+        _check_lengths(values.dictionary if coded else values, len(values), f"{origin}: the column {name!r}")
         return np.array(values.to_pylist(), dtype=np.str_)
+    values = values.dictionary_decode() if coded else values
     return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _check_lengths(texts: Any, rows: int, where: str) -> None:
+    """In numpy, every row takes as much room as the longest text."""
+    import pyarrow.compute
+
+    longest = pyarrow.compute.max(pyarrow.compute.utf8_length(texts)).as_py() or 0
+    if longest > _LONGEST_TEXT:
+        raise UserError(f"{where} holds a text of {longest:,} characters; at most {_LONGEST_TEXT:,} name a class")
+    need_room(where, 4 * longest * rows)
 
 
 def columns(

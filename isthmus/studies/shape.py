@@ -7,7 +7,6 @@ then narrower than the input, and still wider than its computation.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from isthmus.files import digest
 from isthmus.protocols import Signature
 from isthmus.registry import catalogue, component, find
 from isthmus.run import Options, load_data
+from isthmus.sources.arrays import names_in
 
 SHARES = (1.0, 1 / 3)
 SHAPES: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
@@ -133,27 +133,8 @@ def _source(data: str, task: str, target: Sequence[str], options: Options) -> di
 
 def _guessed_target(path: Path) -> str:
     """The array or column to predict: the one with a usual name, else the last one."""
-    names = _names(path)
+    names = names_in(path)
     if not names:
         raise UserError(f"{path} names no arrays or columns: say with --target which one is to be predicted")
     usual = [name for name in names if name.lower() in _TARGET_NAMES]
     return usual[0] if usual else names[-1]
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        if path.suffix == ".npz":
-            import numpy as np
-
-            with np.load(path) as arrays:
-                return list(arrays.files)
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            return list(pq.read_schema(path).names)
-        if path.suffix == ".csv":
-            with path.open(encoding="utf-8", newline="") as lines:
-                return next(csv.reader(lines), [])
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    return []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,16 @@ from torch import Tensor, nn
 
 from isthmus.errors import UserError
 from isthmus.files import read_sealed, sha256, write_sealed, write_with
+from isthmus.machine import memory_bytes
 
 _TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
 
+_KINDS = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
+    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64,
+    "F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64,
+    "C64": torch.complex64,
+}  # fmt: skip
 _PRECISIONS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
@@ -35,16 +45,46 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata of a file, which are what was written if the metadata hold a checksum."""
+    with _opened(path, device) as (file, metadata):
+        # Copied: in the file's own memory they begin anywhere, and products of such tensors may have other bits.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    if "checksum" in metadata and metadata["checksum"] != _checksum(tensors, metadata):
+        raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
+    return tensors, metadata
+
+
+def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The same from the header alone: tensors of the meta device, which take no memory whatever their shapes."""
+    with _opened(path, "cpu") as (file, metadata):
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+        kinds = {name: _KINDS.get(part.get_dtype()) for name, part in parts.items()}
+        if foreign := [name for name, kind in kinds.items() if kind is None]:
+            raise ValueError(f"{foreign[0]} is of the kind {parts[foreign[0]].get_dtype()}")
+        plan = {name: torch.empty(part.get_shape(), dtype=kinds[name], device="meta") for name, part in parts.items()}
+    return plan, metadata
+
+
+@contextmanager
+def _opened(path: Path, device: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:
         with safe_open(path, framework="pt", device=device) as file:
-            # Copied: in the file's own memory they begin anywhere, and products of such tensors may have other bits.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
+            yield file, dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
-    except (SafetensorError, ValueError, TypeError, RecursionError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, RuntimeError, OSError) as error:
         raise UserError(f"{path} is damaged or is not a safetensors file: {error}") from None
-    return tensors, metadata
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    """Of every name, kind, shape and number in a file; a file that is passed on alone has nothing else to check it."""
+    content = hashlib.sha256()
+    said = {name: value for name, value in metadata.items() if name != "checksum"}
+    shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
+    content.update(json.dumps([said, shapes], sort_keys=True).encode())
+    for name in sorted(tensors):
+        content.update(tensors[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return content.hexdigest()
 
 
 def fingerprints(model: nn.Module) -> dict[str, list[float]]:
@@ -53,12 +93,16 @@ def fingerprints(model: nn.Module) -> dict[str, list[float]]:
 
 
 def write_model(path: Path, model: nn.Module, weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
-    write_tensors(path, weights, {"model": dict(config), "fixed": fingerprints(model)})
+    _write_checked(path, weights, {"model": dict(config), "fixed": fingerprints(model)})
 
 
 def write_whole_model(path: Path, model: nn.Module, config: Mapping[str, Any]) -> None:
     """As above with everything that is frozen, so that nothing has to be drawn again: for export."""
-    write_tensors(path, {**model.state_dict(), **_frozen(model)}, {"model": dict(config), "whole": True})
+    _write_checked(path, {**model.state_dict(), **_frozen(model)}, {"model": dict(config), "whole": True})
+
+
+def _write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
+    write_tensors(path, tensors, metadata | {"checksum": _checksum(tensors, metadata)})
 
 
 def _frozen(model: nn.Module) -> dict[str, Tensor]:
@@ -67,14 +111,30 @@ def _frozen(model: nn.Module) -> dict[str, Tensor]:
     return {name: buffer for name, buffer in model.named_buffers() if name not in kept}
 
 
+def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
+    """Compare what a file says that it holds with a model on the meta device, before anything is allocated."""
+    frozen, whole = _frozen(model), bool(metadata.get("whole"))
+    planned = {**model.state_dict(), **(frozen if whole else {})}
+    _need_shapes({name: tuple(tensor.shape) for name, tensor in planned.items()}, plan, path)
+    _need_dtypes(planned, plan, path, whole)
+    if whole:
+        return
+    names = {name for name, module in model.named_modules() if hasattr(module, "fingerprint")}
+    if different := sorted(names ^ _fixed(metadata, path).keys()):
+        raise UserError(f"{path} is damaged: the fingerprint of the frozen {different[0]} is missing or of no use")
+    # They are drawn in float64, and an orthogonal one is factorised.
+    needed, there = 16 * sum(tensor.numel() for tensor in frozen.values()), memory_bytes()
+    if needed > there:
+        raise UserError(
+            f"{path}: to draw its frozen projections takes {needed / 2**30:.0f} GiB, and here are "
+            f"{there / 2**30:.0f} GiB"
+        )
+
+
 def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give a model that was built on the meta device the tensors of :func:`write_whole_model`."""
     frozen = _frozen(model)
-    planned = {**model.state_dict(), **frozen}
-    expected = {name: tuple(tensor.shape) for name, tensor in planned.items()}
-    _need_shapes(expected, weights, path)
-    _need_dtypes(planned, weights, path)
-    model.load_state_dict({name: weights[name] for name in expected if name not in frozen}, assign=True)
+    model.load_state_dict({name: weights[name] for name in weights if name not in frozen}, assign=True)
     for name in frozen:
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, weights[name])
@@ -94,18 +154,27 @@ def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
         raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
 
 
-def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
-    """Integers where the model has integers, and one precision for all other numbers."""
+def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path, whole: bool) -> None:
+    """The model's own kinds of number; a whole model may have been exported in another precision, the same for all."""
     for name, tensor in planned.items():
-        found = weights[name].dtype
-        if found.is_floating_point != tensor.is_floating_point():
-            raise UserError(f"{path} is damaged: {name} holds {found} where the model has {tensor.dtype}")
+        if not (_same_kind(tensor, weights[name]) or (whole and _both_real(tensor, weights[name]))):
+            raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype} where the model has {tensor.dtype}")
     real = {weights[name].dtype for name, tensor in planned.items() if tensor.is_floating_point()}
     if len(real) > 1 or not real <= _PRECISIONS:
         raise UserError(
             f"{path} is damaged: it holds {' and '.join(sorted(map(str, real)))}; all weights are float16, bfloat16, "
             "float32 or float64"
         )
+
+
+def _same_kind(own: Tensor, given: Tensor) -> bool:
+    """Training writes float32, also where this process computes in another precision by default."""
+    default = own.dtype == torch.get_default_dtype() and given.dtype == torch.float32
+    return default or given.dtype == own.dtype
+
+
+def _both_real(own: Tensor, given: Tensor) -> bool:
+    return own.is_floating_point() and given.is_floating_point()
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
@@ -115,28 +184,45 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapp
     except RuntimeError:
         _need_shapes({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, weights, path)
         raise
-    if redrawn := _redrawn(model, metadata):
+    if redrawn := _redrawn(model, metadata, path):
         raise UserError(f"{path}: the frozen {redrawn[0]} was rebuilt differently from the one it was trained with")
 
 
-def _redrawn(model: nn.Module, metadata: Mapping[str, Any]) -> list[str]:
-    """The frozen projections of a model that are not the ones a checkpoint was trained with."""
+def _fixed(metadata: Mapping[str, Any], path: Path) -> dict[str, list[float]]:
+    """The fingerprints in a checkpoint: lists of finite numbers."""
     stored = metadata.get("fixed", {})
-    return [
-        name
-        for name, values in fingerprints(model).items()
-        if max(abs(a - b) for a, b in zip(values, stored.get(name, values), strict=True)) > _TOLERANCE
-    ]
+    lists = list(stored.values()) if isinstance(stored, dict) else [stored]
+    if not all(isinstance(values, list) and values and all(map(_is_real, values)) for values in lists):
+        raise UserError(f"{path} is damaged: 'fixed' in its header holds no fingerprints of frozen projections")
+    return dict(stored)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _redrawn(model: nn.Module, metadata: Mapping[str, Any], path: Path) -> list[str]:
+    """The frozen projections of a model that are not the ones a checkpoint was trained with."""
+    stored = _fixed(metadata, path)
+    return [name for name, values in fingerprints(model).items() if not _equal(values, stored.get(name, values))]
+
+
+def _equal(ours: list[float], theirs: list[float]) -> bool:
+    return len(ours) == len(theirs) and all(abs(a - b) <= _TOLERANCE for a, b in zip(ours, theirs, strict=True))
 
 
 def start_from(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> list[str]:
     """Fine-tuning: take every weight that fits by name and shape; the names of what starts otherwise are returned."""
     own = model.state_dict()
-    fitting = {name: tensor for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape}
+    fitting = {name: tensor for name, tensor in weights.items() if name in own and _fits(own[name], tensor)}
     if not fitting:
         raise UserError(f"{path} is a checkpoint of another model: none of its weights fits this one")
     model.load_state_dict(fitting, strict=False)
-    return sorted([*(own.keys() - fitting.keys()), *_redrawn(model, metadata)])
+    return sorted([*(own.keys() - fitting.keys()), *_redrawn(model, metadata, path)])
+
+
+def _fits(own: Tensor, given: Tensor) -> bool:
+    return own.shape == given.shape and _same_kind(own, given)
 
 
 class State:
@@ -157,6 +243,8 @@ class State:
             return None
         index = read_sealed(self.index)
         again = f"`isthmus runs clean {self.folder.name}` starts it again"
+        if not {"file", "sha256", "code", "values"} <= index.keys() or not isinstance(index["file"], str):
+            raise UserError(f"{self.index} is damaged: it names no state; {again}")
         path = self.folder / index["file"]
         if not path.is_file() or sha256(path) != index["sha256"]:
             raise UserError(f"{path} is damaged or missing; {again}")

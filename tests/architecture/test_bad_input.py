@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gzip
+import io
 import json
 import operator
 import os
 import pickle
+import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import isthmus
-from isthmus.config import RunConfig, run_config, study_config
+from isthmus.config import RunConfig, read_settings, run_config, study_config
 from isthmus.errors import UserError
 from isthmus.files import home, sha256
 from isthmus.protocols import Settings
@@ -123,6 +128,12 @@ def test_a_study_that_cannot_be(change: dict[str, Any]) -> None:
         study_config({"name": "shapes", "base": base, "candidates": [TINY["model"]]} | change)
 
 
+ALIASES = b"a0: &a0 [x]\n" + b"".join(b"a%d: &a%d [%s]\n" % (i, i, b"*a%d, " % (i - 1) * 10) for i in range(1, 10))
+MERGES = b"a0: &a0 {x: 1}\n" + b"".join(
+    b"a%d: &a%d {<<: [%s]}\n" % (i, i, b"*a%d, " % (i - 1) * 10) for i in range(1, 10)
+)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -142,12 +153,32 @@ def test_a_study_that_cannot_be(change: dict[str, Any]) -> None:
         ("tag.yaml", b"seed: !!timestamp x"),
         ("digits.json", b'{"seed": ' + b"1" * 5_000 + b"}"),
         ("hexadecimal.yaml", b"seed: 0x" + b"f" * 5_000),
+        ("aliases.yaml", ALIASES),
+        ("merges.yaml", MERGES),
+        ("sexagesimal.yaml", b"seed: 1" + b":1" * 300_000),
+        ("chain.yaml", b"a0: &a0 [1]\n" + b"".join(b"a%d: &a%d [*a%d]\n" % (i, i, i - 1) for i in range(1, 500))),
+        ("nested.json", b'{"seed": ' + b"[" * 40 + b"]" * 40 + b"}"),
+        ("large.json", b'{"seed": [' + b"1, " * 400_000 + b"1]}"),
+        ("large.yaml", b"# " + b"x" * 2_000_000),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_config_file_that_is_none_is_named(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     assert str(tmp_path / name) in refused(tmp_path, "train", tmp_path / name)
+
+
+def test_a_config_file_may_repeat_itself(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("a: &a {x: 1, y: [2, 3]}\nb: *a\nc: {<<: *a, x: 4}\n")
+    assert read_settings(file) == {"a": {"x": 1, "y": [2, 3]}, "b": {"x": 1, "y": [2, 3]}, "c": {"x": 4, "y": [2, 3]}}
+
+
+@pytest.mark.parametrize(
+    "word", ["model." * 2_000 + "x=1", "seed=" + "[" * 500, "seed=" + "[" * 40 + "]" * 40, "seed=" + "9" * 120_000]
+)
+def test_an_override_of_any_length_and_depth_is_one_line(word: str, tmp_path: Path) -> None:
+    assert "'" in refused(tmp_path, "train", tiny(tmp_path), word)
 
 
 # What a user's data can be.
@@ -183,7 +214,43 @@ BAD_DATA: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "ragged csv": ("x.csv", lambda path: path.write_text("a,y\n1,0\n2\n3,1\n"), "x.csv"),
     "a folder": ("folder", lambda path: path.mkdir(), "folder"),
     "absent": ("x.npy", lambda path: None, "cannot find"),
+    "a folder named so": ("x.csv", lambda path: path.mkdir(), "is a folder; give a regular file"),
+    "a socket": ("x.csv", lambda path: _bind(path), "is a socket; give a regular file"),
+    "one long line": ("x.csv.gz", lambda path: _pack(path, b"1," * 10_000_000), "first line is longer"),
+    "one long second line": ("x.csv.gz", lambda path: _pack(path, b"a,y\n" + b"1," * 1_000_000), "Expected 2 columns"),
+    "many columns": ("x.csv", lambda path: path.write_bytes(b"a," * 70_000 + b"y\n"), "70,001 columns"),
+    "a long text": ("x.csv", lambda path: path.write_text("a,y\n" + "1,u\n" * 50 + f"1,{'v' * 2_000}"), "2,000 charac"),
+    "a repeated text": ("x.parquet", lambda path: _write_table(path, a=[1] * 60, y=["v" * 2_000] * 60), "2,000 charac"),
+    "a large shape": ("x.npy", lambda path: path.write_bytes(_header((10**11, 3))), "it ends in row 0 of 100000000000"),
+    "a long row": ("x.npy", lambda path: path.write_bytes(_header((1, 10**12)) + bytes(99)), "it ends in row 0 of 1,"),
+    "negative sizes": ("x.npy", lambda path: path.write_bytes(_header((-5, -5)) + bytes(99)), "is no array"),
+    "numbers of no bytes": ("x.npy", lambda path: path.write_bytes(_header((10**12,), "|V0")), "is no array"),
+    "rows of no numbers": ("x.npy", lambda path: path.write_bytes(_header((10**18, 0))), "no rows"),
+    "no row of many numbers": ("x.npy", lambda path: path.write_bytes(_header((0, 10**12))), "no rows"),
+    "a large member": ("x.npz", lambda path: _archive(path, _header((10**10, 3))), "it ends in row 0 of 10000000000"),
 }
+
+
+def _header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    """Of an npy file."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def _archive(path: Path, inputs: bytes) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", inputs)
+        archive.writestr("y.npy", _header((9,)) + bytes(36))
+
+
+def _pack(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content))
+
+
+def _bind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(path.parent):  # a path may have 107 characters
+        server.bind(path.name)
 
 
 @pytest.mark.parametrize("kind", BAD_DATA)
@@ -194,6 +261,55 @@ def test_data_that_cannot_be_learned_from(kind: str, tmp_path: Path) -> None:
     file = tiny(tmp_path, source=source, task={"name": "classification"})
     assert words in refused(tmp_path, "train", file)
     assert not (home() / "runs").exists(), "a run that cannot begin leaves no folder"
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.npy", "x.npz", "x.parquet", "x.yaml", "x.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_opened(name: str, kind: str, tmp_path: Path, finished: Path) -> None:
+    place = tmp_path / name
+    os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
+    words = f"{place} is a {kind}; give a regular file"
+    if place.suffix in (".yaml", ".json"):
+        assert words in refused(tmp_path, "train", place)
+        assert words in refused(tmp_path, "study", place)
+        return
+    source = {"name": "arrays", "path": str(place), "targets": "y"}
+    assert words in refused(tmp_path, "train", tiny(tmp_path, source=source, task={"name": "classification"}))
+    assert words in refused(tmp_path, "predict", finished, place)
+    if name != "x.npy":
+        study = ("study", "shape", "--data", place, "--task", "classification", "--budget", "10k")
+        assert words in refused(tmp_path, *study)
+
+
+def test_an_image_that_is_a_pipe_or_too_long_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(12):
+        Image.fromarray(np.full((8, 8), number, np.uint8)).save(folder / f"{number}.png")
+    source = {"name": "image_folder", "path": str(folder), "size": 256, "channels": 1}
+    os.mkfifo(folder / "12.png")
+    assert "12.png is a pipe" in refused(tmp_path, "train", tiny(tmp_path, source=source))
+    (folder / "12.png").unlink()
+    Image.fromarray(np.zeros((1, 50_000), np.uint8)).save(folder / "13.png")
+    assert "13.png of 50000×1 pixels is too long" in refused(tmp_path, "train", tiny(tmp_path, source=source))
+
+
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.npz", "x.parquet"])
+def test_what_unpacks_to_more_than_there_is_room_for_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.sources.reading.memory_bytes", lambda: 2**21)
+    zeros, place = np.zeros(300_000, np.float32), tmp_path / name
+    writers: dict[str, Callable[[], object]] = {
+        "x.csv.gz": lambda: _pack(place, b"a,y\n" + b"0,0\n" * len(zeros)),
+        "x.npz": lambda: np.savez_compressed(place, x=zeros, y=zeros),
+        "x.parquet": lambda: _write_table(place, a=zeros, y=zeros),
+    }
+    writers[name]()
+    assert place.stat().st_size < 10_000
+    source = {"name": "arrays", "path": str(place), "targets": "y"}
+    line = refused(tmp_path, "train", tiny(tmp_path, source=source, task={"name": "regression"}))
+    assert f"{place} unpacks to more than" in line
 
 
 def test_a_damaged_idx_file_is_named(tmp_path: Path) -> None:
@@ -316,6 +432,14 @@ def test_files_that_cannot_be_predicted_are_named(finished: Path, tmp_path: Path
     for file, words in _bad_files(tmp_path):
         assert words in refused(tmp_path, "predict", finished.name, file, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("shape", [(10**18, 0), (0, 10**12), (10**11, 64), (1, 10**12), (-5, -5)])
+def test_an_array_is_as_large_as_its_file(shape: tuple[int, ...], finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(_header(shape))
+    _archive(tmp_path / "x.npz", _header(shape))
+    for name in ("x.npy", "x.npz"):
+        assert name in refused(tmp_path, "predict", finished, tmp_path / name)
 
 
 def test_a_prediction_replaces_no_input_and_no_other_result(finished: Path, tmp_path: Path) -> None:

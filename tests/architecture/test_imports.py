@@ -33,7 +33,7 @@ ALLOWED = {
     "interrupts": set(),
     "registry": LEAVES | {"protocols"},
     "sudoku": {"errors", "sudoku"},
-    "sources": LEAVES | {"protocols", "sources", "sudoku", "registry", "tokenizers"},
+    "sources": LEAVES | {"protocols", "machine", "sources", "sudoku", "registry", "tokenizers"},
     "augment": LEAVES | {"protocols", "augment"},
     "layers": LEAVES | {"protocols", "machine", "layers"},
     "dynamics": LEAVES | {"protocols"},

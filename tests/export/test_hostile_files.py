@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
+import random
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,8 +25,11 @@ import isthmus
 from isthmus.errors import UserError
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import read_format, write_format
-from isthmus.exported import FILES, FormatName
-from isthmus.training.checkpoint import read_tensors, write_tensors
+from isthmus.exported import EXPORT, FILES, Exported, FormatName, write_exported
+from isthmus.files import read_sealed, sha256, write_sealed
+from isthmus.prediction import Predictor
+from isthmus.record import TASK
+from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from tests.conformance.test_models import SMALL, build
 
 Files = dict[str, bytes]
@@ -45,9 +53,9 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def zipped(files: Files) -> bytes:
+def zipped(files: Files, packed: bool = False) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -218,6 +226,66 @@ def test_a_program_that_lacks_a_part_is_one_line(
     assert not caplog.records  # torch logs a traceback
 
 
+def resized(name: str, sizes: list[int], dtype: int = 7) -> Callable[[Files], Files]:
+    """Another shape for a weight, in the list of weights alone or in the program too."""
+
+    def change(meta: Any) -> None:
+        meta["sizes"] = [{"as_int": size} for size in sizes]
+        meta["strides"] = [{"as_int": math.prod(sizes[i + 1 :])} for i in range(len(sizes))]
+        meta["dtype"] = dtype
+
+    def change_both(files: Files) -> Files:
+        listed = edited(
+            files, "weights_config.json", lambda content: change(content["config"]["W_in.weight"]["tensor_meta"])
+        )
+        if name == "listed":
+            return listed
+        values = "p_w_in_weight"
+        return edited(
+            listed, "model.json", lambda content: change(content["graph_module"]["graph"]["tensor_values"][values])
+        )
+
+    return change_both
+
+
+def cut_to(bytes_left: int) -> Callable[[Files], Files]:
+    return lambda files: files | {named(files, "weight_0"): files[named(files, "weight_0")][:bytes_left]}
+
+
+def lengthened(files: Files) -> Files:
+    return files | {named(files, "weight_0"): files[named(files, "weight_0")] + bytes(4)}
+
+
+MISFITS: dict[str, Callable[[Files], Files]] = {
+    "empty": cut_to(0),
+    "short": cut_to(1_148),
+    "long": lengthened,
+    "of another shape": resized("listed", [12, 24]),
+    "of a large shape": resized("both", [10**6, 10**6]),
+    "of no numbers": resized("both", [0, 12]),
+    "of another kind": resized("listed", [24, 12], 4),
+    "of an unknown kind": resized("both", [24, 12], 99),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_weight_of_a_program_is_as_large_as_its_shape(misfit: str, members: Files, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model\.pt2 is damaged") as caught:
+        read_program(written(tmp_path / "model.pt2", MISFITS[misfit](members)))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_program_is_not_unpacked(members: Files, tmp_path: Path) -> None:
+    """A megabyte of it could unpack to a gigabyte, and so could the example within it."""
+    sample = named(members, "sample_inputs/model.pt")
+    with zipfile.ZipFile(io.BytesIO(members[sample])) as archive:
+        inner = {name: archive.read(name) for name in archive.namelist()}
+    for content in (zipped(members, packed=True), zipped(members | {sample: zipped(inner, packed=True)})):
+        (tmp_path / "model.pt2").write_bytes(content)
+        with pytest.raises(UserError, match="compressed"):
+            read_program(tmp_path / "model.pt2")
+
+
 @pytest.mark.parametrize("form", ["onnx", "torch"])
 def test_rows_of_another_width_are_one_line(form: FormatName, tmp_path: Path) -> None:
     file = tmp_path / FILES[form]
@@ -246,6 +314,7 @@ def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     write_format(file, model, "safetensors")
     tensors, metadata = read_tensors(file)
+    del metadata["checksum"]
     for ending in ("index_columns", "index_transposed_columns", "index_order", "index_starts"):
         name = next(name for name in tensors if name.endswith(ending))
         wrong = tensors[name].clone()
@@ -253,3 +322,213 @@ def test_connections_cannot_lead_out_of_their_layer(tmp_path: Path) -> None:
         write_tensors(file, tensors | {name: wrong}, metadata)
         with pytest.raises(UserError, match="is damaged: its connections lead out of their layer"):
             isthmus.load(file)
+
+
+# A bare checkpoint: one file, with no record and no export beside it.
+
+FROZEN: dict[str, Any] = {
+    "name": "hourglass_mlp", "d_in": 6, "d_out": 5, "d_z": 9, "d_h": 4, "depth": 1, "w_in": "gaussian", "w_in_seed": 1,
+}  # fmt: skip
+
+
+def checkpoint(path: Path) -> Path:
+    """Of a model with a frozen projection."""
+    model = isthmus.create_model(**FROZEN)
+    write_model(path, model, model.state_dict(), FROZEN)
+    return path
+
+
+def changed(path: Path, **changes: Any) -> Path:
+    """The same with other metadata and without a checksum, as an earlier version wrote it; ``...`` leaves one out."""
+    tensors, metadata = read_tensors(checkpoint(path))
+    metadata |= {"checksum": ..., **changes}
+    write_tensors(path, tensors, {name: value for name, value in metadata.items() if value is not ...})
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        isthmus.load(path)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The header of a safetensors file, and what follows it."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def with_header(path: Path, header: dict[str, Any], content: bytes = b"") -> Path:
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+    return path
+
+
+def test_a_checkpoint_of_an_earlier_version_is_loaded(tmp_path: Path) -> None:
+    x = torch.randn(3, 6)
+    torch.manual_seed(0)
+    new = isthmus.load(checkpoint(tmp_path / "new.safetensors"))
+    torch.manual_seed(0)
+    assert torch.equal(isthmus.load(changed(tmp_path / "old.safetensors"))(x), new(x))
+
+
+RELABELLED = [("F32", "I32", False), ("F32", "U32", False), ("F32", "I32", True), ("I32", "F32", True)]
+RELABELLED += [("I32", "U32", True)]
+
+
+@pytest.mark.parametrize(("was", "now", "whole"), RELABELLED)
+def test_numbers_that_are_called_others_are_refused(was: str, now: str, whole: bool, tmp_path: Path) -> None:
+    model, file = build("sw_mlp", SMALL["sw_mlp"][2]), tmp_path / "model.safetensors"
+    config = model.config.model_dump(mode="json")
+    write_whole_model(file, model, config) if whole else write_model(file, model, model.state_dict(), config)
+    header, content = header_of(file)
+    ours = json.loads(header["__metadata__"]["isthmus"])
+    del ours["checksum"]
+    header["__metadata__"]["isthmus"] = json.dumps(ours)
+    isthmus.load(with_header(tmp_path / "same.safetensors", header, content))
+    names = [name for name, entry in header.items() if entry.get("dtype") == was]
+    assert names
+    for name in names:
+        header[name]["dtype"] = now
+    assert " holds torch." in refusal(with_header(tmp_path / "other.safetensors", header, content))
+
+
+def test_another_precision_is_refused_in_a_checkpoint(tmp_path: Path) -> None:
+    tensors, metadata = read_tensors(changed(tmp_path / "x.safetensors"))
+    write_tensors(tmp_path / "half.safetensors", {name: each.half() for name, each in tensors.items()}, metadata)
+    assert "holds torch.float16 where the model has torch.float32" in refusal(tmp_path / "half.safetensors")
+
+
+WRONG_PRINTS: list[Any] = [
+    ..., None, 5, "W_in", [], {}, {"W_in": None}, {"W_in": 5}, {"W_in": []}, {"W_in": [0.0]}, {"W_in": ["a", "b", "c"]},
+    {"W_in": [float("nan")] * 3}, {"W_in": [float("inf")] * 3}, {"W_in": [True] * 3}, {"W_in": {"a": 1}},
+    {"W_jn": [0.0] * 3}, {"W_in": [10**400] * 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fixed", WRONG_PRINTS, ids=lambda fixed: str(fixed)[:30])
+def test_a_fingerprint_is_there_and_is_compared(fixed: Any, tmp_path: Path) -> None:
+    """The seed is another one: where no fingerprint is compared, another network is loaded."""
+    said = refusal(changed(tmp_path / "x.safetensors", fixed=fixed, model=FROZEN | {"w_in_seed": 2}))
+    assert "frozen" in said
+
+
+def test_another_seed_is_noticed_whatever_else_is_changed(tmp_path: Path) -> None:
+    other = FROZEN | {"w_in_seed": 2}
+    assert "W_in was rebuilt differently" in refusal(changed(tmp_path / "x.safetensors", model=other))
+    tensors, metadata = read_tensors(checkpoint(tmp_path / "y.safetensors"))
+    consistent = metadata | {"model": other, "fixed": fingerprints(isthmus.create_model(**other))}
+    write_tensors(tmp_path / "y.safetensors", tensors, consistent)
+    assert "its checksum does not match" in refusal(tmp_path / "y.safetensors")
+
+
+def test_no_changed_byte_of_a_checkpoint_passes(tmp_path: Path) -> None:
+    whole, x = checkpoint(tmp_path / "whole.safetensors").read_bytes(), torch.randn(3, 6)
+    expected, damaged = isthmus.load(tmp_path / "whole.safetensors")(x), tmp_path / "damaged.safetensors"
+    draw, noticed = random.Random(0), 0
+    for place in draw.sample(range(len(whole)), 120):
+        content = bytearray(whole)
+        content[place] ^= 1 << draw.randrange(8)
+        damaged.write_bytes(bytes(content))
+        try:
+            outputs = isthmus.load(damaged)(x)
+        except UserError:
+            noticed += 1
+        else:
+            assert torch.equal(outputs, expected), place  # a space for another, where JSON does not care
+    assert noticed > 100
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"d_z": 2**24, "d_h": 2**23}, {"d_z": 2**24, "d_in": 2**24}, {"d_z": 100_000, "d_h": 50_000, "depth": 1_000}],
+    ids=str,
+)
+def test_sizes_are_compared_before_anything_is_allocated(sizes: dict[str, int], tmp_path: Path) -> None:
+    metadata = {"isthmus": json.dumps({"model": FROZEN | sizes})}
+    file = with_header(tmp_path / "x.safetensors", {"__metadata__": metadata})
+    assert file.stat().st_size < 300
+    assert "is missing" in refusal(file)
+
+
+def test_a_projection_that_does_not_fit_into_memory_is_not_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tensor in the file has its size."""
+    file = changed(tmp_path / "x.safetensors", model=FROZEN | {"d_in": 2**20})
+    monkeypatch.setattr("isthmus.training.checkpoint.memory_bytes", lambda: 2**26)
+    assert "frozen projections takes" in refusal(file)
+
+
+def test_a_network_of_more_blocks_than_can_be_listed_is_refused() -> None:
+    with pytest.raises(UserError, match="ffn_blocks"):
+        isthmus.create_model("vit", **SMALL["vit"][0] | {"depth": 1_000, "ffn_blocks": 1_000})
+
+
+# An export whose checksums were computed again.
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    model = isthmus.create_model("hourglass_mlp", d_in=3, d_out=4, d_z=9, d_h=4, depth=1)
+    write_format(folder / FILES["safetensors"], model, "safetensors")
+    memory = {"classes": torch.tensor(4), "input_shape": torch.tensor([3])}
+    write_tensors(folder / TASK, memory | {"input.mean": torch.zeros(3), "input.std": torch.ones(3)})
+    config: Any = model.config
+    content = Exported("safetensors", "0" * 16, config.model_dump(mode="json"), {"name": "classification"})
+    names = (FILES["safetensors"], TASK)
+    write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
+    return folder
+
+
+def altered(exported: Path, folder: Path, **changes: Any) -> Path:
+    """A copy that says something else, and whose checksums fit."""
+    shutil.copytree(exported, folder)
+    content = read_sealed(folder / EXPORT) | changes
+    if isinstance(files := content.get("files"), dict):
+        content["files"] = {name: sha256(folder / name) if name == TASK else old for name, old in files.items()}
+    write_sealed(folder / EXPORT, {name: value for name, value in content.items() if value is not ...})
+    return folder
+
+
+def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> None:
+    assert Predictor(altered(exported, tmp_path / "same")).rows(np.zeros((2, 3), np.float32)).shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["format", "run", "model", "task", "source", "classes", "columns", "metrics", "files"])
+@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}], ids=str)
+def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, exported: Path, tmp_path: Path) -> None:
+    folder = altered(exported, tmp_path / "other", **{name: value})
+    try:
+        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+    except UserError as error:
+        assert len(str(error).splitlines()) == 1  # noqa: PT017 (some of these may be absent or anything)
+        return
+    assert name in ("source", "classes", "columns", "metrics", "run")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": ...}, {"input_shape": ...}, {"input.mean": ...}, {"classes": torch.tensor(-4)},
+        {"classes": torch.tensor(7)}, {"classes": torch.tensor([1, 2])}, {"classes": torch.tensor(4.0)},
+        {"input_shape": torch.tensor([3.0])}, {"input_shape": torch.tensor([-3])}, {"input_shape": torch.tensor([])},
+        {"input_shape": torch.tensor(3)}, {"input_shape": torch.tensor([2**40] * 2)},
+        {"input_shape": torch.tensor([4])}, {"input.mean": torch.full((3,), float("nan"))},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_task_learned_is_of_its_kind(change: dict[str, Any], exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(exported, folder)
+    tensors = read_tensors(folder / TASK)[0] | change
+    write_tensors(folder / TASK, {name: each for name, each in tensors.items() if each is not ...})
+    content = read_sealed(folder / EXPORT)
+    write_sealed(folder / EXPORT, content | {"files": content["files"] | {TASK: sha256(folder / TASK)}})
+    with pytest.raises(UserError, match=TASK) as caught:
+        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+    assert len(str(caught.value).splitlines()) == 1

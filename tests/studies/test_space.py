@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.config import study_config
@@ -63,6 +64,95 @@ def test_conditions_are_read_and_never_executed() -> None:
     for text in ("__import__('os')", "d_h", "d_h < (lambda: 1)()", "d_h < d_z and 1", "d_h <", "a.b < 1", "[1] < 2"):
         with pytest.raises(ValueError, match=r"comparison|may hold"):
             condition(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'%q' % d_z == d_z", "'x' * 10**11 < 3", "'x' * 100000000000 == 'y'", "'a' + 'b' == 'ab'", "norm + 'x' == 'y'",
+        "norm < 'm'", "norm * 3 == 9", "'layer' < 3", "d_h + norm > 1", "1e999 > d_z", "d_z < 1j", "d_z == None",
+        "d_z % 0 == 1", "d_z % (d_h - d_h) < 1", "1e308 * 1e308 > d_z", "1e308 * 10 - 1e308 * 10 < d_z",
+        "d_h < " + " + ".join(["1"] * 980), "d_h < " + "(" * 150 + "1" + ")" * 150, "d_h < " + "9" * 5_000,
+        "d_h < " + "+".join("1" * 60), " < ".join("d" * 51), "9" * 400 + "k > d_z", "d_h < 1" + "0" * 480 + " / 3",
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+def test_a_condition_computes_with_numbers_of_a_bounded_size(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        proposals(config(HOURGLASS | {"where": [text]}))
+    assert "\n" not in str(caught.value)
+
+
+def test_text_is_compared_and_never_computed_with() -> None:
+    names = {"d_z": 96, "norm": "layer", "w_in": "trainable", "rank": None}
+    for text in ("norm == 'layer'", "'none' != norm", "norm != w_in", "d_z != 'layer'", "rank != 3", "d_z == 96"):
+        assert condition(text)(names), text
+    with pytest.raises(TypeError, match="norm"):
+        condition("norm < w_in")(names)
+    with pytest.raises(KeyError):
+        condition("1 > 2 < unknown")(names)
+
+
+NAMES: dict[str, Any] = {"d_z": 96, "d_h": 0, "params": 10**18, "p": 0.5, "norm": "layer", "rank": None}
+SIDES = st.recursive(
+    st.sampled_from([*NAMES, "3", "0", "1e300", "7k", "'x'", "True", "x"]),
+    lambda inner: st.tuples(inner, st.sampled_from("+-*/%"), inner).map(lambda parts: f"({' '.join(parts)})"),
+    max_leaves=60,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(SIDES, min_size=2, max_size=3), st.sampled_from(["<", ">=", "==", "!="]))
+def test_any_condition_is_answered_or_refused(sides: list[str], test: str) -> None:
+    try:
+        holds = condition(f" {test} ".join(sides))
+    except ValueError:
+        return
+    with contextlib.suppress(KeyError, TypeError, ZeroDivisionError, OverflowError):  # each is one line of the judge
+        assert isinstance(holds(NAMES), bool)
+
+
+@given(st.text(max_size=600))
+def test_any_text_is_a_condition_or_refused(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        condition(text)
+
+
+@pytest.mark.parametrize("text", ["1e999", "9" * 5_000, "1e999999", "1" + " " * 100_000 + "x", "1e400k"])
+def test_an_amount_that_is_no_finite_number_is_refused(text: str) -> None:
+    assert amount(text) is text
+    with pytest.raises(UserError, match=r"budget\.params"):
+        config(HOURGLASS, budget={"params": text})
+
+
+WIDE = {"low": 1, "high": 10**8}
+
+
+@pytest.mark.parametrize(
+    ("vary", "more", "words"),
+    [
+        ({"d_z": WIDE, "d_h": WIDE, "depth": WIDE}, {}, "sampling.name=tpe"),
+        ({"d_z": list(range(100)), "d_h": list(range(100)), "depth": [1, 2]}, {}, "more than 10,000 networks"),
+        ({f"d_{i}": WIDE for i in range(600)}, {}, "more than 10,000 networks"),
+        ({"d_z": [65]}, {"seeds": list(range(200_000))}, "seeds"),
+        ({"d_z": [65]}, {"learning_rates": [1e-3 + i * 1e-6 for i in range(2_000)]}, "learning_rates"),
+        ({"d_z": WIDE}, {"sampling": {"name": "tpe", "candidates": 10_000}, "seeds": list(range(101))}, "runs"),
+        ({"d_z": {"low": 1, "high": 10**400}}, {}, "high"),
+        ({"d_z": {"low": -1e300, "high": 1.0}}, {"sampling": {"name": "tpe"}}, "low"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_could_never_be_tried_is_refused_before_it_is_listed(
+    vary: dict[str, Any], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        config({"model": {"name": "hourglass_mlp"}, "vary": vary}, **more)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wide_range_is_for_samplers() -> None:
+    space = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": WIDE, "d_h": WIDE}}
+    assert config(space, sampling={"name": "tpe"}).spaces[0].grid_size() == 10**16
 
 
 def test_the_grid_is_the_product_without_what_cannot_be_trained() -> None:

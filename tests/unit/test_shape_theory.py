@@ -176,6 +176,10 @@ def test_the_command_lists_them():
         (["--omega", "0"], "omega=0 is no number of connections"),
         (["--omega", "9^9999"], "omega=inf is no number of connections"),
         (["--omega", "8", "--gamma", "0"], "gamma=0 is no expansion factor"),
+        (["--omega", "9" * 4_000 + "^1023"], "is no number such as 2^18"),
+        (["--omega", "1e308"], "omega=1e+308 is no number of connections"),
+        (["--omega", "8", "--gamma", "5e-324"], "is no expansion factor"),
+        (["--omega", "8", "--channels", "1" + "0" * 400], "channels are whole numbers"),
     ],
 )
 def test_the_command_says_what_it_takes(arguments, said):
