@@ -13,7 +13,6 @@ from typing import Any
 from isthmus.errors import UserError
 from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, judged_by, summarise
 from isthmus.record import (
-    METRICS,
     RECORD,
     SAMPLES,
     RunRecord,
@@ -45,8 +44,6 @@ class Run:
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
     def metrics(self) -> list[dict[str, Any]]:
-        if METRICS in self.record.files and (self.folder / METRICS).is_file():
-            verify_file(self.folder, METRICS, self.record)
         return read_metrics(self.folder)
 
     def samples(self) -> bytes | None:
