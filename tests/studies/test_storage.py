@@ -106,7 +106,7 @@ def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
     def begin(place: int) -> None:
         ready.wait()
         try:
-            found.append(Storage(url, "small", True).agree(plan.identity | {"place": place}))
+            found.append(Storage(url, "small", True).begin(plan.identity | {"place": place}))
         except Exception as error:
             found.append(error)
 
@@ -122,14 +122,21 @@ def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
 def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
     plan = Plan.of(study_config(settings()), Options())
     one, other = claims(url)
-    for proposal in plan.listed[:2]:
-        one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
-    one.note_rung(0, 2, 0.1 + 0.2)
+    one.begin(plan.identity)
+    with one.alone("ask"):
+        for proposal in plan.listed[:2]:
+            one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
+    assert one.claim("run a")
     one.note_failure(0, "run a", "its process ended with SIGSEGV")
+    assert other.claim("run b")
     other.note_failure(0, "run b", "out of memory")
-    other.end(0, "finished", (1 / 3, 7.0))
-    one.end(0, "failed", reason="too late: the first one to say so is right")
-    one.end(1, "pruned", reason="dominated at epoch 2")
+    with one.alone("decide"):
+        one.note_rung(0, 2, 0.1 + 0.2)
+    with other.alone("decide"):
+        other.end(0, "finished", (1 / 3, 7.0))
+    with one.alone("decide"):
+        one.end(0, "failed", reason="too late: the first one to say so is right")
+        one.end(1, "pruned", reason="dominated at epoch 2")
     for storage in (one, other, Storage(url, "small", True)):
         first, second = storage.entries()
         assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)
