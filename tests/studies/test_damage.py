@@ -176,7 +176,7 @@ def test_clean_names_the_studies_that_need_a_run(tmp_path: Path) -> None:
     assert "broken" in said
     assert not run.folder.exists()
     write_json(tmp_path / "small.json", RATES)
-    assert call("study", tmp_path / "small.json", "--json", "--out", tmp_path / "page").code == 0
+    assert call("study", tmp_path / "small.json", "--workers", 1, "--json", "--out", tmp_path / "page").code == 0
     assert run.folder.exists()
 
 
@@ -259,8 +259,10 @@ def test_a_database_is_built_again_from_the_records(carried: Carried, tmp_path: 
     shutil.copy(carried.snapshots["finished"], shared)
     other = Storage(str(shared), "other", True)
     other.begin({"seeds": [3]})
+    proposal = carried.plan.judge.judge({"name": "hourglass_mlp", "depth": 1, "d_z": 65, "d_h": 4}, 0)
+    assert proposal is not None
     with other.alone("ask"):
-        other.add(carried.plan.judge.judge(SPACES[0]["model"] | {"d_z": 65, "d_h": 4}, 0), 0, {}, {"params": 1.0})  # type: ignore[arg-type]
+        other.add(proposal, 0, {}, {"params": 1.0})
     before = other.entries()
     assert result(complete(config, Options(), url=str(shared), rebuild=True)) == carried.expected
     other = Storage(str(shared), "other", True)
