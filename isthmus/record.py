@@ -3,7 +3,7 @@
 A run folder holds
 
     config.json          the complete config that re-creates the run
-    metrics.jsonl        one JSON object per line: training loss, and metrics of every validation
+    metrics.jsonl        one JSON object per line: training loss, and metrics of every validation; with checksums
     task.safetensors     what the task learned from the training rows (scaling, class targets)
     model.safetensors    the selected weights
     samples.png          input, output and target of a few test rows, where they are images
@@ -15,6 +15,7 @@ A run folder holds
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -172,14 +173,37 @@ def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
     return path
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of ``metrics.jsonl``. A last line that a kill cut short is left out; other damage is an error."""
+class LogChecks:
+    """Checksums for the lines of a run's log, each over all lines so far: one changed, lost or moved is noticed."""
+
+    def __init__(self, run: str) -> None:
+        self._hash = hashlib.sha256(run.encode())
+
+    def add(self, line: Mapping[str, Any]) -> str:
+        self._hash.update(json.dumps(line).encode() + b"\n")
+        return self._hash.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class LogLine:
+    text: str
+    content: dict[str, Any]
+    """Without the checksum."""
+    is_sealed: bool
+    """Whether a checksum covers it, its own or that of a later line; logs of older versions have none."""
+
+
+def read_log(folder: Path, run: str = "") -> list[LogLine]:
+    """The lines of ``metrics.jsonl``. A last line that a kill cut short is left out; other damage is an error.
+
+    ``run`` is the id of the run, where the folder may have another name.
+    """
     path = folder / METRICS
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
     complete = text[: text.rfind("\n") + 1]
-    lines = []
+    checks, lines, sealed = LogChecks(run or folder.name), [], 0
     for number, line in enumerate(complete.splitlines(), start=1):
         try:
             content = json.loads(line)
@@ -187,8 +211,25 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
             content = None
         if not isinstance(content, dict) or "step" not in content:
             raise UserError(f"{path} is damaged at line {number}")
-        lines.append(content)
-    return lines
+        check, expected = content.pop("check", None), checks.add(content)
+        if check not in (None, expected):
+            raise UserError(f"{path} is damaged at or before line {number}: its checksum does not match")
+        sealed = sealed if check is None else number
+        lines.append((line, content))
+    return [LogLine(line, content, place < sealed) for place, (line, content) in enumerate(lines)]
+
+
+def read_metrics(folder: Path, *, sealed: bool = False) -> list[dict[str, Any]]:
+    """What a run logged, compared with its record if it has finished, with the checksums of its lines if not.
+
+    ``sealed`` leaves out, and of a finished run refuses, what nothing vouches for: a decision rests on the rest alone.
+    """
+    if (folder / RECORD).exists():
+        record = read_record(folder)
+        if sealed or (METRICS in record.files and (folder / METRICS).is_file()):
+            verify_file(folder, METRICS, record)
+        return [line.content for line in read_log(folder, record.id)]
+    return [line.content for line in read_log(folder) if line.is_sealed or not sealed]
 
 
 def runs_folder() -> Path:

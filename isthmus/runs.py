@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from isthmus.errors import UserError
-from isthmus.files import read_json, resolved
+from isthmus.files import home, read_json, read_sealed, resolved
 from isthmus.record import (
     CONFIG,
     RECORD,
@@ -78,6 +78,24 @@ def _ours(folder: Path) -> Path:
     if resolved(folder).parent != resolved(runs_folder()):
         raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
     return folder
+
+
+def studies_in_need(folders: Sequence[Path]) -> tuple[dict[str, int], list[str]]:
+    """How many of these runs each study needs, by the ``study.json`` that it keeps; and the studies whose own is
+    damaged, of which nobody knows."""
+    runs, found, unknown = {folder.name for folder in folders}, {}, []
+    for path in sorted((home() / "studies").glob("*/study.json")):
+        try:
+            content = read_json(path)
+            # Older versions list the runs that ended, and have no checksum.
+            ended = [run for trial in content["trials"] for run in trial["runs"]]
+            needed = runs & set(read_sealed(path)["needs"] if "checksum" in content else ended)
+        except (UserError, KeyError, TypeError):
+            unknown.append(path.parent.name)
+            continue
+        if needed:
+            found[path.parent.name] = len(needed)
+    return found, unknown
 
 
 def remove(folder: Path) -> bool:

@@ -103,7 +103,7 @@ class Grid:
         curves, quality = {}, {}
         for proposal in plan.listed:
             folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0]).folder
-            lines = [line for line in read_metrics(folder) if line["split"] == "validation"]
+            lines = [line for line in read_metrics(folder, sealed=True) if line["split"] == "validation"]
             curves[proposal.key] = [line[plan.quality] for line in lines]
             quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]
         cost = {proposal.key: proposal.cost["params"] for proposal in plan.listed}

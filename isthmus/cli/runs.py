@@ -54,11 +54,18 @@ def runs_clean(
 ) -> None:
     """Remove runs: the ones named, or the unfinished ones. A run in use stays."""
     from isthmus import terminal
-    from isthmus.runs import removable, remove
+    from isthmus.runs import removable, remove, studies_in_need
 
     folders = removable(runs or [], failed)
     for folder in folders:
         terminal.out.print(str(folder), highlight=False, soft_wrap=True)
+    needs, unknown = studies_in_need(folders)
+    for name, number in needs.items():
+        line = f"the study {name} needs {number} of these runs and would train them again"
+        terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
+    for name in unknown if folders else ():
+        line = f"the study {name} may need some of these runs: its study.json is damaged"
+        terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
     if not folders:
         terminal.out.print("nothing to remove")
     elif yes or typer.confirm(f"remove {len(folders)} run(s)?"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,11 +12,13 @@ from isthmus.cli.options import DataDir, Json, Overrides, command_line
 from isthmus.errors import UserError
 
 app = typer.Typer()
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Build the study's database again from the run records.")]
 
 
 @app.command()
 def demo(
     workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = 2,
+    rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -27,7 +30,7 @@ def demo(
     from isthmus.run import Options
     from isthmus.studies.command import answer, complete
 
-    answer(complete(recipe(), Options(command=command_line()), workers), out, as_json)
+    answer(complete(recipe(), Options(command=command_line()), workers, rebuild=rebuild), out, as_json)
 
 
 @app.command()
@@ -40,6 +43,7 @@ def study(
         str | None, typer.Option(help="Database URL, `postgresql://…` (default: SQLite in ISTHMUS_HOME).")
     ] = None,
     time_budget: Annotated[str | None, typer.Option(help="Fit the study into `30m`, `2h` or `90s`.")] = None,
+    rebuild: Rebuild = False,
     data: Annotated[str | None, typer.Option(help="For `shape`: a file of rows, a folder of images, a source.")] = None,
     task: Annotated[str | None, typer.Option(help="For `shape`: `regression`, `denoise`, …")] = None,
     budget: Annotated[str | None, typer.Option(help="For `shape`: parameters at most, such as `200k`.")] = None,
@@ -65,8 +69,9 @@ def study(
     seconds = None if time_budget is None else _seconds(time_budget)
     config = _study_config(target, overrides, options, data, task, budget, target_column)
     found = complete(
-        config, options, workers or _workers(config.base.threads), cluster=cluster, url=storage, time_budget=seconds
-    )
+        config, options, workers or _workers(config.base.threads), cluster=cluster, url=storage, time_budget=seconds,
+        rebuild=rebuild,
+    )  # fmt: skip
     answer(found, out, as_json)
     if target == "shape" and not as_json:
         recommend(found)
@@ -130,6 +135,7 @@ def reproduce(
         str, typer.Option(help="`smoke`: seconds, embedded data; `cpu`: about an hour; `paper`: the exact protocol.")
     ] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread (default: cores).")] = None,
+    rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -143,7 +149,10 @@ def reproduce(
     from isthmus.reproduction import reproduce as measure_again
 
     if paper is not None and table is not None:
-        measure_again(paper, table, scale, out, workers or _workers(1), data_dir, as_json)
+        from isthmus.studies.command import complete
+
+        carry_out = partial(complete, rebuild=True) if rebuild else None
+        measure_again(paper, table, scale, out, workers or _workers(1), data_dir, as_json, carry_out)
         return
     lines = list_exhibits(paper)
     if as_json:

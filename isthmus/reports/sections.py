@@ -14,7 +14,6 @@ from isthmus.errors import UserError
 from isthmus.files import resolved
 from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, is_outdated, judged_by, summarise
 from isthmus.record import (
-    METRICS,
     RECORD,
     SAMPLES,
     RunRecord,
@@ -47,8 +46,6 @@ class Run:
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
     def metrics(self) -> list[dict[str, Any]]:
-        if METRICS in self.record.files and (self.folder / METRICS).is_file():
-            verify_file(self.folder, METRICS, self.record)
         return [comparable(line, self.record.task) for line in read_metrics(self.folder)]
 
     def samples(self) -> bytes | None:

@@ -16,7 +16,7 @@ from isthmus.run import Options
 from isthmus.studies.estimate import Estimate, check_room, estimate, fitted, gigabytes, measured_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Storage, default_url, differences
+from isthmus.studies.storage import Damaged, Storage, Unusable, default_url, differences, set_aside
 from isthmus.studies.study import Run, Study, Trial, work_of
 
 
@@ -28,10 +28,11 @@ def complete(
     cluster: str | None = None,
     url: str | None = None,
     time_budget: float | None = None,
+    rebuild: bool = False,
 ) -> Study:
     """Carry a study out, or go on with it, or find it on record; what it will take is said first."""
     plan = Plan.of(config, options)
-    storage = Storage(url or default_url(home() / "studies" / config.name), config.name, plan.maximise)
+    storage = _storage(plan, url, rebuild)
     executor = _executor(config, workers, cluster)
     if time_budget is not None:
         plan = _fitted(plan, storage, executor.slots, time_budget)
@@ -51,6 +52,24 @@ def complete(
     with terminal.StudyDisplay(needed.work, study.expected_runs, on_record) as display:
         study.carry_out(executor, lambda trial, run, event: _show_event(display, study, trial, run, event))
     return study
+
+
+def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
+    """With ``rebuild``, without what it knew of the study. A file of the study's own that cannot even be opened is put
+    aside; another database may hold more than this study."""
+    folder = home() / "studies" / plan.config.name
+    try:
+        storage = Storage(url or default_url(folder), plan.config.name, plan.maximise)
+        if rebuild:
+            storage.drop()
+        return storage
+    except (Damaged, Unusable) as error:
+        if url is not None:
+            raise
+        if not rebuild:
+            raise UserError(f"{error}; `isthmus study … --rebuild` builds it again from the records") from None
+    set_aside(folder)
+    return Storage(default_url(folder), plan.config.name, plan.maximise)
 
 
 def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executor:

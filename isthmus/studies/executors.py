@@ -24,6 +24,7 @@ from isthmus.errors import UserError
 from isthmus.interrupts import ignore_signals, requests_to_stop
 from isthmus.protocols import Data
 from isthmus.run import InUse, Options, load_data, prepare, run
+from isthmus.training.journal import Overtaken
 from isthmus.training.loop import Stopped
 
 
@@ -103,7 +104,7 @@ def work(job: Job, options: Options, tell: Callable[[Event], None]) -> Ended:
         run(prepare(config, options, _data(config, options)), options, progress)
     except Stopped:
         return Ended(job.id, "done" if reached else "stopped")
-    except InUse:
+    except (InUse, Overtaken):
         return Ended(job.id, "busy")
     except (UserError, OSError) as error:  # something is for a person to mend: no run is to be written off for it
         return Ended(job.id, "refused", " ".join(str(error).split()))

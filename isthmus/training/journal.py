@@ -15,8 +15,12 @@ from torch import Tensor
 
 from isthmus.errors import UserError
 from isthmus.files import sha256, write_text
-from isthmus.record import METRICS, read_metrics
+from isthmus.record import METRICS, LogChecks, read_log
 from isthmus.training.checkpoint import State
+
+
+class Overtaken(UserError):
+    """Another process has gone on with the run while this one was held up."""
 
 
 class Journal:
@@ -40,16 +44,20 @@ class Journal:
         self.saved_at = time.monotonic()
         self._board: Any = _tensorboard(folder / "tensorboard") if tensorboard and writes else None
         self._lines: TextIO | None = None
+        self._checks = LogChecks(folder.name)
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._lines is not None:
-            os.fsync(self._lines.fileno())
-            self._lines.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if self._board is not None:
             self._board.close()
+        if self._lines is None:
+            return
+        with self._lines as lines:
+            os.fsync(lines.fileno())
+            if kind is None:
+                self._check_ownership()  # the results come next
 
     def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The saved state, with the log cut back to its step."""
@@ -57,8 +65,10 @@ class Journal:
         log, kept = self.folder / METRICS, ""
         if saved is not None:
             known = saved[1].pop("log")
-            lines = [line for line in read_metrics(self.folder) if line["step"] <= saved[1]["step"]]
-            kept = "".join(json.dumps(line) + "\n" for line in lines)
+            lines = [line for line in read_log(self.folder) if line.content["step"] <= saved[1]["step"]]
+            kept = "".join(f"{line.text}\n" for line in lines)
+            for line in lines:
+                self._checks.add(line.content)
             if self.writes and hashlib.sha256(kept.encode()).hexdigest() != known:
                 raise UserError(
                     f"{log} was altered since the run stopped; `isthmus runs clean {self.folder.name}` starts it again"
@@ -71,7 +81,8 @@ class Journal:
     def log(self, line: Mapping[str, Any]) -> None:
         if self._lines is None:
             return
-        self._lines.write(json.dumps(line) + "\n")
+        self._check_ownership()
+        self._lines.write(json.dumps({**line, "check": self._checks.add(line)}) + "\n")
         self._lines.flush()
         self.heard(line)
         if self._board is not None:
@@ -83,9 +94,22 @@ class Journal:
 
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         if self._lines is not None:
+            self._check_ownership()
             os.fsync(self._lines.fileno())  # the log up to this step must outlive the state that goes on from it
         self.state.save(tensors, {**values, "log": sha256(self.folder / METRICS)}, self.code)
         self.saved_at = time.monotonic()
+
+    def _check_ownership(self) -> None:
+        """Whoever goes on with a run replaces its log. The lock of the folder can be lost where machines share it, by
+        one that is suspended; its late results must not mix with those of its successor."""
+        assert self._lines is not None
+        path = self.folder / METRICS
+        try:
+            is_ours = os.path.samestat(os.fstat(self._lines.fileno()), path.stat())
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            raise Overtaken(f"another process has taken over the run in {self.folder}, or removed its log")
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -59,16 +59,27 @@ def models() -> dict[str, str]:
 
 
 DRIVER = """
-import json, sys
-from pathlib import Path
+import itertools, json, os, signal, sys
 from isthmus.config import study_config
 from isthmus.run import Options
+from isthmus.studies import storage, study as studies
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 
 given = json.loads(sys.argv[1])
+storage.LEASE = given["lease"] or storage.LEASE
+asked, draw = itertools.count(1), studies.draw
+
+
+def draw_or_stop(*arguments):
+    if next(asked) == given["stops_at"]:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return draw(*arguments)
+
+
+studies.draw = draw_or_stop
 plan = Plan.of(study_config(given["settings"]), Options(command=given["name"]))
 study = Study(plan, Storage(given["url"], plan.config.name, plan.maximise))
 if given["cluster"]:
@@ -103,8 +114,13 @@ class Driver:
         name: str = "",
         cluster: str = "",
         waits: bool = False,
+        lease: float = 0.0,
+        stops_at: int = 0,
     ) -> None:
-        told = {"settings": given, "url": url, "workers": workers, "name": name, "cluster": cluster, "waits": waits}
+        told = {
+            "settings": given, "url": url, "workers": workers, "name": name, "cluster": cluster, "waits": waits,
+            "lease": lease, "stops_at": stops_at,
+        }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", DRIVER, json.dumps(told)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ.copy(),
@@ -164,10 +180,18 @@ def children_of(process: int) -> list[int]:
 
 def is_running(process: int) -> bool:
     """Not gone, and not a corpse that nobody has fetched yet."""
+    return _state(process) not in ("", "Z")
+
+
+def is_stopped(process: int) -> bool:
+    return _state(process) == "T"
+
+
+def _state(process: int) -> str:
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from isthmus.run import Options
 from isthmus.studies import storage as module
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Storage
+from isthmus.studies.storage import Overtaken, Storage
 from tests.studies.conftest import Server
 from tests.studies.drivers import SPACES, opened, result, settings
 
@@ -70,6 +71,69 @@ def test_a_claim_that_is_not_renewed_is_anybodys(url: str, monkeypatch: pytest.M
     assert one.claim("run"), "it was not renewed"
 
 
+@pytest.mark.parametrize("ahead", [300.0, -300.0])
+def test_a_claim_rests_on_no_clock_of_a_process(ahead: float, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = claims(url)
+    clock = time.time
+    assert one.claim("first")
+    monkeypatch.setattr(time, "time", lambda: clock() + ahead)
+    assert not other.claim("first")
+    assert other.claim("second")
+    monkeypatch.setattr(time, "time", clock)
+    assert not one.claim("second")
+
+
+def test_a_claim_that_no_lease_can_explain_holds_nobody_up(tmp_path: Path) -> None:
+    one, other = claims(str(tmp_path / "study.db"))
+    assert one.claim("run")
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("UPDATE isthmus_leases SET owner = 'elsewhere 1 x', expires = 1e300")
+    database.close()
+    assert other.claim("run")
+
+
+def test_whoever_was_overtaken_writes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEASE", 0.2)
+    plan = Plan.of(study_config(settings()), Options())
+    one, other = claims(url)
+    one.begin(plan.identity)
+    with other.alone("ask"):
+        other.add(plan.listed[0], 0, {}, {"params": 1.0})
+    for name in ("ask", "decide", "run"):
+        assert one.claim(name)
+    time.sleep(0.3)
+    writes = {
+        "ask": lambda: one.add(plan.listed[1], 0, {}, {"params": 1.0}),
+        "decide": lambda: one.note_rung(0, 1, 0.5),
+        "run": lambda: one.note_failure(0, "run", "out of memory"),
+    }
+    for name, write in writes.items():
+        assert other.claim(name)
+        one._acting = name
+        with pytest.raises(Overtaken):
+            write()
+    one._acting = "decide"
+    with pytest.raises(Overtaken):
+        one.end(0, "finished", (0.5, 1.0))
+    (entry,) = other.entries()
+    assert (entry.state, entry.rungs, entry.failures) == ("open", {}, {})
+    one.release("run")
+    other.note_failure(0, "run", "nobody gives away what is another's by now")
+
+
+def test_no_candidate_is_added_twice(url: str) -> None:
+    plan = Plan.of(study_config(settings()), Options())
+    one, other = claims(url)
+    one.begin(plan.identity)
+    with one.alone("ask"):
+        one.add(plan.listed[0], 0, {}, {"params": 1.0})
+    with other.alone("ask"), pytest.raises(Overtaken):
+        other.add(plan.listed[0], 0, {}, {"params": 1.0})
+    with other.alone("ask"):
+        other.add(plan.listed[1], 0, {}, {"params": 1.0})
+    assert [entry.key for entry in one.entries()] == [proposal.key for proposal in plan.listed[:2]]
+
+
 def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path: Path) -> None:
     url = str(tmp_path / "study.db")
     storage = "from isthmus.studies.storage import Storage"
@@ -106,7 +170,7 @@ def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
     def begin(place: int) -> None:
         ready.wait()
         try:
-            found.append(Storage(url, "small", True).agree(plan.identity | {"place": place}))
+            found.append(Storage(url, "small", True).begin(plan.identity | {"place": place}))
         except Exception as error:
             found.append(error)
 
@@ -122,14 +186,21 @@ def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
 def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
     plan = Plan.of(study_config(settings()), Options())
     one, other = claims(url)
-    for proposal in plan.listed[:2]:
-        one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
-    one.note_rung(0, 2, 0.1 + 0.2)
+    one.begin(plan.identity)
+    with one.alone("ask"):
+        for proposal in plan.listed[:2]:
+            one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
+    assert one.claim("run a")
     one.note_failure(0, "run a", "its process ended with SIGSEGV")
+    assert other.claim("run b")
     other.note_failure(0, "run b", "out of memory")
-    other.end(0, "finished", (1 / 3, 7.0))
-    one.end(0, "failed", reason="too late: the first one to say so is right")
-    one.end(1, "pruned", reason="dominated at epoch 2")
+    with one.alone("decide"):
+        one.note_rung(0, 2, 0.1 + 0.2)
+    with other.alone("decide"):
+        other.end(0, "finished", (1 / 3, 7.0))
+    with one.alone("decide"):
+        one.end(0, "failed", reason="too late: the first one to say so is right")
+        one.end(1, "pruned", reason="dominated at epoch 2")
     for storage in (one, other, Storage(url, "small", True)):
         first, second = storage.entries()
         assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)

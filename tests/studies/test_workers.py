@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sql
 
 from isthmus.files import home, write_json
 from isthmus.record import read_record, run_folders
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
-from isthmus.studies.storage import default_url
+from isthmus.studies.storage import Storage, default_url
 from tests.studies.drivers import (
     BASE,
     SAMPLED,
@@ -24,6 +25,7 @@ from tests.studies.drivers import (
     Driver,
     eventually,
     is_running,
+    is_stopped,
     opened,
     result,
     settings,
@@ -115,6 +117,28 @@ def test_two_drivers_at_once_train_no_run_twice(
     study = opened(given, url)
     assert study.is_complete
     assert result(study) == expected
+
+
+def test_a_driver_that_was_held_up_beyond_its_lease_adds_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped while it asks for candidates, another one carries the study out, and then it goes on."""
+    given = settings(
+        base=BASE | {"train": {"epochs": 1}}, sampling={"name": "random", "candidates": 8, "generation": 2}
+    )
+    expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
+    with Driver(given, url, name="first", lease=1.0, stops_at=6) as first:
+        eventually(lambda: is_stopped(first.process.pid) or first.process.poll() is not None)
+        with Driver(given, url, name="second", lease=1.0) as second:
+            assert second.lines()
+        assert is_stopped(first.process.pid)
+        first.process.send_signal(signal.SIGCONT)
+        first.lines()
+    engine = sql.create_engine(Storage(url, "small", True).url, poolclass=sql.NullPool)
+    with engine.connect() as connection:
+        keys = connection.scalars(sql.text("SELECT value_json FROM trial_user_attributes WHERE key = 'key'")).all()
+    assert len(keys) == len(set(keys)) == 8
+    assert result(opened(given, url)) == expected
 
 
 @pytest.mark.slow

@@ -17,9 +17,10 @@ import pytest
 import torch
 
 from isthmus.config import run_config
+from isthmus.files import write_text
 from isthmus.record import METRICS, MODEL, read_metrics, read_record
 from isthmus.run import Options, prepare, run, starting_model
-from isthmus.training.journal import Journal
+from isthmus.training.journal import Journal, Overtaken
 from isthmus.training.loop import Stopped
 
 SETTINGS: dict[str, Any] = {
@@ -146,6 +147,36 @@ def test_a_state_of_older_code_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
         run(config, stopped_after(5))
+    assert run(config).status == "finished"
+
+
+def test_every_line_of_the_log_is_sealed_also_after_a_stop() -> None:
+    config = run_config(SETTINGS)
+    with pytest.raises(Stopped):
+        run(config, stopped_after(60))
+    folder = prepare(config).folder
+    before = read_metrics(folder, sealed=True)
+    assert before == read_metrics(folder)
+    run(config)
+    (folder / "record.json").unlink()  # so that nothing but the lines themselves vouches for them
+    assert read_metrics(folder, sealed=True)[: len(before)] == before
+    assert len(read_metrics(folder, sealed=True)) == len(read_metrics(folder)) > len(before)
+
+
+def test_a_run_that_another_process_has_taken_over_leaves_no_record() -> None:
+    """As on a machine that was suspended, and lost the lock of a folder that it shares with others."""
+    config, steps = run_config(SETTINGS), iter(range(10**9))
+    folder = prepare(config).folder
+
+    def take_over() -> bool:
+        if next(steps) == 10:
+            write_text(folder / METRICS, "")
+        return False
+
+    with pytest.raises(Overtaken):
+        run(config, Options(stop=take_over))
+    assert not (folder / "record.json").exists()
+    assert (folder / METRICS).read_text() == ""
     assert run(config).status == "finished"
 
 

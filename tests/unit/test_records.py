@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from isthmus.files import digest, read_json, read_sealed, sha256, write_json, wr
 from isthmus.machine import code_version
 from isthmus.record import (
     METRICS,
+    LogChecks,
     RunRecord,
     find_run,
     flat,
@@ -192,6 +194,65 @@ def test_other_damage_of_the_log_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / METRICS).write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl is damaged at line 2"):
         read_metrics(tmp_path)
+
+
+def write_log(folder: Path, losses: list[float]) -> list[str]:
+    """As a run writes it."""
+    checks = LogChecks(folder.name)
+    lines = [{"step": step, "split": "train", "loss": loss} for step, loss in enumerate(losses)]
+    texts = [json.dumps(line | {"check": checks.add(line)}) for line in lines]
+    (folder / METRICS).write_text("".join(f"{text}\n" for text in texts))
+    return texts
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=6), st.data())
+def test_whatever_happens_to_a_log_its_sealed_lines_are_as_written(losses: list[float], data: st.DataObject) -> None:
+    """Lines change, lose their checksum, go, or change places: what is read is a beginning of the log, or an error."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        texts = write_log(folder, losses)
+        written = read_metrics(folder, sealed=True)
+        assert [line["loss"] for line in written] == losses
+        place = data.draw(st.integers(0, len(texts) - 1))
+        content = json.loads(texts[place])
+        how = data.draw(st.sampled_from(["value", "value without checksum", "gone", "swapped", "other run"]))
+        if how == "gone":
+            del texts[place]
+        elif how == "swapped":
+            texts[0], texts[place] = texts[place], texts[0]
+        elif how == "other run":
+            other = LogChecks("another")
+            texts = [json.dumps(line | {"check": other.add(line)}) for line in written]
+        else:
+            content["loss"] = data.draw(st.floats(0, 100))
+            content = {part: value for part, value in content.items() if how == "value" or part != "check"}
+            texts[place] = json.dumps(content)
+        (folder / METRICS).write_text("".join(f"{text}\n" for text in texts))
+        try:
+            found = read_metrics(folder, sealed=True)
+        except UserError:
+            return
+        assert found == written[: len(found)]
+
+
+def test_a_log_of_an_older_version_opens_and_decides_nothing(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text('{"step": 1}\n{"step": 2}\n')
+    assert len(read_metrics(tmp_path)) == 2
+    assert read_metrics(tmp_path, sealed=True) == []
+
+
+def test_the_log_of_a_finished_run_is_compared_with_its_record(tmp_path: Path) -> None:
+    write_log(tmp_path, [2.0, 1.0])
+    write_record(tmp_path, record(id=tmp_path.name, files={METRICS: sha256(tmp_path / METRICS)}))
+    assert len(read_metrics(tmp_path, sealed=True)) == 2
+    (tmp_path / METRICS).write_text('{"step": 1}\n')
+    for sealed in (False, True):
+        with pytest.raises(UserError, match=METRICS):
+            read_metrics(tmp_path, sealed=sealed)
+    (tmp_path / METRICS).unlink()
+    assert read_metrics(tmp_path) == []
+    with pytest.raises(UserError, match="is missing"):
+        read_metrics(tmp_path, sealed=True)
 
 
 def test_flat() -> None:

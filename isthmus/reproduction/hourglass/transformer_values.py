@@ -95,7 +95,7 @@ def curves(given: Given) -> dict[str, Any]:
             found = [
                 [
                     (line["epoch"], 100 * line["accuracy"])
-                    for line in read_metrics(folders[run])
+                    for line in read_metrics(folders[run], sealed=True)
                     if line["split"] == "validation"
                 ]
                 for run in candidate.run_ids

@@ -227,7 +227,7 @@ def curves(given: Given) -> dict[str, Any]:
     for item in given.parts:
         folders = {folder.name: folder for folder in item.folders}
         for network, candidate in zip(item.networks, item.candidates, strict=True):
-            losses = [_losses(read_metrics(folders[run])) for run in candidate.run_ids]
+            losses = [_losses(read_metrics(folders[run], sealed=True)) for run in candidate.run_ids]
             lines.append(
                 {
                     "part": item.part.title, "row": network.id, "C": network.model["C"],
