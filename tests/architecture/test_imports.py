@@ -40,7 +40,7 @@ ALLOWED = {
     "hopfield": LEAVES | {"protocols", "dynamics"},
     "tasks": LEAVES | {"protocols", "augment", "tasks", "sudoku"},
     "models": LEAVES | {"protocols", "layers", "dynamics", "models"},
-    "training": LEAVES | {"protocols", "record", "machine", "training"},
+    "training": LEAVES | {"protocols", "record", "machine", "layers", "training"},
     "space": LEAVES | {"protocols"},
     "config": LEAVES | {"protocols", "registry", "training", "space"},
     "shape_theory": {"errors"},
