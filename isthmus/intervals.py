@@ -137,6 +137,13 @@ def fit_noise(networks: Iterable[Mapping[int, float]]) -> Noise | None:
     return Noise(math.sqrt(float(np.square(y - x @ effects).sum()) / freedom), freedom)
 
 
+def compare_runs(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """The interval of mean(first) − mean(second), of runs in the order of their seeds; of unequally many, unpaired."""
+    seeds = range(len(first)) if len(first) == len(second) else ()
+    noise = fit_noise([dict(zip(seeds, values, strict=False)) for values in (first, second)])
+    return compare(*(Sample.of(values, seeds, noise) for values in (first, second)))
+
+
 def compare(first: Sample, second: Sample) -> Interval:
     """The interval of first − second, by the rule that their seeds and spreads allow."""
     return contrast([first], [second])
@@ -193,3 +200,31 @@ def decide_together(intervals: Sequence[Interval]) -> list[Decision]:
             break
         decisions[place] = "ahead" if intervals[place].difference > 0 else "behind"
     return decisions
+
+
+def seeds_to_decide(first: Sample, second: Sample, difference: float | None = None) -> int | None:
+    """How many runs of each would decide that they differ, with a chance of 80 %, if the noise is the measured one and
+    the difference is the measured one (or the one given). None where no number below a million would."""
+    gap = abs(first.mean - second.mean if difference is None else difference)
+    if first.noise is not None and first.noise == second.noise:
+        variance = 2 * first.noise.std**2
+    elif first.std is not None and second.std is not None:
+        variance = first.std**2 + second.std**2
+    else:
+        return None
+    if gap == 0:
+        return None
+
+    def decides(runs: int) -> bool:
+        from scipy.special import stdtrit
+
+        reach = float(stdtrit(2 * runs - 2, (1 + LEVEL) / 2) + stdtrit(2 * runs - 2, POWER))
+        return gap >= reach * math.sqrt(variance / runs)
+
+    low, high = 1, 2
+    while high < MANY and not decides(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high if high < MANY else None

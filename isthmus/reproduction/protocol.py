@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.config import StudyConfig
 from isthmus.fronts import Candidate
+from isthmus.intervals import Answer
 from isthmus.papers import Paper
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.verdicts import Answer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.fronts import Candidate, summarise
+from isthmus.intervals import Sample, compare, fit_noise
 from isthmus.record import RunRecord
 from isthmus.reproduction.networks import Network, measured, rival, shape_of, unit_of
 from isthmus.reproduction.protocol import Measured, Part, Printed
-from isthmus.reproduction.verdicts import agreement, compare
+from isthmus.reproduction.verdicts import agreement
 
 Row = dict[str, Any]
 
@@ -20,7 +21,14 @@ Row = dict[str, Any]
 def identified(part: Part, records: Iterable[RunRecord], folders: Sequence[Path], extra: count[int]) -> Measured:
     """The candidates of a part under the ids of the rows they are; the others are ``extra.1`` and so on."""
     candidates = summarise(records)
-    networks = [measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}") for candidate in candidates]
+    factor = unit_of(candidates[0].objective)[1] if candidates else 1.0
+    noise = fit_noise(
+        {seed: factor * value for seed, value in zip(candidate.seeds, candidate.test, strict=True)}
+        for candidate in candidates
+    )
+    networks = [
+        measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}", noise) for candidate in candidates
+    ]
     return Measured(part, candidates, networks, folders)
 
 
@@ -59,13 +67,17 @@ def _row(identity: str, part: Part, printed: Printed | None, network: Network | 
         "model": {name: known.model[name] for name in part.fields if name in known.model},
         "params": known.params,
         "unit": known.unit,
-        "published": asdict(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
+        "published": _printed_sample(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
         "measured": None,
         "config": None,
         "seeds": [],
         "runs": [],
         "verdict": {"word": "not run at this scale", "interval": None},
     }
+
+
+def _printed_sample(quality: Sample) -> Row:
+    return {"mean": quality.mean, "std": quality.std, "runs": quality.runs}
 
 
 def _trained(candidate: Candidate) -> Row:

@@ -27,8 +27,9 @@ ALLOWED = {
     "papers": {"errors", "files"},
     "exported": {"errors", "files"},
     "streaming": LEAVES | {"sources"},
-    "fronts": {"record", "errors"},
-    "volumes": {"errors", "fronts"},
+    "intervals": set(),
+    "fronts": {"record", "errors", "intervals"},
+    "volumes": {"errors", "fronts", "intervals"},
     "machine": set(),
     "registry": LEAVES | {"protocols"},
     "sudoku": {"errors", "sudoku"},
@@ -50,7 +51,20 @@ ALLOWED = {
     "recipes": LEAVES | {"config", "recipes"},
     "reports": LEAVES | {"record", "papers", "fronts", "volumes", "registry", "reports"},
 }
-NO_TORCH = {"errors", "files", "record", "papers", "fronts", "volumes", "reports", "cli", "terminal", "runs", "recipes"}
+NO_TORCH = {
+    "errors",
+    "files",
+    "record",
+    "papers",
+    "intervals",
+    "fronts",
+    "volumes",
+    "reports",
+    "cli",
+    "terminal",
+    "runs",
+    "recipes",
+}
 HEAVY = {"torch", "numpy", "pydantic", "torchmetrics", "PIL", "pyarrow", "matplotlib", "plotly", "yaml"}
 
 

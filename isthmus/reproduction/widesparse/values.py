@@ -68,6 +68,8 @@ def _skips(model: Any) -> bool:
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, *model.input_shape, generator=generator)
+    if not hasattr(model, "steps"):
+        return False
     with torch.no_grad():
         return all(torch.allclose(step.read + step.update, step.stream, atol=1e-5) for step in model.steps(x))
 
