@@ -107,6 +107,11 @@ def sample_std(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
+def is_outdated(record: RunRecord) -> bool:
+    """Finished, but with an objective that was measured in another way than today: not comparable."""
+    return record.objective in record.outdated
+
+
 def is_measured(record: RunRecord) -> bool:
     """Finished, and with a finite objective on validation and test data."""
     return record.status == "finished" and None not in (record.quality("validation"), record.quality("test"))
@@ -115,16 +120,19 @@ def is_measured(record: RunRecord) -> bool:
 def summarise(
     records: Iterable[RunRecord], latencies: Mapping[str, float] | None = None, quality: str | None = None
 ) -> list[Candidate]:
-    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged.
+    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged, and
+    those whose quality is not comparable with today's are left out.
 
     ``latencies`` maps run ids to milliseconds per batch. ``quality`` names the metric to select and to compare by,
     instead of the records' objective.
     """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
+        if is_outdated(judged := judged_by(record, quality) if quality else record):
+            continue
         # Equal settings over other data are another experiment.
         key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
-        groups[key].append(judged_by(record, quality) if quality else record)
+        groups[key].append(judged)
     candidates = [_candidate(group, latencies or {}) for group in groups.values() if any(map(is_measured, group))]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
 
@@ -248,7 +256,7 @@ def judged_by(record: RunRecord, quality: str) -> RunRecord:
     """The record as if ``quality`` were its objective."""
     if quality == record.objective:
         return record
-    if record.status == "finished":
+    if record.status == "finished" and quality not in record.outdated:
         names = set(record.metrics["validation"]) & set(record.metrics["test"])
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"

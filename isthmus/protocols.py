@@ -153,6 +153,8 @@ class Task(ABC):
     objective: ClassVar[str]
     """The metric by which models are compared."""
     maximise: ClassVar[bool]
+    metric_versions: ClassVar[Mapping[str, int]] = {}
+    """The versions of metrics that are not measured as they once were; all others are of version 1."""
 
     @abstractmethod
     def __init__(self, config: Any) -> None: ...

@@ -8,6 +8,7 @@ A run folder holds
     model.safetensors    the selected weights
     samples.png          input, output and target of a few test rows, where they are images
     record.json          written last: a folder without it is an unfinished run
+    remeasured.json      only of older runs: metrics that were measured again, from the stored weights, in another way
     state.safetensors, state.json     only while the run is unfinished: where to go on
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ from isthmus.files import home, read_sealed, sha256, write_sealed
 
 SCHEMA = "isthmus.run/1"
 RECORD = "record.json"
+REMEASURED = "remeasured.json"
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 MODEL = "model.safetensors"
 TASK = "task.safetensors"
 SAMPLES = "samples.png"
+METRIC_VERSIONS: Mapping[str, Mapping[str, int]] = {"regression": {"r2": 2}}
+"""Of each task, the metrics that are not measured as they once were. Tasks declare the same, but they need torch, and
+whoever reads records does without it."""
 _EXPORT = "export.json"  # what an export has instead of a record: see exported.py, which must not be imported here
 
 
@@ -49,6 +54,7 @@ class RunRecord:
     data: dict[str, Any] = field(default_factory=dict)  # rows of each split, and the names of classes and columns
     cost: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    metric_versions: dict[str, int] = field(default_factory=dict)  # those that are not 1
     selected: dict[str, Any] = field(default_factory=dict)  # step and epoch whose weights were kept, and why
     steps: int = 0
     wall_seconds: float = 0.0
@@ -64,9 +70,28 @@ class RunRecord:
     def task(self) -> str:
         return str(self.config["task"]["name"])
 
+    @property
+    def outdated(self) -> frozenset[str]:
+        """Metrics that were measured in another way than today and are not comparable. `read_record` drops them."""
+        if self.status != "finished":
+            return frozenset()
+        return outdated_metrics(str(self.config.get("task", {}).get("name")), self.metric_versions)
+
     def quality(self, split: str = "test") -> float | None:
-        """The task's objective on a split, or None where the run failed before it was measured."""
-        return self.metrics.get(split, {}).get(self.objective)
+        """The task's objective on a split, or None where it was not measured, or is not comparable."""
+        return None if self.objective in self.outdated else self.metrics.get(split, {}).get(self.objective)
+
+
+def outdated_metrics(task: str, versions: Mapping[str, int]) -> frozenset[str]:
+    """The metrics of a task of which ``versions`` are not today's."""
+    today = METRIC_VERSIONS.get(task, {})
+    return frozenset(name for name, version in today.items() if versions.get(name, 1) != version)
+
+
+def comparable(line: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """A line of the log without the metrics that are measured in another way today."""
+    outdated = outdated_metrics(task, line.get("metric_versions", {}))
+    return {name: value for name, value in line.items() if name not in outdated}
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
@@ -74,7 +99,8 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a finished run. A record that was altered or cut short is named, never used."""
+    """The record of a finished run, without metrics that are not comparable with today's, or with what they are today
+    where they were measured again. A record that was altered or cut short is named, never used."""
     path = folder / RECORD
     if not path.exists() and (folder / _EXPORT).is_file():
         run = read_sealed(folder / _EXPORT).get("run")
@@ -85,7 +111,35 @@ def read_record(folder: Path) -> RunRecord:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
     known = {item.name for item in fields(RunRecord)}
-    return RunRecord(**{name: value for name, value in content.items() if name in known})
+    record = RunRecord(**{name: value for name, value in content.items() if name in known})
+    record = replace(record, **_measured_again(folder, record))
+    kept = {
+        split: {name: value for name, value in values.items() if name not in record.outdated}
+        for split, values in record.metrics.items()
+    }
+    return replace(record, metrics=kept)
+
+
+def _measured_again(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """The fields that `write_measured_again` kept, if they are of these weights and not damaged."""
+    path = folder / REMEASURED
+    if not path.is_file():
+        return {}
+    try:
+        content = read_sealed(path)
+    except UserError:  # the next run of this config measures again
+        return {}
+    if (content.get("run"), content.get("model")) != (record.id, record.files.get(MODEL)):
+        return {}
+    return {name: content[name] for name in ("metrics", "metric_versions") if isinstance(content.get(name), dict)}
+
+
+def write_measured_again(
+    folder: Path, record: RunRecord, metrics: dict[str, dict[str, float]], versions: Mapping[str, int]
+) -> None:
+    """Beside the record, which never changes."""
+    content = {"run": record.id, "model": record.files[MODEL], "metrics": metrics, "metric_versions": dict(versions)}
+    write_sealed(folder / REMEASURED, content)
 
 
 def verify_file(folder: Path, name: str, record: RunRecord) -> Path:

@@ -24,6 +24,7 @@ from isthmus.counting import Cost, cost
 from isthmus.draws import key
 from isthmus.errors import UserError
 from isthmus.files import data_dir, make_folder, sha256, write_json
+from isthmus.loading import load, load_task
 from isthmus.machine import code_version, keep_freed_memory, machine, memory_bytes, versions
 from isthmus.protocols import SPLITS, Component, Data, SplitName, Task
 from isthmus.record import (
@@ -38,6 +39,7 @@ from isthmus.record import (
     read_record,
     runs_folder,
     verify_file,
+    write_measured_again,
     write_record,
 )
 from isthmus.registry import find
@@ -56,6 +58,7 @@ from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, ev
 
 Progress = Callable[[int, int], None]
 
+HELD_OUT: tuple[SplitName, ...] = ("validation", "test")
 _TURN = threading.RLock()
 
 
@@ -139,7 +142,7 @@ def run(
     options = options or Options()
     prepared = config if isinstance(config, Prepared) else prepare(config, options)
     if (prepared.folder / RECORD).exists():
-        return _record(prepared)
+        return finished_record(prepared)
     config = prepared.config
     check_processes(config.train)
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
@@ -148,11 +151,11 @@ def run(
         _run_on_all(config, options, progress)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
-        return _record(prepared)
+        return finished_record(prepared)
     make_folder(prepared.folder)
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
-            return _record(prepared)
+            return finished_record(prepared)
         for leftover in prepared.folder.glob(".*.*"):  # half-written files of a process that was killed
             leftover.unlink(missing_ok=True)
         if not (prepared.folder / CONFIG).exists():
@@ -164,17 +167,33 @@ def run(
             _train(prepared, start, options, devices, progress)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
-    return _record(prepared)
+    return finished_record(prepared)
 
 
-def _record(prepared: Prepared) -> RunRecord:
-    """The record of a run, if it is the run that the config means today."""
+def finished_record(prepared: Prepared) -> RunRecord:
+    """The record of a run, if it is the run that the config means today, with metrics as they are measured today."""
     record = read_record(prepared.folder)
     meant, written = flat(prepared.config.model_dump(mode="json")), flat(record.config)
     different = [name for name in written if name in meant and meant[name] != written[name]]
     if record.id != prepared.id or different:
         raise UserError(f"{prepared.folder} holds the record of another run: {record.id} {' '.join(different)}".strip())
-    return record
+    versions = prepared.task.metric_versions
+    outdated = [name for name, version in versions.items() if record.metric_versions.get(name, 1) != version]
+    if record.status != "finished" or not outdated:
+        return record
+    metrics = {split: {**values} for split, values in record.metrics.items()}
+    for split, values in _evaluated_again(prepared).items():
+        metrics[split] |= {name: values[name] for name in outdated if name in values}
+    write_measured_again(prepared.folder, record, metrics, versions)
+    return read_record(prepared.folder)
+
+
+def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
+    """What the stored weights reach today, with the scaling that was stored with them."""
+    model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
+    with arithmetic(prepared.config.threads):
+        rows = {split: Rows.of(prepared.data.split(split), device) for split in HELD_OUT}
+        return {split: evaluate(model, task, rows[split], split, device) for split in HELD_OUT}
 
 
 def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
@@ -339,6 +358,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
         data=_described(prepared.data),
         cost=prepared.cost.as_dict(),
         metrics=metrics,
+        metric_versions=dict(task.metric_versions),
         selected=_selection(config, outcome, start.fresh),
         steps=training.position.step,
         wall_seconds=round(training.position.seconds, 3),
@@ -377,8 +397,7 @@ def _write_results(
     model.eval()
     write_model(prepared.folder / MODEL, model, outcome.weights, prepared.config.model.model_dump(mode="json"))
     _write_samples(prepared, model, rows["test"], device, options.data_dir or data_dir())
-    held_out: tuple[SplitName, ...] = ("validation", "test")
-    return {split: evaluate(model, prepared.task, rows[split], split, device) for split in held_out}
+    return {split: evaluate(model, prepared.task, rows[split], split, device) for split in HELD_OUT}
 
 
 def _described(data: Data) -> dict[str, Any]:

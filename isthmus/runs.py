@@ -34,7 +34,8 @@ def _line(folder: Path) -> dict[str, Any]:
         if record:
             quality = record.quality()
             line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
-            line["test"] = record.reason if quality is None else f"{record.objective} {quality:.4f}"
+            absent = "not comparable: measured by an older version" if record.outdated else record.reason
+            line["test"] = absent if quality is None else f"{record.objective} {quality:.4g}"
     except (UserError, KeyError, TypeError):
         line["status"] = "damaged"
     return line

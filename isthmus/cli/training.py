@@ -148,4 +148,4 @@ def _print_record(record: Any, folder: Path) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else f"{value:.5g}"

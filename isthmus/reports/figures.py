@@ -193,7 +193,7 @@ def _published_details(point: PublishedPoint) -> tuple[str, ...]:
 def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:
     """The validation objective and the training loss over the epochs, one curve per finished run."""
     chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
-    failed = {run.record.id for run in section.failed}
+    failed = {run.record.id for run in (*section.failed, *section.outdated)}
     objective = section.objective
     validation, training = [], []
     for run in section.runs:

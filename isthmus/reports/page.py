@@ -8,14 +8,14 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any
 
 from isthmus.fronts import Candidate
-from isthmus.record import flat
+from isthmus.record import CONFIG, flat
 from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
@@ -77,6 +77,8 @@ def _summary(sections: Sequence[Section], unfinished: int, published: Sequence[s
     parts = [_count(len(runs), "run"), _count(sum(len(section.candidates) for section in sections), "candidate")]
     failed = sum(len(section.failed) for section in sections)
     parts += [f"{failed} failed"] if failed else []
+    outdated = sum(len(section.outdated) for section in sections)
+    parts += [f"{outdated} not comparable"] if outdated else []
     parts += [f"{unfinished} unfinished and left out"] if unfinished else []
     drawn = {item.name for section in sections for item in section.published}
     parts += [f"{name} not drawn: no section has its task" for name in dict.fromkeys(published) if name not in drawn]
@@ -122,7 +124,7 @@ def _section(section: Section, number: int, command: str) -> str:
         measures="".join(_measures(section, measures) for measures in measured.values()),
         samples=_samples(section),
         table=_table(section),
-        failed=_failed(section),
+        failed=_outdated(section) + _failed(section),
         reproduce=_reproduce(section, command),
     )
 
@@ -264,21 +266,35 @@ def _table_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> 
 
 
 def _failed(section: Section) -> str:
-    if not section.failed:
+    note = "Counted, not averaged. A learning rate that failed for a seed does not compete with complete ones."
+    reasons = {
+        run.record.id: run.record.reason or f"{run.record.objective} is not a finite number" for run in section.failed
+    }
+    return _left_out(section.failed, "failed run", note, reasons)
+
+
+def _outdated(section: Section) -> str:
+    note = "Left out: an older version measured their quality in another way."
+    reasons = {
+        run.record.id: f"not comparable; `isthmus train {run.folder / CONFIG}` evaluates it again"
+        for run in section.outdated
+    }
+    return _left_out(section.outdated, "older run", note, reasons)
+
+
+def _left_out(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[str, str]) -> str:
+    if not runs:
         return ""
-    rows = "".join(_failed_row(run) for run in section.failed)
+    rows = "".join(_left_out_row(run, reasons[run.record.id]) for run in runs)
     return (
-        f"<h3>{_count(len(section.failed), 'failed run')}</h3>"
-        "<p class='note'>Counted, not averaged. "
-        "A learning rate that failed for a seed does not compete with complete ones.</p>"
+        f"<h3>{_count(len(runs), noun)}</h3><p class='note'>{note}</p>"
         "<div class='scroll'><table><thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>Reason</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
-def _failed_row(run: Run) -> str:
+def _left_out_row(run: Run, reason: str) -> str:
     record = run.record
-    reason = record.reason or f"{record.objective} is not a finite number"
     cells = [architecture_title(run.architecture), run.settings, reason]
     return f"<tr><td><code>{escape(record.id)}</code></td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import UserError
-from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, judged_by, summarise
+from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, is_outdated, judged_by, summarise
 from isthmus.record import (
     METRICS,
     RECORD,
     SAMPLES,
     RunRecord,
+    comparable,
     flat,
     read_metrics,
     read_record,
@@ -47,7 +48,7 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         if METRICS in self.record.files and (self.folder / METRICS).is_file():
             verify_file(self.folder, METRICS, self.record)
-        return read_metrics(self.folder)
+        return [comparable(line, self.record.task) for line in read_metrics(self.folder)]
 
     def samples(self) -> bytes | None:
         """The picture of a few test rows, if the task made one."""
@@ -102,7 +103,12 @@ class Section:
 
     @cached_property
     def failed(self) -> list[Run]:
-        return [run for run in self.runs if not is_measured(run.record)]
+        return [run for run in self.runs if not is_measured(run.record) and run not in self.outdated]
+
+    @cached_property
+    def outdated(self) -> list[Run]:
+        """Finished, but with an objective that was measured in another way than today."""
+        return [run for run in self.runs if is_outdated(run.record)]
 
     @cached_property
     def by_id(self) -> dict[str, Run]:
@@ -122,7 +128,7 @@ class Section:
             return None
         sign = 1 if self.first.maximise else -1
         runs = [self.by_id[identity] for identity in best(candidates).run_ids]
-        return max(runs, key=lambda run: sign * (run.record.quality("validation") or 0.0))
+        return max(runs, key=lambda run: sign * run.record.metrics["validation"][run.record.objective])
 
 
 def metric_names(candidates: Sequence[Candidate]) -> list[str]:

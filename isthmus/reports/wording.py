@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from isthmus.fronts import Candidate, Comparison, Stretch, best, compare, cost_of
+from isthmus.record import CONFIG
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.volumes import Difference, Gap, Saving, Savings
@@ -45,6 +46,7 @@ _TITLES = {
     "conventional_vit": "Conventional ViT",
 }
 _RANGES_NAMED = 3
+_MOST_DECIMALS = 7
 
 
 def metric_title(name: str) -> str:
@@ -102,16 +104,27 @@ def span(start: float, stop: float) -> str:
 def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     """Which architecture wins where, and what limits that answer; undecided where seeds can explain it."""
     tried = section.tried
+    older = _older(section)
     if not tried:
-        return "No run has finished, so there is nothing to compare.", ""
+        return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
-        return _single(section.of(tried[0]), cost), "A comparison needs a second shape."
+        return _single(section.of(tried[0]), cost), f"A comparison needs a second shape. {older}".strip()
     comparisons = [compare(section.of(first), section.of(second), cost) for first, second in combinations(tried, 2)]
-    limits = [limit for comparison in comparisons for limit in _limits(comparison)]
+    limits = [limit for comparison in comparisons for limit in _limits(comparison)] + [older] * bool(older)
     judged = any(comparison.degrees_of_freedom for comparison in comparisons)
     if judged and any(len(candidate.seeds) == 1 for candidate in section.candidates):
         limits.append("Some candidates have one seed only: the others’ spread over seeds stands in for theirs.")
     return " ".join(map(describe, comparisons)), " ".join(limits)
+
+
+def _older(section: Section) -> str:
+    """That runs are left out, and how to bring them back."""
+    if not section.outdated:
+        return ""
+    number, config = len(section.outdated), section.outdated[0].folder / CONFIG
+    runs = f"{number} older run{'s are' if number > 1 else ' is'} left out"
+    title = metric_title(section.objective)
+    return f"{runs}: {title} was measured in another way. `isthmus train {config}` evaluates it again."
 
 
 def describe(comparison: Comparison) -> str:
@@ -243,8 +256,11 @@ def _how(difference: Difference) -> str:
 def _rounded(value: float, difference: Difference) -> str:
     """To two digits of the margin, so that value and interval have the same."""
     scale = difference.margin or abs(difference.value)
-    decimals = max(0, 1 - math.floor(math.log10(scale))) if scale else 0
-    return f"{value:z.{decimals}f}".replace("-", "−")
+    decimals = 1 - math.floor(math.log10(scale)) if scale else 0
+    if -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS or not value:
+        return f"{value:z.{max(0, decimals)}f}".replace("-", "−")
+    digits = max(1, 1 + decimals + math.floor(math.log10(abs(value))))  # an error squared, in small or large units
+    return f"{'−' * (value < 0)}{abs(value):.{digits}g}"
 
 
 def _of_metric(number: str, metric: str) -> str:

@@ -8,11 +8,12 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line
+from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line, standardised
 
 
 class HourglassRegressor(RegressorMixin, Hourglass):
@@ -27,7 +28,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         columns = y.reshape(len(y), -1)
         self.target_mean_, self.target_scale_ = moments(columns[counted], weights, "y")
         self.target_shape_ = y.shape[1:]
-        targets = (columns[counted] - self.target_mean_) / self.target_scale_
+        targets = standardised(columns[counted], self.target_mean_, self.target_scale_)
         self._fit_network(
             self._scaled(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
         )
@@ -54,6 +55,14 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         if not np.isfinite(values).all():
             raise ValueError(f"predictions overflow {values.dtype}; fit y divided by a constant")
         return values.reshape(len(values), *self.target_shape_)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², the mean over the columns of ``y``, computed so that no unit of ``y`` is too small or too large."""
+        predicted, truth = self.predict(X).astype(np.float64), np.asarray(y, dtype=np.float64)
+        exponents = np.frexp(np.abs(truth).max(axis=0))[1]
+        return float(
+            r2_score(np.ldexp(truth, -exponents), np.ldexp(predicted, -exponents), sample_weight=sample_weight)
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

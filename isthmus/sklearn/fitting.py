@@ -130,7 +130,7 @@ class Hourglass(BaseEstimator):
         return counted, weights[counted]
 
     def _scaled(self, X: np.ndarray) -> np.ndarray:
-        columns = (X - self.mean_) / self.scale_
+        columns = standardised(X, self.mean_, self.scale_)
         return np.concatenate([columns, np.ones_like(columns[:, :1])], axis=1)
 
     def _fit_network(
@@ -250,18 +250,28 @@ class Hourglass(BaseEstimator):
 
 
 def moments(columns: np.ndarray, weights: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation; a constant column has 1. ``name`` is for the error."""
+    """Weighted mean and standard deviation; a constant column has 0. ``name`` is for the error."""
     weights = weights / weights.sum()
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = weights @ columns
-        deviation = np.sqrt(weights @ (columns - mean) ** 2)
-    if not np.isfinite(deviation).all():
+    exponents = np.frexp(np.abs(columns).max(axis=0))[1]
+    unit = np.ldexp(columns, -exponents)  # exact, and no square over- or underflows, whatever the units
+    mean = weights @ unit
+    deviation = np.sqrt(weights @ (unit - mean) ** 2)
+    deviation[deviation <= 10 * np.finfo(columns.dtype).eps * np.abs(mean)] = 0
+    mean, deviation = np.ldexp(mean, exponents), np.ldexp(deviation, exponents)
+    with np.errstate(over="ignore"):
+        distances = columns - mean
+    if not np.isfinite(distances).all():
         raise ValueError(
-            f"{name} holds numbers whose squares overflow {columns.dtype}, up to {np.abs(columns).max():g}; "
+            f"{name} holds numbers whose differences overflow {columns.dtype}, up to {np.abs(columns).max():g}; "
             f"divide {name} by a constant first"
         )
-    negligible = deviation <= 10 * np.finfo(columns.dtype).eps * np.abs(mean)
-    return mean, np.where(negligible | (deviation == 0), 1, deviation).astype(columns.dtype)
+    return mean, deviation.astype(columns.dtype)
+
+
+def standardised(columns: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """A column that was constant in the fit is 0, also where it differs now: any scale for it would depend on units."""
+    values: np.ndarray = (columns - mean) / np.where(scale == 0, np.inf, scale).astype(columns.dtype)
+    return values
 
 
 def _batches(rows: int, size: int, generator: torch.Generator) -> Iterator[Tensor | None]:

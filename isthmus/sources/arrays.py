@@ -144,12 +144,12 @@ class Arrays(Source):
         targets, guessed = self.config.targets, not named and self.config.header is None
         with hint_at_header(guessed):
             inputs = self._inputs(names, table.column_names, path)
-            features = columns(table, inputs, str(path))
+            features = columns(table, inputs, str(path), whole=True)
             part = Part(features, None, inputs if named else (), guessed)
             if not targets:
                 return part
             several = len(targets) > 1
-            read = columns(table, targets, str(path)) if several else column(table, targets[0], str(path))
+            read = columns(table, targets, str(path), whole=True) if several else column(table, targets[0], str(path))
             return part._replace(targets=read)
 
     def _inputs(self, wanted: tuple[str, ...], names: list[str], path: Path) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ class Arrays(Source):
     def _formed(self, inputs: np.ndarray, path: Path) -> np.ndarray:
         """Features as float32 (rows, features), images as uint8 (rows, channels, height, width)."""
         if inputs.ndim <= 2:
-            return numbers(inputs, f"{path}: the inputs").reshape(len(inputs), -1)
+            return numbers(inputs, f"{path}: the inputs", whole=True).reshape(len(inputs), -1)
         if inputs.ndim > 4 or inputs.dtype != np.uint8:
             raise UserError(
                 f"{path}: inputs are features (rows, features) or uint8 images in three or four dimensions, "

@@ -114,7 +114,7 @@ class Hub(Source):
             for name in self.config.features:
                 need_column(dataset, self.config.repo, name)
             table = arrow_table(dataset, list(self.config.features))
-            features = columns(table, self.config.features, self.config.repo)[rows]
+            features = columns(table, self.config.features, self.config.repo, whole=True)[rows]
             return MemoryMapped(features, array_digest(features))
         open_row = image_opener(dataset, self.config.repo, self.config.image, self.config.channels)
         size, skip = self.config.size, self.config.unreadable == "skip"

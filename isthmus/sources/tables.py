@@ -95,14 +95,18 @@ def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.n
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def columns(table: pyarrow.Table, names: Sequence[str], origin: str, start: int = 0) -> np.ndarray:
-    """Several columns side by side as float32 (rows, features)."""
-    blocks = [numbers(column(table, name, origin, start), f"{origin}, column {name!r}", start) for name in names]
+def columns(
+    table: pyarrow.Table, names: Sequence[str], origin: str, start: int = 0, *, whole: bool = False
+) -> np.ndarray:
+    """Several columns side by side as float32 (rows, features); ``whole`` as for `numbers`."""
+    blocks = [
+        numbers(column(table, name, origin, start), f"{origin}, column {name!r}", start, whole=whole) for name in names
+    ]
     return np.ascontiguousarray(np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1))
 
 
-def numbers(values: np.ndarray, where: str, start: int = 0) -> np.ndarray:
-    """As finite float32."""
+def numbers(values: np.ndarray, where: str, start: int = 0, *, whole: bool = False) -> np.ndarray:
+    """As finite float32. Of ``whole`` columns, one that float32 would round to nothing is refused."""
     if values.dtype.kind not in "biuf":
         example = f", such as {str(values.flat[0])[:40]!r}" if values.size else ""
         raise UserError(
@@ -113,6 +117,14 @@ def numbers(values: np.ndarray, where: str, start: int = 0) -> np.ndarray:
     if not np.isfinite(converted).all():
         first = start + np.argwhere(~np.isfinite(converted))[0][0]
         raise UserError(f"{where} holds NaN, infinity or a number beyond float32, first in row {first}")
+    if whole and values.dtype.kind == "f":
+        largest = np.atleast_1d(np.abs(values).max(axis=0, initial=0))
+        vanishing = (largest > 0) & (largest < np.finfo(np.float32).tiny)
+        if vanishing.any():
+            raise UserError(
+                f"{where}: a column holds no number above {largest[vanishing].max():.2g}, which float32 rounds away; "
+                "multiply it by a constant, or leave it out"
+            )
     return converted
 
 
@@ -127,7 +139,7 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
     if kind == "regression":
         if raw.ndim > 2:
             raise UserError(f"{where}: the targets of a regression are (rows,) or (rows, outputs), not {raw.shape}")
-        values = numbers(raw, f"{where}: the targets")
+        values = numbers(raw, f"{where}: the targets", whole=True)
         return values.reshape(len(raw), -1), ()
     if raw.ndim != 1:
         raise UserError(f"{where}: a classification has one target per row, not the shape {raw.shape}")

@@ -9,7 +9,7 @@ from isthmus import terminal
 from isthmus.config import StudyConfig
 from isthmus.errors import UserError
 from isthmus.files import home
-from isthmus.fronts import best, summarise
+from isthmus.fronts import best, judged_by, summarise
 from isthmus.record import read_record
 from isthmus.registry import model_title
 from isthmus.run import Options
@@ -97,7 +97,7 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
     elif event.how == "done" and (prepared.folder / "record.json").exists():
         record = read_record(prepared.folder)
         quality = record.quality()
-        note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.3f}"
+        note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.4g}"
         display.finish(prepared.id, work, name, note)
     elif event.how in ("failed", "crashed"):
         display.finish(prepared.id, work, name, f"failed: {event.reason}")
@@ -109,11 +109,12 @@ def recommend(study: Study) -> None:
     """The network to use, its checkpoint, and how."""
     from isthmus.reports.wording import magnitude, with_spread
 
-    records = study.records()
-    chosen = best(summarise(records, study.latencies, study.config.quality))
+    quality = study.plan.quality
+    records = [judged_by(record, quality) for record in study.records()]
+    chosen = best(summarise(records, study.latencies))
     sign = 1 if chosen.maximise else -1
     runs = {record.id: record for record in records if record.id in chosen.run_ids}
-    run = max(runs.values(), key=lambda record: sign * (record.quality("validation") or 0.0))
+    run = max(runs.values(), key=lambda record: sign * record.metrics["validation"][quality])
     reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
     lines = [
         f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "

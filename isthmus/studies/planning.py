@@ -36,8 +36,10 @@ class Plan:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a study of this name must agree on."""
-        return self.config.model_dump(mode="json", exclude_defaults=True) | {"data": self.data.fingerprint}
+        """What a study of this name must agree on. What was decided by another version of a metric is decided anew."""
+        given = self.config.model_dump(mode="json", exclude_defaults=True) | {"data": self.data.fingerprint}
+        version = self.task.metric_versions.get(self.quality)
+        return given if version is None else given | {"metric_versions": {self.quality: version}}
 
     @property
     def quality(self) -> str:

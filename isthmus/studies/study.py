@@ -20,9 +20,9 @@ from isthmus import record as records
 from isthmus.errors import UserError
 from isthmus.files import home, write_json
 from isthmus.protocols import ModelConfig
-from isthmus.record import RunRecord, read_metrics, read_record
+from isthmus.record import RunRecord, comparable, read_metrics
 from isthmus.registry import component
-from isthmus.run import Prepared
+from isthmus.run import Prepared, finished_record
 from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
 from isthmus.studies.judging import Proposal
 from isthmus.studies.latency import latency
@@ -75,6 +75,11 @@ class Study:
 
     def _agree(self) -> None:
         if different := differences(self.plan.identity, self.storage.agree(self.plan.identity)):
+            if different == [f"metric_versions.{self.plan.quality}"]:
+                raise UserError(
+                    f"the study {self.config.name!r} was decided by {self.plan.quality} as an older version measured "
+                    "it; give this one another name=…: finished runs are evaluated again and not trained again"
+                )
             raise UserError(
                 f"a study named {self.config.name!r} exists and differs in {', '.join(different[:5])}; "
                 "give this one another name=…: runs that both have are trained once"
@@ -145,7 +150,7 @@ class Study:
         return [run.folder for run in self._ended_runs()]
 
     def records(self) -> list[RunRecord]:
-        return [read_record(run.folder) for run in self._ended_runs()]
+        return [finished_record(run) for run in self._ended_runs()]
 
     def _ended_runs(self) -> Iterator[Prepared]:
         for trial in self.trials:
@@ -272,7 +277,7 @@ class Study:
     def _reached(self, run: Prepared, until: int | None) -> float | str | None:
         """The quality of a run (so far, at an epoch), or why it failed, or None while it has not got there."""
         if _has_ended(run):
-            record = read_record(run.folder)
+            record = finished_record(run)
             if record.status != "finished":
                 return record.reason or "failed"
             if until is None:
@@ -283,7 +288,13 @@ class Study:
         lines = [line for line in read_metrics(run.folder) if line["split"] == "validation" and line["epoch"] <= until]
         if not any(line["epoch"] == until for line in lines):
             return None
-        values = [line[self.plan.quality] for line in lines if self.plan.quality in line]
+        task = run.config.task.name
+        values = [known[self.plan.quality] for line in lines if self.plan.quality in (known := comparable(line, task))]
+        if len(values) < sum(self.plan.quality in line for line in lines):
+            raise UserError(
+                f"the log of run {run.id} has {self.plan.quality} as an older version measured it, which is not "
+                f"comparable; `isthmus runs clean {run.id}` and train it again"
+            )
         if not values:
             return f"{self.plan.quality} is not finite"
         return max(values) if self.plan.maximise else min(values)

@@ -27,7 +27,8 @@ TOP_5_FROM = 20
 
 class ClassificationConfig(Component):
     standardise: bool = True
-    """Inputs are centred and scaled by the statistics of the training rows, per channel or per feature."""
+    """Inputs are centred and scaled by the statistics of the training rows, per channel or per feature; without it,
+    results depend on the units of the inputs."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     flips: bool = False
     """An epoch shows every training image in all four orientations."""

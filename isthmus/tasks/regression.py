@@ -1,16 +1,20 @@
-"""Regression on arrays: standardised inputs and targets, squared error; metrics are in the targets' own units."""
+"""Regression on arrays: standardised inputs and targets, squared error.
+
+R² has no unit, and is computed on standardised values; the mean squared error is in the targets' own units, squared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics import MeanSquaredError, MetricCollection, R2Score
+from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
 from isthmus.errors import UserError
-from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.protocols import Batch, Component, Data, Signature, Split, SplitName, Task
 from isthmus.tasks.scaling import Scaling
 
 NAMES = {"regression": "Regression"}
@@ -18,13 +22,52 @@ NAMES = {"regression": "Regression"}
 
 class RegressionConfig(Component):
     standardise_inputs: bool = True
+    """Centre and scale the inputs by the training rows; without it, results depend on the units of the inputs."""
     standardise_targets: bool = True
+    """Centre and scale the targets by the training rows; without it, results depend on the units of the targets."""
+
+
+class R2(Metric):
+    """The share of the targets' variance that is explained: the mean over outputs of 1 − Σ(t − y)² / Σ(t − t̄)².
+
+    In float64 and without an absolute tolerance, so that units do not matter. An output whose targets are all the same
+    says nothing about the fit and is left out; R² is not a number where none is left.
+    """
+
+    full_state_update = False
+    origin: Tensor  # targets count from the first row's, so that equal ones have a variance of exactly 0
+    rows: Tensor
+    deviations: Tensor
+    squared_deviations: Tensor
+    squared_errors: Tensor
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.add_state("rows", torch.tensor(0), dist_reduce_fx="sum")
+        for name in ("origin", "deviations", "squared_deviations", "squared_errors"):
+            self.add_state(name, torch.zeros(outputs, dtype=torch.float64), dist_reduce_fx=None)
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        output, target = output.double(), target.double()
+        if self.rows == 0 and len(target):
+            self.origin = target[0].clone()
+        deviation = target - self.origin
+        self.rows = self.rows + len(target)
+        self.deviations = self.deviations + deviation.sum(0)
+        self.squared_deviations = self.squared_deviations + deviation.square().sum(0)
+        self.squared_errors = self.squared_errors + (target - output).square().sum(0)
+
+    def compute(self) -> Tensor:
+        variation = self.squared_deviations - self.deviations.square() / self.rows
+        varies = variation > 0
+        return (1 - self.squared_errors[varies] / variation[varies]).mean()
 
 
 class Regression(Task):
     Config = RegressionConfig
     objective = "r2"
     maximise = True
+    metric_versions: ClassVar = {"r2": 2}  # the first one took a sum of squared errors below 1e-4 for none
 
     def __init__(self, config: RegressionConfig) -> None:
         self.config = config
@@ -48,6 +91,21 @@ class Regression(Task):
             self.inputs.learn(data.train.inputs)
         if self.config.standardise_targets:
             self.targets.learn(targets)
+        self._check_held_out(data.validation, targets, "validation")
+        self._check_held_out(data.test, targets, "test")
+
+    def _check_held_out(self, rows: Split, train: np.ndarray, split: str) -> None:
+        held_out = rows.targets
+        assert held_out is not None  # as in the training rows
+        hint = "take more rows, or another source.split_seed"
+        if np.all(held_out == held_out[:1]):
+            raise UserError(f"task regression: every target in {split} is the same, so that R² is undefined; {hint}")
+        for column in np.flatnonzero(self.targets.constant.numpy()):
+            if np.any(held_out[:, column] != train[0, column]):
+                raise UserError(
+                    f"task regression: target {column + 1} of {train.shape[1]} is {train[0, column]:g} in every "
+                    f"training row but not in {split}, so that it cannot be learned; leave it out, or {hint}"
+                )
 
     def memory(self) -> dict[str, Tensor]:
         shapes = {"input_shape": torch.tensor(self.shapes[0]), "output_shape": torch.tensor(self.shapes[1])}
@@ -75,11 +133,12 @@ class Regression(Task):
         return torch.nn.functional.mse_loss(output, target)
 
     def metrics(self, split: SplitName) -> MetricCollection:
-        return MetricCollection({"r2": R2Score(), "mse": MeanSquaredError()}, compute_groups=False)
+        return MetricCollection({"r2": R2(*self.shapes.output_shape), "mse": MeanSquaredError()}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
-        # In float64: R² is a difference of sums of squares, which float32 loses where the mean is far from zero.
-        metrics.update(self.targets.undo(output.double()), self.targets.undo(target.double()))
+        metrics["r2"].update(output, target)
+        # In float64, which holds the squares of all numbers of float32.
+        metrics["mse"].update(self.targets.undo(output.double()), self.targets.undo(target.double()))
 
     def encode(self, rows: np.ndarray) -> Tensor:
         return self.inputs.apply(torch.from_numpy(np.array(rows)))

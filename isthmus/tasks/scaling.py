@@ -12,7 +12,11 @@ _MOST_ROWS_READ = 100_000
 
 
 class Scaling:
-    """x ↦ (x − mean) / std, per feature of a table or per channel of images. A constant feature keeps its scale."""
+    """x ↦ (x − mean) / std, per feature of a table or per channel of images, whatever the units of x.
+
+    A feature that is constant over the training rows has no scale of its own, and any that we chose would depend on its
+    units. Its ``std`` is 0: it is scaled to 0, also where other rows differ, and back to its mean.
+    """
 
     def __init__(self) -> None:
         self.mean = torch.zeros(1)
@@ -20,16 +24,21 @@ class Scaling:
 
     def learn(self, rows: np.ndarray) -> None:
         stride = -(-len(rows) // _MOST_ROWS_READ)  # over all rows: a data set's own training rows may be sorted
-        sample = np.asarray(rows[::stride], dtype=np.float64)
-        axes = (0, 2, 3) if sample.ndim == 4 else 0
-        shape = (1, -1, 1, 1) if sample.ndim == 4 else (1, -1)
-        mean, std = sample.mean(axes), sample.std(axes)
-        std[std <= 1e-12 * np.maximum(1, np.abs(mean))] = 1.0
+        mean, std = _moments(rows[::stride])
+        if rows.ndim == 2 and stride > 1 and (constant := std == 0).any():  # only in the rows that were read, perhaps
+            mean[constant], std[constant] = _moments(rows[:, constant])
+        shape = (1, -1, 1, 1) if rows.ndim == 4 else (1, -1)
         self.mean = torch.from_numpy(mean.reshape(shape)).float()
         self.std = torch.from_numpy(std.reshape(shape)).float()
 
+    @property
+    def constant(self) -> Tensor:
+        """Which features were the same in all training rows."""
+        return (self.std == 0).flatten()
+
     def apply(self, rows: Tensor) -> Tensor:
-        return (rows.float() - self.mean.to(rows.device)) / self.std.to(rows.device)
+        divisor = self.std.masked_fill(self.std == 0, torch.inf)
+        return (rows.float() - self.mean.to(rows.device)) / divisor.to(rows.device)
 
     def undo(self, scaled: Tensor) -> Tensor:
         return scaled * self.std.to(scaled.device) + self.mean.to(scaled.device)
@@ -39,3 +48,12 @@ class Scaling:
 
     def recall(self, memory: Mapping[str, Tensor], prefix: str) -> None:
         self.mean, self.std = memory[f"{prefix}.mean"], memory[f"{prefix}.std"]
+
+
+def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation in float64, whose squares hold all that float32 does; 0 for what is constant."""
+    values = np.asarray(rows, dtype=np.float64)
+    axes = (0, 2, 3) if values.ndim == 4 else 0
+    mean, std = values.mean(axes), values.std(axes)
+    std[std <= 1e-12 * np.abs(mean)] = 0.0  # rounding of the mean: float32 cannot hold a variation that small
+    return mean, std

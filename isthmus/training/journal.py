@@ -75,7 +75,7 @@ class Journal:
         self._lines.flush()
         self.heard(line)
         if self._board is not None:
-            for name in line.keys() - {"step", "epoch", "split", "seconds"}:
+            for name in line.keys() - {"step", "epoch", "split", "seconds", "metric_versions"}:
                 self._board.add_scalar(f"{line['split']}/{name}", line[name], line["step"])
 
     def save_is_due(self) -> bool:

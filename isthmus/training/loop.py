@@ -307,8 +307,10 @@ class Training:
         if not self.devices.total("loss" in values):  # known to the first process, needed by all
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
         if values:
-            place = {"step": self.position.step, "epoch": epoch, "split": "validation"}
-            journal.log(place | values | {"seconds": round(self.position.seconds, 3)})
+            line = {"step": self.position.step, "epoch": epoch, "split": "validation"}
+            line |= values | {"seconds": round(self.position.seconds, 3)}
+            versions = {"metric_versions": dict(self.task.metric_versions)} if self.task.metric_versions else {}
+            journal.log(line | versions)
             if values["loss"] < self.position.best_loss and self.config.select == "best":
                 self._keep(self.position.step, values["loss"])
 

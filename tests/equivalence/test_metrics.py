@@ -114,3 +114,14 @@ def test_the_generated_class_is_the_nearest_prototype():
     answers[0] = (labels[0] + 1) % 5
     found = measured(task, "test", output.flatten(1), batch.target)
     assert found["accuracy"] == pytest.approx((answers == labels).mean())
+
+
+def test_one_perfect_image_does_not_make_the_mean_psnr_infinite(restored):
+    task, clean, output = restored
+    output[2] = clean[2]
+    found = measured(task, "test", torch.from_numpy(output).flatten(1), torch.from_numpy(clean))
+    errors = np.square(output.astype(np.float64) - clean).mean(axis=(1, 2, 3))
+    errors[2] = 2.0**-48
+    assert found["psnr"] == pytest.approx((-10 * np.log10(errors)).mean(), abs=1e-4)
+    perfect = measured(task, "test", torch.from_numpy(clean).flatten(1), torch.from_numpy(clean))
+    assert perfect["psnr"] == pytest.approx(perfect["psnr_pooled"]) == pytest.approx(144.49, abs=0.01)

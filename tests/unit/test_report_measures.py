@@ -18,8 +18,8 @@ from isthmus.reports.drawing import plotly_front, plotly_gap
 from isthmus.reports.figures import GapFigure, front_figure, gap_figure
 from isthmus.reports.measures import measure
 from isthmus.reports.sections import Section, gather
-from isthmus.reports.wording import answer, summary
-from isthmus.volumes import gap, hypervolume, reference_point
+from isthmus.reports.wording import answer, difference_text, summary
+from isthmus.volumes import Difference, gap, hypervolume, reference_point
 from tests.architecture import test_report_page
 from tests.unit.test_reports import CONVENTIONAL, HOURGLASS, model_config, write_run, write_study
 
@@ -338,3 +338,11 @@ def test_figures_of_a_page_are_strict_json(study: Path, tmp_path: Path):
     (figures,) = re.findall(r'class="figures">(.*?)</script>', text)
     content = json.loads(figures, parse_constant=pytest.fail)
     assert set(content["gaps"]) == {"params", "trainable_params", "macs"}
+
+
+@pytest.mark.parametrize(
+    ("value", "margin", "words"),
+    [(0.1234, 0.012, "0.123"), (-1.5e-12, 3e-13, "−1.5e-12"), (2.5e14, 3e12, "2.5e+14"), (4e-31, None, "4e-31")],
+)
+def test_a_difference_is_readable_in_small_and_large_units(value: float, margin: float | None, words: str) -> None:
+    assert difference_text(Difference(value, margin, True, 3), "mse").startswith(f"{words} in MSE")

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_friedman1
 from sklearn.model_selection import GridSearchCV
@@ -217,10 +219,43 @@ def test_bad_rows_are_one_line(friedman: tuple[np.ndarray, np.ndarray]) -> None:
         words_of(
             estimator, X, np.full(len(y), "word"), match="y holds <U4, such as .*word.* a regression needs numbers"
         )
-        words_of(estimator, X, y * 1e300, match="y holds numbers whose squares overflow float64.*divide y")
+        large = np.full(len(y), 1.7e308)
+        large[0] *= -1
+        words_of(estimator, X, large, match="y holds numbers whose differences overflow float64.*divide y")
         words_of(estimator, X.astype(np.float32), y * 1e100, match="y holds numbers beyond float32.*X as float64")
-        words_of(estimator, X * 1e300, y, match="X holds numbers whose squares overflow float64.*divide X")
+        words_of(estimator, large[:, None], y, match="X holds numbers whose differences overflow float64.*divide X")
     words_of(HourglassClassifier(), X, np.where(y > 0, np.nan, 0), match="y contains NaN")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=6)
+@given(st.integers(-100, 100), st.integers(-100, 100))
+def test_units_change_no_bit_of_a_score(kind: str, dtype: Any, inputs: int, targets: int) -> None:
+    X, y = make_friedman1(40, random_state=0)
+    X[:30, 3], X[:30, 4] = 0.7, 0  # constant in the fit alone
+    labels = (y > np.median(y)).astype(int)
+    scores = []
+    for a, b in ((0, 0), (inputs, targets)):
+        rows = np.ldexp(X.astype(dtype), a)
+        values = labels if kind == "classifier" else np.ldexp(y.astype(dtype), b)
+        model = KINDS[kind](**SMALL | {"max_iter": 3}, random_state=0, early_stopping=True)
+        scores.append(model.fit(rows[:30], values[:30]).score(rows[30:], values[30:]))
+    assert scores[0] == scores[1]
+    assert scores[0] < 1
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e15])
+def test_a_decimal_unit_hardly_changes_a_score(unit: float, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    models = [HourglassRegressor(max_iter=20, random_state=0).fit(X / a, y * a) for a in (1, unit)]
+    assert models[1].score(X / unit, y * unit) == pytest.approx(models[0].score(X, y), abs=1e-5)
+
+
+def test_a_constant_target_is_predicted_as_it_is(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = friedman
+    predicted = HourglassRegressor(max_iter=3).fit(X, np.column_stack([y, np.full_like(y, 1e-20)])).predict(X)
+    np.testing.assert_array_equal(predicted[:, 1], 1e-20)
 
 
 def test_bad_rows_for_a_fitted_network_are_one_line(friedman: tuple[np.ndarray, np.ndarray]) -> None:

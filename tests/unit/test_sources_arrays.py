@@ -172,6 +172,8 @@ BROKEN = np.where(np.arange(120).reshape(40, 3) == 7, np.nan, FEATURES)
     [
         ({"x": BROKEN}, {}, "holds NaN, infinity or a number beyond float32, first in row 2"),
         ({"x": FEATURES * 1e300}, {}, "beyond float32"),
+        ({"x": FEATURES * [1, 1, 1e-40]}, {}, "a column holds no number above .*e-40, which float32 rounds away"),
+        ({"x": FEATURES, "y": FEATURES[:, 0] * 1e-60}, {"targets": "y"}, "targets: .* float32 rounds away"),
         ({"x": np.zeros((0, 3))}, {}, "has no rows"),
         ({"x": np.array(5.0)}, {}, "has no rows"),
         ({"x": FEATURES, "y": LABELS[:39]}, {"targets": "y"}, "40 inputs but 39 targets"),
