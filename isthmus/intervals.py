@@ -77,6 +77,10 @@ class Interval:
         return "behind" if self.high is not None and self.high < 0 else "undecided"
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def half_width(self) -> float | None:
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
@@ -89,6 +93,11 @@ class Interval:
 
         error = self.half_width / stdtrit(self.freedom, (1 + LEVEL) / 2)
         return float(2 * stdtr(self.freedom, -abs(self.difference) / error))
+
+    def reversed(self) -> Interval:
+        """Of second − first."""
+        low, high = (None if bound is None else -bound for bound in (self.high, self.low))
+        return Interval(-self.difference, low, high, self.freedom, self.rule)
 
     def text(self, unit: str = "") -> str:
         """+0.031 dB (+0.010 to +0.052)."""

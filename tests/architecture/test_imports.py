@@ -49,7 +49,7 @@ ALLOWED = {
     "weights": {"errors", "machine"},
     "timm_weights": {"errors"},
     "recipes": LEAVES | {"config", "recipes"},
-    "reports": LEAVES | {"record", "papers", "fronts", "volumes", "registry", "reports"},
+    "reports": LEAVES | {"record", "papers", "intervals", "fronts", "volumes", "registry", "reports"},
 }
 NO_TORCH = {
     "errors",
