@@ -105,11 +105,16 @@ def draw(
 
 
 def _told(space: Space, distributions: dict[str, BaseDistribution], past: Sequence[Tried]) -> optuna.Study:
-    """A study in memory that knows the past."""
+    """A study in memory that knows the past.
+
+    Qualities are divided by a power of two: Optuna takes deviations below 1e-10 for none, and an error in small units
+    may have those. No bit of what a sampler computes from larger ones changes.
+    """
     study = optuna.create_study(directions=["maximize", "minimize"])
+    exponent = math.frexp(max((abs(tried.quality) for tried in past if tried.quality is not None), default=0.0))[1]
     for tried in past:
         place = {name: _coordinate(space.vary[name], value) for name, value in tried.varied.items()}
-        values = None if tried.quality is None else [tried.quality, math.log(tried.cost)]
+        values = None if tried.quality is None else [math.ldexp(tried.quality, -exponent), math.log(tried.cost)]
         memory = dict(tried.memory)
         study.add_trial(
             create_trial(

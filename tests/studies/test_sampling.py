@@ -45,6 +45,15 @@ def test_every_sampler_proposes_new_fitting_candidates_and_again_the_same(sample
     assert [item.key for item in drawn(study(sampler, seed=1), number)] != [item.key for item in first]
 
 
+@pytest.mark.parametrize(("sampler", "number"), [("tpe", 14), ("nsga2", 14), ("gp", 10)])
+def test_the_unit_of_an_error_changes_no_proposal(sampler: str, number: int) -> None:
+    plain, small, large = (
+        drawn(study(sampler), number, lambda item, unit=unit: -unit / item.varied["d_z"])
+        for unit in (1.0, 2.0**-100, 2.0**100)
+    )
+    assert [item.key for item in small] == [item.key for item in large] == [item.key for item in plain]
+
+
 @pytest.mark.parametrize(("sampler", "number"), [("tpe", 40), ("nsga2", 72)])
 def test_adaptive_samplers_learn_from_the_past(sampler: str, number: int) -> None:
     """Depth costs and gains nothing here: later generations are shallower than random draws from 1 to 6, mean 3.5."""
