@@ -16,7 +16,7 @@ from isthmus.intervals import Answer, Sample, compare_runs, fit_noise
 from isthmus.reproduction.asking import AHEAD, TRAILS, Finding, asked, judged, not_addressed, pair, together, within
 from isthmus.reproduction.hyperset.dynamics import line
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings, Judgement, Measured
+from isthmus.reproduction.protocol import Findings, Judgement, Measured, NotStored
 
 COMPARABLE = 2.0
 """Points within which two models are comparable; our bound. The difference that the paper calls so is 1.84."""
@@ -272,6 +272,8 @@ def _compared(
 
 def by_cells(item: Measured) -> list[Network]:
     """With the cells that they fill in rightly as their quality: of boards, a short training solves most or none."""
+    if not all("cell_accuracy" in candidate.metrics for candidate in item.candidates):
+        raise NotStored("the rows hold no cell_accuracy; run `isthmus reproduce` again")
     cells = [[100 * share for share in candidate.metrics["cell_accuracy"]] for candidate in item.candidates]
     seeds = [candidate.seeds for candidate in item.candidates]
     noise = fit_noise(dict(zip(*pair, strict=True)) for pair in zip(seeds, cells, strict=True))
