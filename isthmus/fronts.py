@@ -24,7 +24,10 @@ from isthmus.record import RunRecord
 COSTS = ("params", "trainable_params", "macs")
 LATENCY = "latency"  # a cost too, where it was measured for every candidate
 BUDGET_TOLERANCE = 1.02
-MINIMISED = {"loss", "mse", "rmse", "mae"}
+_LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
+                                 "board_accuracy", "masked_accuracy")  # fmt: skip
+_DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
+"""Whether more is better, of the metrics in records that do not say it."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,10 @@ def judged_by(record: RunRecord, quality: str) -> RunRecord:
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"
             raise UserError(f"{where}; {nearest(quality, names)}")
-    return replace(record, objective=quality, maximise=quality not in MINIMISED)
+    directions = record.directions or _DIRECTIONS
+    if quality not in directions:
+        raise UserError(f"run {record.id} does not say whether more {quality!r} is better")
+    return replace(record, objective=quality, maximise=directions[quality])
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:

@@ -203,6 +203,14 @@ class Task(ABC):
     def metrics(self, split: SplitName) -> MetricCollection:
         """Fresh metrics; validation may leave out the ones that are slow."""
 
+    def directions(self) -> dict[str, bool]:
+        """Whether more is better, of every metric that says so by itself (``higher_is_better``) or that the task names
+        here."""
+        metrics = {**self.metrics("validation"), **self.metrics("test")}
+        known = {name: getattr(metric, "higher_is_better", None) for name, metric in metrics.items()}
+        said = {name: bool(direction) for name, direction in known.items() if direction is not None}
+        return {"loss": False, **said, self.objective: self.maximise}
+
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
 

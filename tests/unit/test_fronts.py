@@ -178,6 +178,15 @@ def test_another_quality_selects_and_judges_and_has_its_own_direction():
         summarise(records, quality="ssim")
 
 
+def test_whether_more_is_better_is_said_by_the_record_and_not_guessed_from_a_name():
+    values = {"psnr": 1.0, "ece": 2.0, "odd": 3.0}
+    directions = {"psnr": True, "ece": False}
+    record = replace(make_record("a"), directions=directions, metrics={"validation": values, "test": values})
+    assert not summarise([record], quality="ece")[0].maximise
+    with pytest.raises(UserError, match="does not say whether more 'odd' is better"):
+        summarise([record], quality="odd")
+
+
 def test_latency_is_the_mean_of_the_timed_runs_and_a_cost_where_every_candidate_has_it():
     records = [make_record("a"), make_record("b", seed=1), make_record("c", seed=2), make_record("d", d_h=8)]
     small, large = summarise(records, latencies={"a": 1.0, "b": 2.0, "other": 9.0})
