@@ -204,12 +204,13 @@ class Task(ABC):
         """Fresh metrics; validation may leave out the ones that are slow."""
 
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, of every metric that says so by itself (``higher_is_better``) or that the task names
-        here."""
-        metrics = {**self.metrics("validation"), **self.metrics("test")}
-        known = {name: getattr(metric, "higher_is_better", None) for name, metric in metrics.items()}
-        said = {name: bool(direction) for name, direction in known.items() if direction is not None}
-        return {"loss": False, **said, self.objective: self.maximise}
+        """Whether more is better, of the loss, the objective and every metric that says it (``higher_is_better``)."""
+        known: dict[str, bool] = {"loss": False}
+        for split in ("validation", "test"):
+            for name, metric in self.metrics(split).items():
+                if (direction := getattr(metric, "higher_is_better", None)) is not None:
+                    known[name] = bool(direction)
+        return known | {self.objective: self.maximise}
 
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...

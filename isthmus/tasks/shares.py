@@ -8,4 +8,4 @@ from torchmetrics import MeanMetric
 class ShareOfRight(MeanMetric):
     """The mean of ones and zeros; more is better."""
 
-    higher_is_better = True
+    higher_is_better = True  # type: ignore[assignment]
