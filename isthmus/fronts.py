@@ -9,7 +9,6 @@ how far two fronts are apart, is in `volumes.py`.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
@@ -18,11 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.errors import UserError, nearest
+from isthmus.intervals import Noise, Sample, decide_together, fit_noise
+from isthmus.intervals import compare as intervals_between
 from isthmus.record import RunRecord
 
 COSTS = ("params", "trainable_params", "macs")
 LATENCY = "latency"  # a cost too, where it was measured for every candidate
-MINIMISED = {"loss", "mse", "rmse", "mae"}
+BUDGET_TOLERANCE = 1.02
+_LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
+                                 "board_accuracy", "masked_accuracy")  # fmt: skip
+_DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
+"""Whether more is better, of the metrics in records that do not say it."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ class Comparison:
     objective: str
     stretches: tuple[Stretch, ...]
     alone: tuple[Alone, ...]
-    seed_std: float | None  # pooled over all candidates; unknown if each has one seed, and then nothing is decided
-    degrees_of_freedom: int  # of it
+    can_decide: bool
+    """False where one seed says nothing of the noise."""
 
 
 def sample_std(values: Sequence[float]) -> float | None:
@@ -186,70 +191,71 @@ def at_budget(rungs: Sequence[Candidate], budget: float, cost: str = "params") -
     return rungs[bisect_right(rungs, budget, key=lambda item: cost_of(item, cost)) - 1]
 
 
-def shared_costs(first: Iterable[Candidate], second: Iterable[Candidate], cost: str = "params") -> list[float]:
-    """The costs of all candidates within the range in which both architectures were tried; none: no such range."""
+def budgets(first: Iterable[Candidate], second: Iterable[Candidate], cost: str = "params") -> list[float]:
+    """The costs at which two architectures can be compared, in the range in which both were tried; none: no such range.
+
+    Costs within 2 % of each other are one budget, the largest of them: two shapes hardly ever cost the same.
+    """
     costs = [sorted({cost_of(item, cost) for item in items}) for items in (first, second)]
     low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
-    return sorted({value for values in costs for value in values if low <= value <= high})
+    groups: list[list[float]] = []
+    for value in sorted({*costs[0], *costs[1]}):
+        if groups and value <= BUDGET_TOLERANCE * groups[-1][0]:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    return [group[-1] for group in groups if group[-1] >= low and group[0] <= high]
 
 
-def compare(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params") -> Comparison:
-    """Who leads where, over the costs that both have: at each, the best on validation data that costs at most that much
-    stands for its architecture, and the two are compared on test data.
+def sample_of(candidate: Candidate, noise: Noise | None) -> Sample:
+    """Its test qualities, larger being better."""
+    sign = 1 if candidate.maximise else -1
+    return Sample.of([sign * value for value in candidate.test], candidate.seeds, noise)
 
-    A lead is a difference that Student's t test at 5 % does not leave to the seeds, whose variance is pooled over all
-    candidates given: two or three seeds alone tell little about their own. So give all candidates, not fronts. They
-    also show how far each architecture was tried; an end of a front is no end of the experiment.
+
+def noise_of(candidates: Iterable[Candidate]) -> Noise | None:
+    """What networks and seeds leave unexplained of all test qualities."""
+    return fit_noise(dict(zip(item.seeds, item.test, strict=True)) for item in candidates)
+
+
+def compare(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
+) -> Comparison:
+    """Who leads where, over the budgets that both have: at each, the best on validation data that costs at most that
+    much stands for its architecture, and the two are compared on test data by the rule of `intervals.py`.
+
+    ``noise`` is that of the whole study; without it, of the candidates given. So give all candidates, not fronts: they
+    also show how far each architecture was tried, and an end of a front is no end of the experiment.
     """
     if not first or not second:
         raise UserError("two architectures are compared; one of them has no finished run")
-    names = (first[0].architecture, second[0].architecture)
-    seed_std, freedom = pooled_std([item.test for item in (*first, *second)])
+    noise = noise or noise_of([*first, *second])
     ladders = [ladder(items, cost) for items in (first, second)]
-    steps = shared_costs(first, second, cost)
+    steps = budgets(first, second, cost)
+    pairs = [(at_budget(ladders[0], step, cost), at_budget(ladders[1], step, cost)) for step in steps]
+    intervals = {  # a pair that meets at several budgets is one question
+        (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise)) for one, other in pairs
+    }
+    decisions = dict(zip(intervals, decide_together(list(intervals.values())), strict=True))
+    names = {"ahead": first[0].architecture, "behind": second[0].architecture}
     stretches: list[Stretch] = []
-    for start, stop in zip(steps, [*steps[1:], *steps[-1:]], strict=True):
-        chosen = [at_budget(rungs, start, cost) for rungs in ladders]
-        better, worse = sorted(chosen, key=lambda item: item.mean, reverse=chosen[0].maximise)
-        lead = abs(better.mean - worse.mean)
-        ahead = better.architecture if lead else None
-        decided = seed_std is not None and lead > margin(better, worse, seed_std, freedom)
-        stretch = Stretch(start, stop, ahead if decided else None, lead, start, ahead)
+    for start, stop, (one, other) in zip(steps, [*steps[1:], *steps[-1:]], pairs, strict=True):
+        interval, decision = intervals[id(one), id(other)], decisions[id(one), id(other)]
+        ahead = None if interval.difference == 0 else names["ahead" if interval.difference > 0 else "behind"]
+        stretch = Stretch(start, stop, names.get(decision), abs(interval.difference), start, ahead)
         if stretches and stretches[-1].leader == stretch.leader:
             previous = stretches.pop()
             largest = max(previous, stretch, key=lambda item: item.lead)
             stretch = replace(largest, start=previous.start, stop=stop)
         stretches.append(stretch)
     return Comparison(
-        architectures=names,
+        architectures=(names["ahead"], names["behind"]),
         cost=cost,
         objective=first[0].objective,
         stretches=tuple(stretches),
         alone=_alone(first, second, cost),
-        seed_std=seed_std,
-        degrees_of_freedom=freedom,
+        can_decide=any(interval.low is not None for interval in intervals.values()),
     )
-
-
-def pooled_std(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:
-    """The standard deviation within the groups, taken to be the same in all, and its degrees of freedom."""
-    groups = [values for values in groups if len(values) > 1]
-    freedom = sum(len(values) - 1 for values in groups)
-    squares = math.fsum((len(values) - 1) * statistics.variance(values) for values in groups)
-    return (math.sqrt(squares / freedom) if freedom else None), freedom
-
-
-def t_quantile(freedom: int) -> float:
-    """The 0.975 quantile of Student's t: between minus and plus it lie 95 %. To 0.004; needs no SciPy."""
-    if freedom < 3:
-        return {1: 12.706, 2: 4.303}[freedom]
-    # Abramowitz and Stegun, Eq. 26.7.5, at the normal quantile 1.95996.
-    return sum(term / freedom**power for power, term in enumerate((1.95996, 2.37227, 2.82250, 2.55585, 1.58953)))
-
-
-def margin(first: Candidate, second: Candidate, seed_std: float, freedom: int) -> float:
-    """What the seeds can explain of a difference of two means."""
-    return t_quantile(freedom) * seed_std * math.sqrt(1 / len(first.test) + 1 / len(second.test))
 
 
 def judged_by(record: RunRecord, quality: str) -> RunRecord:
@@ -261,7 +267,10 @@ def judged_by(record: RunRecord, quality: str) -> RunRecord:
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"
             raise UserError(f"{where}; {nearest(quality, names)}")
-    return replace(record, objective=quality, maximise=quality not in MINIMISED)
+    directions = record.directions or _DIRECTIONS
+    if quality not in directions:
+        raise UserError(f"run {record.id} does not say whether more {quality!r} is better")
+    return replace(record, objective=quality, maximise=directions[quality])
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:

@@ -203,6 +203,15 @@ class Task(ABC):
     def metrics(self, split: SplitName) -> MetricCollection:
         """Fresh metrics; validation may leave out the ones that are slow."""
 
+    def directions(self) -> dict[str, bool]:
+        """Whether more is better, of the loss, the objective and every metric that says it (``higher_is_better``)."""
+        known: dict[str, bool] = {"loss": False}
+        for split in ("validation", "test"):
+            for name, metric in self.metrics(split).items():
+                if (direction := getattr(metric, "higher_is_better", None)) is not None:
+                    known[name] = bool(direction)
+        return known | {self.objective: self.maximise}
+
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
 

@@ -58,6 +58,7 @@ class RunRecord:
     data: dict[str, Any] = field(default_factory=dict)  # rows of each split, and the names of classes and columns
     cost: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    directions: dict[str, bool] = field(default_factory=dict)  # whether more is better, of each metric that says so
     metric_versions: dict[str, int] = field(default_factory=dict)  # those that are not 1
     selected: dict[str, Any] = field(default_factory=dict)  # step and epoch whose weights were kept, and why
     steps: int = 0

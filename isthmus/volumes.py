@@ -7,13 +7,13 @@ positive where the first architecture is better, whether its quality is to be ma
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from isthmus.errors import UserError
-from isthmus.fronts import Candidate, at_budget, cost_of, ladder, margin, pooled_std, shared_costs, t_quantile
+from isthmus.fronts import Candidate, at_budget, budgets, cost_of, ladder, noise_of, sample_of
+from isthmus.intervals import Interval, Noise, combine, compare
 
 
 @dataclass(frozen=True)
@@ -25,27 +25,13 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """``paired``: of values at the same seeds. Otherwise of the means over all seeds, by their pooled variance."""
-
-    value: float
-    margin: float | None  # half of the 95 % interval; unknown with one seed
-    paired: bool
-    seeds: int  # shared by all that are compared
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        return None if self.margin is None else (self.value - self.margin, self.value + self.margin)
-
-
-@dataclass(frozen=True)
 class GapPoint:
     """From this cost to that of the next point, these two stand for their architectures."""
 
     cost: float
     first: Candidate
     second: Candidate
-    difference: Difference
+    difference: Interval
 
 
 @dataclass(frozen=True)
@@ -57,7 +43,7 @@ class Gap:
     objective: str
     maximise: bool
     points: tuple[GapPoint, ...]
-    mean: Difference | None  # over the logarithm of the cost
+    mean: Interval | None  # over the logarithm of the cost
 
 
 @dataclass(frozen=True)
@@ -141,35 +127,36 @@ def hypervolume(
     return _integral(steps, reference.cost)
 
 
-def gap(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params") -> Gap:
-    """How much better the first front is at equal cost: at every candidate's cost in the shared range, and on average.
+def gap(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
+) -> Gap:
+    """How much better the first front is at equal cost: at every shared budget, and on average.
 
-    At each cost, the best on validation data that costs at most that much stands for its architecture. Seeds that both
-    have are compared in pairs (Student's t over the differences); where there are fewer than two, the variance over
-    seeds is pooled over all candidates given. The mean pairs the seeds that all involved candidates share.
+    At each budget, the best on validation data that costs at most that much stands for its architecture. Intervals are
+    those of `intervals.py`; ``noise`` is that of the whole study, or else of the candidates given.
     """
     if not first or not second:
         raise UserError("a gap is between two architectures; one of them has no finished run")
     names = (first[0].architecture, second[0].architecture)
-    sign = 1 if first[0].maximise else -1
-    pooled = pooled_std([item.test for item in (*first, *second)])
+    noise = noise or noise_of([*first, *second])
     ladders = ladder(first, cost), ladder(second, cost)
     points = []
-    costs = shared_costs(first, second, cost)
+    costs = budgets(first, second, cost)
     for value in costs:
         pair = at_budget(ladders[0], value, cost), at_budget(ladders[1], value, cost)
-        difference = _difference([(sign, pair[0]), (-sign, pair[1])], *pooled)
-        points.append(GapPoint(value, *pair, difference))
+        points.append(GapPoint(value, *pair, compare(*(sample_of(item, noise) for item in pair))))
     terms = [
-        (sign * side * share, item)
+        (side * share, sample_of(item, noise))
         for side, rungs in zip((1, -1), ladders, strict=True)
         for share, item in (_shares(rungs, costs[0], costs[-1], cost) if costs else [])
     ]
-    mean = _difference(terms, *pooled) if terms else None
+    mean = combine(terms) if terms else None
     return Gap(names, cost, first[0].objective, first[0].maximise, tuple(points), mean)
 
 
-def saved(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params") -> Savings:
+def saved(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
+) -> Savings:
     """What the first architecture saves at equal quality: for each quality of the second's front, the cheapest member
     of the first's that is at least as good.
 
@@ -180,20 +167,16 @@ def saved(first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "
     if not first or not second:
         raise UserError("a saving is between two architectures; one of them has no finished run")
     sign = 1 if first[0].maximise else -1
-    seed_std, freedom = pooled_std([item.test for item in (*first, *second)])
+    noise = noise or noise_of([*first, *second])
     rungs = ladder(first, cost)
     cheapest = min(cost_of(item, cost) for item in first)
     savings: list[Saving] = []
     for rival in ladder(second, cost):
         if any(sign * (rival.mean - saving.quality) <= 0 for saving in savings):
             continue
-        leads = [(sign * (item.mean - rival.mean), item) for item in rungs]
-        reached = [cost_of(item, cost) for lead, item in leads if lead >= 0]
-        sure = [
-            cost_of(item, cost)
-            for lead, item in leads
-            if seed_std is not None and lead >= margin(item, rival, seed_std, freedom)
-        ]
+        leads = [(compare(sample_of(item, noise), sample_of(rival, noise)), item) for item in rungs]
+        reached = [cost_of(item, cost) for lead, item in leads if sign * (item.mean - rival.mean) >= 0]
+        sure = [cost_of(item, cost) for lead, item in leads if lead.low is not None and lead.low >= 0]
         paid = min(reached, default=None)
         savings.append(Saving(rival.mean, paid, cost_of(rival, cost), min(sure, default=None), paid == cheapest))
     return Savings(
@@ -230,20 +213,3 @@ def _shares(rungs: Sequence[Candidate], low: float, high: float, cost: str) -> l
     edges = [min(max(cost_of(item, cost), low), high) for item in rungs] + [high]
     shares = [math.log(stop / start) / math.log(high / low) for start, stop in pairwise(edges)]
     return [(share, item) for share, item in zip(shares, rungs, strict=True) if share > 0]
-
-
-def _difference(terms: Sequence[tuple[float, Candidate]], seed_std: float | None, freedom: int) -> Difference:
-    """The weighted sum of candidates' test qualities, by seed where all of them share at least two."""
-    values = [dict(zip(item.seeds, item.test, strict=True)) for _, item in terms]
-    seeds = sorted(set(values[0]).intersection(*values[1:]))
-    if len(seeds) > 1:
-        sums = [
-            math.fsum(weight * value[seed] for (weight, _), value in zip(terms, values, strict=True)) for seed in seeds
-        ]
-        half = t_quantile(len(seeds) - 1) * statistics.stdev(sums) / math.sqrt(len(seeds))
-        return Difference(statistics.fmean(sums), half, True, len(seeds))
-    value = math.fsum(weight * item.mean for weight, item in terms)
-    if seed_std is None:
-        return Difference(value, None, False, len(seeds))
-    error = seed_std * math.sqrt(math.fsum(weight**2 / len(item.test) for weight, item in terms))
-    return Difference(value, t_quantile(freedom) * error, False, len(seeds))

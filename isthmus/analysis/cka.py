@@ -17,7 +17,6 @@ have nothing to align: their CKA is 0, with themselves too.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -44,8 +43,6 @@ BATCH = 128
 ROWS = 10_000
 LEAST = 4
 """Rows of a batch: the unbiased estimate divides by n − 3."""
-_BLOCK = re.compile(r"(token|channel|block)_\d+")
-_STREAM = re.compile(r"z_\d+")
 _ROUNDING = 8
 """Features that vary by less than so many units in the last place of their size are constant."""
 
@@ -100,23 +97,13 @@ def _centred_grams(layers: Layers) -> Float[Tensor, "layers entries"]:
 
 
 def blocks(model: Any, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The output of every block before its skip connection, by name, in the order of computation."""
-    before: Tensor | None = None
-    for name, value in model.trajectory(x):
-        if _BLOCK.fullmatch(name):
-            yield name, value
-        elif _STREAM.fullmatch(name):
-            if before is not None:
-                yield name.replace("z", "block"), value - before
-            before = value
+    """The update of every branch before it joins the stream, by name, in the order of computation."""
+    for step in model.steps(x):
+        yield step.name, step.update
 
 
 def applies(model: Any, task: str) -> str | None:
-    if not hasattr(model, "trajectory"):
-        return "it has no trajectory"
-    if not _names(model):
-        return "its trajectory names no block's output before a skip connection"
-    return None
+    return None if hasattr(model, "steps") else "it has no residual branches"
 
 
 @torch.no_grad()

@@ -56,7 +56,7 @@ def effective_rank(matrix: Float[Tensor, "rows columns"]) -> float:
 
 
 def applies(model: Any, task: str) -> str | None:
-    parts = all(hasattr(model, name) for name in ("trajectory", "blocks", "W_out"))
+    parts = all(hasattr(model, name) for name in ("embed", "blocks", "W_out"))
     if not parts or not all(hasattr(block, "W1") and hasattr(block, "W2") for block in model.blocks):
         return "it has no W_out, W_1 and W_2"
     return None
@@ -109,8 +109,7 @@ def last_states(model: Any, task: Task, data: Data) -> Float[Tensor, "rows d_z"]
     states = []
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), "test", block)
-        steps: Mapping[str, Tensor] = dict(model.trajectory(batch.input))
-        states.append(steps[f"z_{len(model.blocks)}"])
+        states.append(model.blocks(model.embed(batch.input)))
     return torch.cat(states)
 
 

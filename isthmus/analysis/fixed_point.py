@@ -56,13 +56,12 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
     config = model.config
     solver = Solver(min(max(ITERATIONS, model.iterations), MOST_ITERATIONS))
     found: dict[str, Any] = {"rows": len(x), "trained_iterations": model.iterations, "norms": [], "cosines": []}
-    v = model.stem(x)
-    for block in model.blocks:
-        solution = block.token.solved(block.token_norm(v).mT, keep=True, solver=solver)
+    for step in (step for step in model.steps(x) if step.branch == "token"):
+        block = model.blocks[step.block - 1]
+        solution = block.solve(step.read, keep=True, solver=solver)
         measured = solution.statistics(config.tokens * config.C)
         found["norms"].append(_finite(measured.steps))
         found["cosines"].append(_finite(measured.cosines))
-        v = block(v)
     shown = solution.trajectory[: ITERATIONS + 1]
     maps = torch.stack([block.token.visible(iterate[:1])[0] for iterate in shown])  # iterates, C, S
     maps = maps.nan_to_num(0.0, 0.0, 0.0)  # an iteration without a contraction may leave the numbers

@@ -15,7 +15,6 @@ field grows with depth. That may be why shallow permuted mixers trail the normal
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from isthmus.analysis.steps import Layer, Step, steps_of
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
+from isthmus.layers.residual import ResidualModel
 
 SCHEMA = "isthmus.analysis.receptive_field/1"
 UNITS = 64
@@ -40,20 +40,14 @@ _PIXELS = 64
 """A side of a map: more cannot be told apart in a figure of several."""
 _MAPS = 8
 """In a row: what is deeper looks like the last of them."""
-_STREAM = re.compile(r"[xv]_(token_)?\d+")
 
 
 def applies(model: Any, task: str) -> str | None:
-    if len(getattr(model, "input_shape", ())) != 3 or not hasattr(model, "trajectory"):
+    if len(getattr(model, "input_shape", ())) != 3:
         return "it does not work on images"
-    if len(_stream_names(model)) < 2:
-        return "its trajectory names no stream of tokens"
+    if not isinstance(model, ResidualModel) or getattr(model, "class_token", None) is not None:
+        return "its stream is not one token for each patch"
     return None
-
-
-@torch.no_grad()
-def _stream_names(model: Any) -> list[str]:
-    return [name for name, _ in model.trajectory(torch.zeros(1, *model.input_shape)) if _STREAM.fullmatch(name)]
 
 
 def backwards(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tensor, "units inputs"]:
@@ -142,9 +136,7 @@ def squared_derivatives(model: Any, images: Iterator[Tensor]) -> dict[str, Float
     for number, x in enumerate(images):
         x.requires_grad_()
         probe = torch_generator(0, "receptive field", number)
-        for name, value in model.trajectory(x):
-            if not _STREAM.fullmatch(name):
-                continue
+        for name, value in model.streams(x):
             token = value[:, _middle(value.shape[1], model.config)]  # of a flat stream: one unit
             # Along a random direction: the mean of its square is the sum of all channels' squares.
             along = torch.randn(token.shape, generator=probe)

@@ -137,6 +137,9 @@ def reproduce(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread (default: cores).")] = None,
     rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
+    again: Annotated[
+        Path | None, typer.Option(help="Judge stored results below this folder again, without training.")
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -145,9 +148,13 @@ def reproduce(
     Without a table: those that there are. For example: `isthmus reproduce hourglass T8 --scale smoke`
     """
     from isthmus import terminal
-    from isthmus.reproduction import list_exhibits
+    from isthmus.reproduction import judge_below, list_exhibits
     from isthmus.reproduction import reproduce as measure_again
 
+    if again is not None:
+        for result in judge_below(again):
+            terminal.out.print(f"judged again: {result}", markup=False, highlight=False, soft_wrap=True)
+        return
     if paper is not None and table is not None:
         from isthmus.studies.command import complete
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from isthmus.counting import cost
 from isthmus.errors import UserError
-from isthmus.models.hourglass import Block, MLPConfig, ResidualMLP
+from isthmus.layers.residual import Plain
+from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowConfig, NarrowMLP
 
 _WORTH_TRYING = 0.97
@@ -80,6 +81,8 @@ def _converted(model: nn.Module, force: bool, measure: bool, batch: int) -> tupl
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
+    if not isinstance(model.blocks.pathway, Plain):
+        raise UserError(f"a narrow form needs the pathway plain; this model has {type(model.blocks.pathway).__name__}")
     w_in = _dense(model)
     config = _config(model, w_in)
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
@@ -127,7 +130,7 @@ def _built(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
 
 
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
-    blocks = [block for block in model.blocks if isinstance(block, Block)]
+    blocks = list(model.blocks)
     w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
     w_2 = [block.scale * block.W2.weight.detach().to("cpu", torch.float64) for block in blocks]
     w_out = model.W_out.weight.detach().to("cpu", torch.float64)

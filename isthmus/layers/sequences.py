@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.errors import UserError
 from isthmus.layers.patches import cut
+from isthmus.layers.residual import Block, Pass, Stack, Step
 from isthmus.protocols import ModelConfig, Signature
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
@@ -156,29 +157,34 @@ class Readout(nn.Module):
 class RecurrentModel(nn.Module):
     """Embedding, layers that are each applied ``iterations`` times, readout.
 
-    A layer is called with the tokens, with the embedded tokens X_0 and with the number of its iteration, from 1.
+    The branches of a layer depend on the embedded tokens X_0 and on the number of its iteration, from 1.
     """
 
-    def __init__(self, config: Any, embedding: Embedding, layers: list[nn.Module], readout: Readout) -> None:
+    def __init__(self, config: Any, embedding: Embedding, layers: list[Block], readout: Readout) -> None:
         super().__init__()
         self.config = config
         self.input_shape = config.shapes[0]
         self.vocabulary = config.vocabulary
         self.embedding = embedding
-        self.layers = nn.ModuleList(layers)
+        self.layers = Stack(layers)
         self.readout = readout
 
-    def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
-        """X_0 and the tokens after every iteration of every layer."""
+    def _passes(self, start: Tensor, iterations: int | None) -> Iterator[Pass]:
         iterations = self.config.iterations if iterations is None else iterations
         if iterations < 1:
             raise UserError(f"iterations={iterations}: at least one is needed")
-        start = tokens = self.embedding(x)
+        return (Pass(layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
+
+    def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
+        """X_0 and the tokens after every iteration of every layer."""
+        start = self.embedding(x)
         yield start
-        for layer in self.layers:
-            for t in range(1, iterations + 1):
-                tokens = layer(tokens, start, t)
-                yield tokens
+        yield from self.layers.streams(start, self._passes(start, iterations))
+
+    def steps(self, x: Tensor, iterations: int | None = None) -> Iterator[Step]:
+        """What happens at each branch of every iteration."""
+        start = self.embedding(x)
+        return self.layers.steps(start, self._passes(start, iterations))
 
     def forward(self, x: Tensor, iterations: int | None = None) -> Float[Tensor, "batch ..."]:
         if self.training and self.config.trained_on == "every":

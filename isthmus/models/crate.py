@@ -23,6 +23,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
@@ -84,7 +85,11 @@ class Sparsity(nn.Module):
         return (tokens + self.step * (error @ self.D) - self.step * self.threshold).relu()
 
 
-class Layer(nn.Module):
+class Layer(Block):
+    """Compression, which joins the stream; then a proximal step, which takes its place."""
+
+    places = 2
+
     def __init__(self, config: CRATEConfig) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.d)
@@ -92,10 +97,16 @@ class Layer(nn.Module):
         self.sparsity_norm = nn.LayerNorm(config.d)
         self.sparsity = Sparsity(config)
 
-    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
-        compressed = tokens + self.attention(self.attention_norm(tokens))
-        coded: Tensor = self.sparsity(self.sparsity_norm(compressed))
+    def compress(self, tokens: Tokens) -> Tokens:
+        update: Tensor = self.attention(self.attention_norm(tokens))
+        return update
+
+    def code(self, tokens: Tokens) -> Tokens:
+        coded: Tensor = self.sparsity(self.sparsity_norm(tokens))
         return coded
+
+    def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
+        return Branch("attention", self.compress), Branch("sparsity", self.code, carry=None)
 
     def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """What each head sees of the tokens."""

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from isthmus.draws import key
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
+from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.rows import RowModelConfig, Width
 from isthmus.protocols import Signature
 
@@ -77,8 +78,8 @@ class MLPConfig(RowModelConfig):
         return config.changed(w_in_seed=key(seed, "w_in")) if drawn else config
 
 
-class Block(nn.Module):
-    """z + s W2 σ(W1 norm(z)), where s is ``residual_scale``."""
+class MLPBlock(Block):
+    """W2 σ(W1 norm(z)), which joins the stream multiplied by ``residual_scale``."""
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
@@ -92,15 +93,17 @@ class Block(nn.Module):
         h: Tensor = self.activation(self.W1(self.norm(z)))
         return h
 
-    def forward(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
-        return self.added(z, self.hidden(z))
+    def update(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
+        u: Tensor = self.W2(self.hidden(z))  # Eq. (1)
+        return u
 
-    def added(self, z: Float[Tensor, "batch d_z"], h: Float[Tensor, "batch d_h"]) -> Float[Tensor, "batch d_z"]:
-        return torch.add(z, self.W2(h), alpha=self.scale)  # Eq. (1)
+    def branches(self) -> tuple[Branch, ...]:
+        return (Branch("block", self.update, self.scale),)
 
 
-class ResidualMLP(nn.Module):
+class ResidualMLP(ResidualModel):
     Config = MLPConfig
+    symbol = "z"
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
@@ -108,7 +111,7 @@ class ResidualMLP(nn.Module):
         d_in, d_out = config.ends
         self.input_shape = (d_in,)
         self.W_in = projection(config.w_in, d_in, config.d_z, config.w_in_seed or 0)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = Stack(MLPBlock(config) for _ in range(config.depth))
         self.W_out = nn.Linear(config.d_z, d_out, bias=False)
         self._initialise(config.init)
 
@@ -120,28 +123,21 @@ class ResidualMLP(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
             elif isinstance(module, nn.Linear) and init == "orthogonal":
                 nn.init.orthogonal_(module.weight)
-            elif isinstance(module, Block) and init == "zero_w2":
+            elif isinstance(module, MLPBlock) and init == "zero_w2":
                 nn.init.zeros_(module.W2.weight)
-            elif isinstance(module, Block) and init == "depth_scaled_w2":
+            elif isinstance(module, MLPBlock) and init == "depth_scaled_w2":
                 module.W2.weight /= math.sqrt(self.config.depth)
 
-    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_out"]:
-        z = self.W_in(x.flatten(1))
-        for block in self.blocks:
-            z = block(z)
+    def embed(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_z"]:
+        z: Tensor = self.W_in(x.flatten(1))
+        return z
+
+    def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
+        yield f"h_{step.block}", self.blocks[step.block - 1].hidden(step.read)
+
+    def read_out(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_out"]:
         y: Tensor = self.W_out(z)
         return y
-
-    def trajectory(self, x: Float[Tensor, "batch ..."]) -> Iterator[tuple[str, Tensor]]:
-        z = self.W_in(x.flatten(1))
-        yield "z_0", z
-        for i, block in enumerate(self.blocks, start=1):
-            assert isinstance(block, Block)
-            h = block.hidden(z)
-            yield f"h_{i}", h
-            z = block.added(z, h)
-            yield f"z_{i}", z
-        yield "output", self.W_out(z)
 
 
 def _variant(name: str, d_in: int, d_z: int, d_h: int, depth: int) -> dict[str, int | str]:

@@ -29,6 +29,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.layers.pointwise import activation
+from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm, sinusoids
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
@@ -171,8 +172,10 @@ class Energies(NamedTuple):
     feed_forward: Float[Tensor, " batch"]
 
 
-class Layer(nn.Module):
+class Layer(Block):
     """One step down E_ATTN, then one down E_FF."""
+
+    places = 2
 
     def __init__(self, config: HyperSETConfig) -> None:
         super().__init__()
@@ -181,10 +184,17 @@ class Layer(nn.Module):
         fixed = config.step_sizes == "fixed"
         self.steps = FixedSteps(config.fixed_step) if fixed else LearnedSteps(config)
 
-    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
-        alpha, gamma = self.steps(tokens, start, t)
-        tokens = tokens - alpha * self.attention(tokens)  # Eq. (8)
-        return tokens + gamma * self.feed_forward(tokens)  # Eq. (10)
+    def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
+        sizes: list[Any] = []  # of both steps, found from the tokens before the first
+
+        def attend(tokens: Tokens) -> Tokens:
+            sizes.extend(self.steps(tokens, start, t))
+            return sizes[0] * self.attention(tokens)  # Eq. (8)
+
+        def feed_forward(tokens: Tokens) -> Tokens:
+            return sizes[1] * self.feed_forward(tokens)  # Eq. (10)
+
+        return Branch("attention", attend, scale=-1.0), Branch("feed_forward", feed_forward)
 
     def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """The tokens in the subspace of each head."""

@@ -32,7 +32,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -45,6 +45,7 @@ from isthmus.errors import UserError
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
 NAMES = {"imixer": "IMixer"}
@@ -207,16 +208,11 @@ def _fixed(layer: nn.Module) -> Interaction:
     return lambda x, iteration: linear(x, weight, layer.bias)
 
 
-class Steps(NamedTuple):
-    """What happens in a block: the fixed point, what token and channel mixing add, and the stream after both."""
+class IMixerBlock(Block):
+    """Tokens are mixed by an iMLP, then channels by an MLP, each with a norm before it."""
 
-    solution: Solution
-    token: Tensor
-    channel: Tensor
-    v: Tensor
+    places = 2
 
-
-class Block(nn.Module):
     def __init__(self, config: IMixerConfig) -> None:
         super().__init__()
         wide = config.channel_hidden or 4 * config.C
@@ -228,26 +224,30 @@ class Block(nn.Module):
         )  # fmt: skip
         self.drop_path = DropPath(config.drop_path)
 
-    def steps(self, v: Float[Tensor, "batch S C"], keep: bool = False) -> Steps:
-        solution = self.token.solved(self.token_norm(v).mT, keep)
-        token = self.drop_path(self.token.visible(solution.point).mT)
-        v = v + token  # Eq. (30)
-        channel = self.drop_path(self.channel(self.channel_norm(v)))
-        return Steps(solution, token, channel, v + channel)  # Eq. (14)
+    def solve(self, v: Float[Tensor, "batch S C"], keep: bool = False, solver: Solver | None = None) -> Solution:
+        """The fixed point of the token mixing."""
+        return self.token.solved(self.token_norm(v).mT, keep, solver)
 
-    def forward(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
-        return self.steps(v).v
+    def mix_tokens(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        return self.drop_path(self.token.visible(self.solve(v).point).mT)  # Eq. (30)
+
+    def mix_channels(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        return self.drop_path(self.channel(self.channel_norm(v)))  # Eq. (14)
+
+    def branches(self) -> tuple[Branch, ...]:
+        return Branch("token", self.mix_tokens), Branch("channel", self.mix_channels)
 
 
-class IMixer(nn.Module):
+class IMixer(ResidualModel):
     Config = IMixerConfig
+    symbol = "v"
 
     def __init__(self, config: IMixerConfig) -> None:
         super().__init__()
         self.config = config
         self.input_shape = config.image
         self.stem = PatchEmbedding(config, config.C)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = Stack(IMixerBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
         self.head = Head(config, config.tokens, config.C)
         self._initialise()
@@ -277,7 +277,7 @@ class IMixer(nn.Module):
 
     @property
     def mixers(self) -> list[InvertibleMLP]:
-        return [block.token for block in self.blocks if isinstance(block, Block)]
+        return [block.token for block in self.blocks]
 
     @property
     def iterations(self) -> int:
@@ -301,26 +301,19 @@ class IMixer(nn.Module):
         plain.config = self.config.changed(norm="none")
         return plain
 
-    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
-        v = self.stem(x)
-        for block in self.blocks:
-            v = block(v)
+    def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S C"]:
+        v: Tensor = self.stem(x)
+        return v
+
+    def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
+        """``x_3_2`` is iterate 2 of the fixed point in block 3."""
+        if step.branch == "token":
+            iterates = self.blocks[step.block - 1].solve(step.read, keep=True).trajectory
+            yield from ((f"x_{step.block}_{a}", iterate) for a, iterate in enumerate(iterates))
+
+    def read_out(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         y: Tensor = self.head(self.norm(v))
         return y
-
-    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
-        """``x_3_2`` is iterate 2 of the fixed point in block 3; ``v`` is the stream."""
-        v = self.stem(x)
-        yield "v_0", v
-        for i, block in enumerate(self.blocks, start=1):
-            assert isinstance(block, Block)
-            solution, token, channel, v = block.steps(v, keep=True)
-            for a, iterate in enumerate(solution.trajectory):
-                yield f"x_{i}_{a}", iterate
-            yield f"token_{i}", token
-            yield f"channel_{i}", channel
-            yield f"v_{i}", v
-        yield "output", self.head(self.norm(v))
 
 
 def _on_meta() -> bool:

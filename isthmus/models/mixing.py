@@ -6,9 +6,8 @@ The files of the two models say what a mixing step is; here is everything around
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, Self
+from abc import abstractmethod
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -28,6 +27,7 @@ from isthmus.layers.permuted_kronecker import (
     tokens_arranged,
 )
 from isthmus.layers.pointwise import ActivationName
+from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack, State, keep
 from isthmus.protocols import ModelConfig, Signature
 
 Axis = Literal["token", "channel"]
@@ -90,8 +90,10 @@ class Skip(nn.Module):
         return y
 
 
-class Block(nn.Module):
-    """Tokens are mixed, then channels, each with a norm before it and a skip around it."""
+class MixingBlock(Block):
+    """Tokens are mixed, then channels, each with a norm before it."""
+
+    places = 2
 
     def __init__(self, config: MixerConfig, number: int, token_mixing: nn.Module, channel_mixing: nn.Module) -> None:
         super().__init__()
@@ -103,27 +105,30 @@ class Block(nn.Module):
         self.channel_mixing = channel_mixing
         self.drop_path = DropPath(config.drop_path)
 
-    def steps(self, x: Float[Tensor, "batch S0 C"]) -> Iterator[Tensor]:
-        """The tokens' step and the stream after it, the channels' step and the stream after it."""
-        x = self._arranged(x)
-        update = self.token_mixing(self.norm1(x))
-        yield update
-        x = x if self.skip is None else self._arranged(self.skip(x))
-        x = x + self.drop_path(update)  # Eqs. (3), (S.14)
-        yield x
-        update = self.channel_mixing(self.norm2(x))
-        yield update
-        yield x + self.drop_path(update)  # Eq. (4)
+    def mix_tokens(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
+        return self.drop_path(self.token_mixing(self.norm1(x)))  # Eqs. (3), (S.14)
 
-    def _arranged(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+    def mix_channels(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        return self.drop_path(self.channel_mixing(self.norm2(x)))  # Eq. (4)
+
+    def change_tokens(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
+        """W̃ in the first skip."""
+        assert self.skip is not None
+        return self.arrange(self.skip(x))
+
+    def branches(self) -> tuple[Branch, ...]:
+        carry = keep if self.skip is None else self.change_tokens
+        return Branch("token", self.mix_tokens, carry=carry), Branch("channel", self.mix_channels)
+
+    def arrange(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
+        """The order in memory that this block's layers read fastest."""
         return batch_last(x) if self.random else x.contiguous()
 
-    def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        *_, y = self.steps(x)
-        return y
+    def forward(self, state: State, pathway: Pathway, *rest: Any) -> State:
+        return super().forward(pathway.transform(state, self.arrange), pathway, *rest)
 
 
-class Mixer(nn.Module, ABC):
+class Mixer(ResidualModel):
     Config: ClassVar[type[ModelConfig]]
 
     def __init__(self, config: MixerConfig) -> None:
@@ -131,7 +136,7 @@ class Mixer(nn.Module, ABC):
         self.config = config
         self.input_shape = config.image
         self.stem = PatchEmbedding(config, config.C, config.bias)
-        self.blocks = nn.ModuleList(self._block(number) for number in range(1, config.depth + 1))
+        self.blocks = Stack(self._block(number) for number in range(1, config.depth + 1))
         self.norm = ChannelNorm(config.C, config.norm_eps, config.is_random(config.depth))
         self.head = Head(config, config.inner_tokens, config.C, config.bias)
         self._initialise(config.init)
@@ -140,7 +145,7 @@ class Mixer(nn.Module, ABC):
     def mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
         """What mixes one axis in a block."""
 
-    def _block(self, number: int) -> Block:
+    def _block(self, number: int) -> MixingBlock:
         config = self.config
         S, C = config.inner_tokens, config.C
         S_in = config.tokens if number == 1 else S
@@ -150,7 +155,7 @@ class Mixer(nn.Module, ABC):
             channels = randomly_arranged(C, C, S, S, seed, f"{number}/channel")
         else:
             tokens, channels = tokens_arranged(S_in, S, C), channels_arranged(S, C)
-        return Block(config, number, self.mixing("token", tokens), self.mixing("channel", channels))
+        return MixingBlock(config, number, self.mixing("token", tokens), self.mixing("channel", channels))
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:
@@ -173,13 +178,7 @@ class Mixer(nn.Module, ABC):
         patches = self.config.tokens * self.stem.linear.weight.numel()
         return patches + sum(layer.copies * layer.weight.numel() for layer in layers)
 
-    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
-        tokens = self.embedded(x)
-        for block in self.blocks:
-            tokens = block(tokens)
-        return self._read(tokens)
-
-    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
+    def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
         if not self.config.is_random(1):
             tokens: Tensor = self.stem(x)
             return tokens
@@ -192,21 +191,10 @@ class Mixer(nn.Module, ABC):
         product = product if linear.bias is None else product + linear.bias[:, None]
         return product.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
 
-    def _read(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
+    def read_out(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         tokens = self.norm(tokens)
         if self.norm.batch_last and self.head.image is None:
             # The head's mean over tokens, twenty times faster along the axes as they lie in memory.
             tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
         y: Tensor = self.head(tokens)
         return y
-
-    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
-        tokens = self.embedded(x)
-        yield "x_0", tokens
-        for i, block in enumerate(self.blocks, start=1):
-            assert isinstance(block, Block)
-            names = (f"token_{i}", f"x_token_{i}", f"channel_{i}", f"x_{i}")
-            steps = list(zip(names, block.steps(tokens), strict=True))
-            yield from steps
-            tokens = steps[-1][1]
-        yield "output", self._read(tokens)

@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.attention import SelfAttention
+from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
@@ -36,7 +37,9 @@ class RecurrentTransformerConfig(SequenceConfig):
     qkv: Literal["separate", "shared"] = "separate"
 
 
-class Layer(nn.Module):
+class Layer(Block):
+    places = 2
+
     def __init__(self, config: RecurrentTransformerConfig) -> None:
         super().__init__()
         hidden = max(1, round(config.ff_ratio * config.d))
@@ -47,9 +50,16 @@ class Layer(nn.Module):
             nn.Linear(config.d, hidden, bias=False), nn.GELU(), nn.Linear(hidden, config.d, bias=False)
         )
 
-    def forward(self, tokens: Tokens, start: Tokens, t: int) -> Tokens:
-        tokens = tokens + self.attention(self.attention_norm(tokens))
-        return tokens + self.mlp(self.mlp_norm(tokens))
+    def attend(self, tokens: Tokens) -> Tokens:
+        update: Tensor = self.attention(self.attention_norm(tokens))
+        return update
+
+    def feed_forward(self, tokens: Tokens) -> Tokens:
+        update: Tensor = self.mlp(self.mlp_norm(tokens))
+        return update
+
+    def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
+        return Branch("attention", self.attend), Branch("mlp", self.feed_forward)
 
     def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """What each head mixes of the tokens: its values."""

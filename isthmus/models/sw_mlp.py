@@ -25,7 +25,6 @@ Differs from the paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from jaxtyping import Float
@@ -36,6 +35,7 @@ from isthmus.draws import key
 from isthmus.errors import UserError
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut
 from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
 from isthmus.protocols import Signature
 
@@ -114,8 +114,8 @@ class SparseWeightConfig(ImageModelConfig):
         return SparseLinear(columns, rows, self.p, self.mask_seed or 0, stream, scale, self.bias, self.compute)
 
 
-class SingleBlock(nn.Module):
-    """φ((M ⊙ W) LN(x)), to which the skip is added."""
+class SingleBlock(Block):
+    """φ((M ⊙ W) LN(x))."""
 
     def __init__(self, config: SparseWeightConfig, number: int) -> None:
         super().__init__()
@@ -123,13 +123,16 @@ class SingleBlock(nn.Module):
         self.W = config.masked(config.m, config.m, f"{number}/W")
         self.activation = activation(config.activation)
 
-    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
+    def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
         y: Tensor = self.activation(self.W(self.norm(x)))  # Eq. (S.16)
         return y
 
+    def branches(self) -> tuple[Branch, ...]:
+        return (Branch("block", self.update),)
 
-class MLPBlock(nn.Module):
-    """(M2 ⊙ W2) φ((M1 ⊙ W1) LN(x)), to which the skip is added."""
+
+class MLPBlock(Block):
+    """(M2 ⊙ W2) φ((M1 ⊙ W1) LN(x))."""
 
     def __init__(self, config: SparseWeightConfig, number: int) -> None:
         super().__init__()
@@ -138,9 +141,12 @@ class MLPBlock(nn.Module):
         self.activation = activation(config.activation)
         self.W2 = config.masked(config.hidden, config.m, f"{number}/W2")
 
-    def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
+    def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
         y: Tensor = self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
         return y
+
+    def branches(self) -> tuple[Branch, ...]:
+        return (Branch("block", self.update),)
 
 
 class FlatHead(nn.Module):
@@ -171,7 +177,7 @@ class TokenHead(nn.Module):
         return y
 
 
-class SparseWeightMLP(nn.Module):
+class SparseWeightMLP(ResidualModel):
     Config = SparseWeightConfig
 
     def __init__(self, config: SparseWeightConfig) -> None:
@@ -183,32 +189,19 @@ class SparseWeightMLP(nn.Module):
         self.stem = PatchEmbedding(config, config.patch_channels, config.bias) if config.per_patch else None
         self.enter = config.masked(config.entering, config.m, "enter") if config.entering != config.m else nn.Identity()
         kind = SingleBlock if config.block == "single" else MLPBlock
-        self.blocks = nn.ModuleList(kind(config, number) for number in range(1, config.depth + 1))
+        self.blocks = Stack(kind(config, number) for number in range(1, config.depth + 1))
         image_output = config.output_shape is not None and len(config.output_shape) > 1
         tokens_wanted = (image_output or config.pool) and config.channels is not None
         self.head = TokenHead(config, config.channels or 1) if tokens_wanted else FlatHead(config)
 
-    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
+    def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
         tokens = cut(x, self.config.patch) if self.stem is None else self.stem(x)
         y: Tensor = self.enter(tokens.flatten(1))
         return y
 
-    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
-        x = self.embedded(x)
-        for block in self.blocks:
-            x = x + block(x)
+    def read_out(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
         y: Tensor = self.head(x)
         return y
-
-    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
-        x = self.embedded(x)
-        yield "x_0", x
-        for i, block in enumerate(self.blocks, start=1):
-            update = block(x)
-            yield f"block_{i}", update
-            x = x + update
-            yield f"x_{i}", x
-        yield "output", self.head(x)
 
 
 def _cifar(**fields: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -38,6 +38,7 @@ from isthmus.layers.attention import SelfAttention, attended
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 
 NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
 TELLING = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
@@ -137,8 +138,8 @@ class FeedForward(nn.Module):
         return update
 
 
-class Layer(nn.Module):
-    """z + MHA(norm(z)), then ``ffn_blocks`` times z + FFN(norm(z))."""
+class Layer(Block):
+    """MHA(norm(z)), then ``ffn_blocks`` times FFN(norm(z))."""
 
     def __init__(self, config: ViTConfig, drop_path: float) -> None:
         super().__init__()
@@ -146,28 +147,24 @@ class Layer(nn.Module):
         self.attention = attention(config)
         self.ffn = nn.ModuleList(FeedForward(config) for _ in range(1 if config.tied_ffn else config.ffn_blocks))
         self.ffn_blocks = config.ffn_blocks
+        self.places = 1 + config.ffn_blocks
         self.drop_path = DropPath(drop_path)
 
-    def steps(self, z: Tokens) -> Iterator[tuple[str, Tokens]]:
-        """Each update and the stream after it, by name."""
-        update = self.attention(self.norm(z))
-        yield "attention", update
-        z = z + self.drop_path(update)
-        yield "z_attention", z
-        for n in range(self.ffn_blocks):
-            number = f".{n + 1}" if self.ffn_blocks > 1 else ""
-            update = self.ffn[n % len(self.ffn)](z)
-            yield f"ffn{number}", update
-            z = z + self.drop_path(update)  # Eq. (1)
-            yield f"z_ffn{number}", z
+    def attend(self, z: Tokens) -> Tokens:
+        return self.drop_path(self.attention(self.norm(z)))
 
-    def forward(self, z: Tokens) -> Tokens:
-        *_, (_, z) = self.steps(z)
-        return z
+    def feed_forward(self, number: int, z: Tokens) -> Tokens:
+        return self.drop_path(self.ffn[number % len(self.ffn)](z))  # Eq. (1)
+
+    def branches(self) -> tuple[Branch, ...]:
+        names = [f"ffn.{n + 1}" for n in range(self.ffn_blocks)] if self.ffn_blocks > 1 else ["ffn"]
+        feed_forward = (Branch(name, partial(self.feed_forward, n)) for n, name in enumerate(names))
+        return (Branch("attention", self.attend), *feed_forward)
 
 
-class ViT(nn.Module):
+class ViT(ResidualModel):
     Config = ViTConfig
+    symbol = "z"
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -180,7 +177,7 @@ class ViT(nn.Module):
             if parameter is not None:
                 parameter.undecayed = True  # type: ignore[attr-defined]
         rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
-        self.blocks = nn.ModuleList(Layer(config, rate) for rate in rates)
+        self.blocks = Stack(Layer(config, rate) for rate in rates)
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
         self.head = Head(config, config.tokens, config.d_z)
         self._initialise()
@@ -196,7 +193,7 @@ class ViT(nn.Module):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def embedded(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
+    def embed(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
         patches = self.stem(x)
         if self.class_token is not None:
             # Not len(x), which would fix the batch in an export.
@@ -204,26 +201,10 @@ class ViT(nn.Module):
         tokens: Tensor = patches + self.positions
         return tokens
 
-    def read(self, z: Tokens) -> Float[Tensor, "batch ..."]:
+    def read_out(self, z: Tokens) -> Float[Tensor, "batch ..."]:
         """The class token's scores, or those of the mean of all tokens, or the image that they make."""
         y: Tensor = self.head(self.norm(z if self.class_token is None else z[:, :1]))
         return y
-
-    def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch ..."]:
-        z = self.embedded(x)
-        for layer in self.blocks:
-            z = layer(z)
-        return self.read(z)
-
-    def trajectory(self, x: Float[Tensor, "batch channels height width"]) -> Iterator[tuple[str, Tensor]]:
-        z = self.embedded(x)
-        yield "z_0", z
-        for i, layer in enumerate(self.blocks, start=1):
-            assert isinstance(layer, Layer)
-            *steps, (_, z) = layer.steps(z)
-            yield from ((f"{name}_{i}", step) for name, step in steps)
-            yield f"z_{i}", z
-        yield "output", self.read(z)
 
 
 def _variant(d_z: int, d_h: int, depth: int, num_heads: int) -> dict[str, Any]:

@@ -142,8 +142,8 @@ def gap_figure(measures: Measures) -> GapFigure | None:
         points = tuple(
             GapPoint(
                 x=point.cost,
-                y=point.difference.value,
-                interval=point.difference.interval,
+                y=point.difference.difference,
+                interval=point.difference.bounds,
                 details=(
                     difference_text(point.difference, gap.objective),
                     *(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from isthmus.fronts import Candidate, cost_of, ladder
+from isthmus.fronts import Candidate, cost_of, ladder, noise_of
 from isthmus.reports.sections import Section
 from isthmus.volumes import Gap, Reference, Savings, gap, hypervolume, reference_point, saved
 
@@ -40,14 +40,15 @@ def measure(section: Section, cost: str = "params") -> Measures | None:
     if len(section.candidates) < 2:
         return None
     reference = reference_point(section.candidates, cost)
+    noise = noise_of(section.candidates)
     pairs = [(section.of(first), section.of(second)) for first, second in combinations(section.tried, 2)]
     return Measures(
         cost=cost,
         objective=section.objective,
         reference=reference,
         areas=tuple(_area(section.of(architecture), reference, cost) for architecture in section.tried),
-        gaps=tuple(gap(first, second, cost) for first, second in pairs),
-        savings=tuple(saved(first, second, cost) for first, second in pairs),
+        gaps=tuple(gap(first, second, cost, noise) for first, second in pairs),
+        savings=tuple(saved(first, second, cost, noise) for first, second in pairs),
     )
 
 

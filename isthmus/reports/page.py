@@ -15,6 +15,7 @@ from string import Template
 from typing import Any
 
 from isthmus.fronts import Candidate
+from isthmus.intervals import RULE
 from isthmus.record import CONFIG, flat
 from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
@@ -40,6 +41,7 @@ def page(sections: Sequence[Section], unfinished: int, title: str, command: str,
     from plotly.offline import get_plotlyjs
 
     return Template(_file("page.html")).substitute(
+        rule=RULE,
         title=escape(title),
         style=_file("page.css") + _colour_style(),
         summary=escape(_summary(sections, unfinished, published)),

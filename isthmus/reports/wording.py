@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
-from isthmus.fronts import Candidate, Comparison, Stretch, best, compare, cost_of
+from isthmus.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of
+from isthmus.intervals import Interval
 from isthmus.record import CONFIG
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
-from isthmus.volumes import Difference, Gap, Saving, Savings
+from isthmus.volumes import Gap, Savings
 
 COST_TITLES = {
     "params": "Parameters",
@@ -46,6 +46,8 @@ _TITLES = {
     "conventional_vit": "Conventional ViT",
 }
 _RANGES_NAMED = 3
+_LEAST_SAVING = 0.02
+"""Networks within 2 % of a budget share it."""
 _MOST_DECIMALS = 7
 
 
@@ -109,10 +111,13 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
         return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
         return _single(section.of(tried[0]), cost), f"A comparison needs a second shape. {older}".strip()
-    comparisons = [compare(section.of(first), section.of(second), cost) for first, second in combinations(tried, 2)]
+    noise = noise_of(section.candidates)
+    pairs = [(section.of(first), section.of(second)) for first, second in combinations(tried, 2)]
+    comparisons = [compare(first, second, cost, noise) for first, second in pairs]
     limits = [limit for comparison in comparisons for limit in _limits(comparison)] + [older] * bool(older)
-    judged = any(comparison.degrees_of_freedom for comparison in comparisons)
-    if judged and any(len(candidate.seeds) == 1 for candidate in section.candidates):
+    if any(comparison.can_decide for comparison in comparisons) and any(
+        len(candidate.seeds) == 1 for candidate in section.candidates
+    ):
         limits.append("Some candidates have one seed only: the others’ spread over seeds stands in for theirs.")
     return " ".join(map(describe, comparisons)), " ".join(limits)
 
@@ -134,17 +139,18 @@ def describe(comparison: Comparison) -> str:
     if not comparison.stretches:
         common = noun if comparison.cost == "latency" else f"number of {noun}"
         return _sentence(f"{first} and {second} were tried at no common {common}: there is nothing to compare")
-    if len(comparison.stretches) > 1:
-        parts = [_leads(comparison, leader) for leader in (*comparison.architectures, None)]
-        by = f"{noun} in {_UNITS[comparison.cost]}" if comparison.cost == "latency" else noun
-        return _sentence(f"by {by}, " + "; ".join(part for part in parts if part))
-    (stretch,) = comparison.stretches
-    where = f"{span(stretch.start, stretch.stop)} {_UNITS[comparison.cost]}"
-    if stretch.leader is None:
-        start = "undecided" if comparison.degrees_of_freedom else "one seed: undecided"
-        return _sentence(f"{start} at {where}, {_difference(stretch, comparison)}")
-    lead = f"by up to {_amount(stretch, comparison)}"
-    return _sentence(f"{_shape(stretch.leader)} leads wherever both were tried, {where}, {lead}")
+    stretches = comparison.stretches
+    where = f"{span(stretches[0].start, stretches[-1].stop)} {_UNITS[comparison.cost]}"
+    if not comparison.can_decide:
+        return _sentence(f"one seed says nothing of the noise, so {first} and {second} are not told apart at {where}")
+    leaders = dict.fromkeys(stretch.leader for stretch in stretches if stretch.leader)
+    if not leaders:
+        return _sentence(f"{first} and {second} do not differ beyond the seeds’ noise at {where}")
+    if len(stretches) == 1:
+        lead = f"by up to {_amount(stretches[0], comparison)}"
+        return _sentence(f"{_shape(*leaders)} leads wherever both were tried, {where}, {lead}")
+    by = f"{noun} in {_UNITS[comparison.cost]}" if comparison.cost == "latency" else noun
+    return _sentence(f"by {by}, " + "; ".join(_leads(comparison, leader) for leader in leaders))
 
 
 def summary(section: Section, cost: str = "params") -> list[str]:
@@ -171,36 +177,31 @@ def describe_areas(measures: Measures) -> str:
 
 
 def describe_gap(gap: Gap) -> str:
-    """The mean difference over the shared range with its interval; empty without a shared range."""
-    if gap.mean is None:
+    """The mean difference over the shared range with its interval; empty where it is not beyond the noise."""
+    if gap.mean is None or gap.mean.decision == "undecided":
         return ""
-    difference = gap.mean if gap.mean.value >= 0 else replace(gap.mean, value=-gap.mean.value)
-    better, worse = map(_shape, gap.architectures if gap.mean.value >= 0 else gap.architectures[::-1])
+    ahead = gap.mean.decision == "ahead"
+    difference = gap.mean if ahead else gap.mean.reversed()
+    better, worse = map(_shape, gap.architectures if ahead else gap.architectures[::-1])
     where = f"at equal {_NOUNS[gap.cost]}, {span(gap.points[0].cost, gap.points[-1].cost)}"
     where += f"{NO_BREAK}ms" * (gap.cost == "latency")
-    amount = _of_metric(_rounded(difference.value, difference), gap.objective)
+    amount = _of_metric(_rounded(difference.difference, difference), gap.objective)
     what = f"{where}, {better} is better than {worse} by {amount}" + " on average" * (len(gap.points) > 1)
-    if difference.interval is None:
-        return _sentence(f"{what}; one seed gives no interval")
-    verdict = "" if difference.interval[0] > 0 else ", which the seeds can explain"
-    ends = " to ".join(_rounded(end, difference) for end in difference.interval)
-    return _sentence(f"{what}{verdict} (95{NO_BREAK}% interval {ends}, {_how(difference)})")
+    ends = " to ".join(_rounded(end, difference) for end in difference.bounds or ())
+    return _sentence(f"{what} (95{NO_BREAK}% interval {ends}, {difference.rule})")
 
 
 def describe_savings(savings: Savings) -> str:
-    """The largest saving, whether seeds can explain it, and at how many qualities there is one."""
-    first, second = map(_shape, savings.architectures)
-    largest, noun = savings.largest, _NOUNS[savings.cost]
-    if largest is None or largest.fraction is None:
-        return _sentence(f"{first} reaches the quality of no member of the front of {second}: it saves no {noun}")
-    paid = f"{magnitude(largest.first_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
+    """The largest saving that the seeds’ noise cannot explain; empty where there is none worth a word."""
+    sure = [saving for saving in savings.savings if (saving.sure_fraction or 0.0) >= _LEAST_SAVING]
+    if not sure:
+        return ""
+    largest = max(sure, key=lambda saving: saving.sure_fraction or 0.0)
+    first, noun = _shape(savings.architectures[0]), _NOUNS[savings.cost]
+    paid = f"{magnitude(largest.sure_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
+    saves = f"saves up to {percent(largest.sure_fraction or 0.0)} of the {noun} beyond the seeds’ noise"
     at = level(largest.quality, savings.objective)
-    if largest.fraction <= 0:
-        more = f"at best it needs {percent(-largest.fraction)} more" if largest.fraction else "at best it needs as much"
-        more += f", {paid} for {at}"
-        return _sentence(f"at equal quality, {first} saves no {noun}: {more}; {_tally(savings)}")
-    saves = f"at equal quality, {first} saves up to {percent(largest.fraction)} of the {noun}, {paid} for {at}"
-    return _sentence(f"{saves} ({_certainty(largest)}); {_tally(savings)}")
+    return _sentence(f"at equal quality, {first} {saves}, {paid} for {at}; {_tally(savings)}")
 
 
 def _tally(savings: Savings) -> str:
@@ -219,15 +220,6 @@ def _tally(savings: Savings) -> str:
     return f"of the {whole} on the front of {_shape(savings.architectures[1])}, it {_joined(parts)}"
 
 
-def _certainty(saving: Saving) -> str:
-    """What remains of a saving once the first's quality is lowered by what seeds can explain."""
-    if saving.decided:
-        return "beyond the seeds’ noise"
-    if saving.sure_fraction is None or saving.sure_fraction <= 0:
-        return "within the seeds’ noise"
-    return f"beyond the seeds’ noise {percent(saving.sure_fraction)}"
-
-
 def percent(fraction: float) -> str:
     return f"{100 * fraction:z.0f}{NO_BREAK}%".replace("-", "−")
 
@@ -241,21 +233,17 @@ def level(value: float, metric: str) -> str:
     )
 
 
-def difference_text(difference: Difference, metric: str) -> str:
+def difference_text(difference: Interval, metric: str) -> str:
     """A difference with its interval, short."""
-    value = _of_metric(_rounded(difference.value, difference), metric)
-    if difference.margin is None:
+    value = _of_metric(_rounded(difference.difference, difference), metric)
+    if difference.half_width is None:
         return f"{value}, one seed"
-    return f"{value} ± {_rounded(difference.margin, difference)} (95{NO_BREAK}%, {_how(difference)})"
+    return f"{value} ± {_rounded(difference.half_width, difference)} (95{NO_BREAK}%, {difference.rule})"
 
 
-def _how(difference: Difference) -> str:
-    return f"paired over {difference.seeds} seeds" if difference.paired else "from the spread of all seeds"
-
-
-def _rounded(value: float, difference: Difference) -> str:
+def _rounded(value: float, difference: Interval) -> str:
     """To two digits of the margin, so that value and interval have the same."""
-    scale = difference.margin or abs(difference.value)
+    scale = difference.half_width or abs(difference.difference)
     decimals = 1 - math.floor(math.log10(scale)) if scale else 0
     if -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS or not value:
         return f"{value:z.{max(0, decimals)}f}".replace("-", "−")
@@ -281,26 +269,15 @@ def _single(candidates: Sequence[Candidate], cost: str) -> str:
     return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
 
-def _leads(comparison: Comparison, leader: str | None) -> str:
+def _leads(comparison: Comparison, leader: str) -> str:
     """All stretches of one leader; of many, the widest on the logarithmic axis that the plot has."""
     stretches = [stretch for stretch in comparison.stretches if stretch.leader == leader]
-    if not stretches:
-        return ""
     widest = sorted(stretches, key=lambda item: item.start / item.stop)[:_RANGES_NAMED]
     ranges = [span(stretch.start, stretch.stop) for stretch in sorted(widest, key=lambda item: item.start)]
     if len(stretches) > len(ranges):
         ranges.append(f"{len(stretches) - len(ranges)} narrower ranges")
     largest = max(stretches, key=lambda stretch: stretch.lead)
-    if leader is None:
-        return f"undecided at {_joined(ranges)}, {_difference(largest, comparison)}"
     return f"{_shape(leader)} leads at {_joined(ranges)}, by up to {_amount(largest, comparison)}"
-
-
-def _difference(stretch: Stretch, comparison: Comparison) -> str:
-    """Of what is undecided: stated, and not called a lead."""
-    side = f" for {_shape(stretch.ahead)}" if stretch.ahead else ""
-    verdict = "is within the seeds’ noise" if comparison.degrees_of_freedom else "may be noise"
-    return f"where the largest difference, {_amount(stretch, comparison)}{side}, {verdict}"
 
 
 def _amount(stretch: Stretch, comparison: Comparison) -> str:

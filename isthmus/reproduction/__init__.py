@@ -5,6 +5,6 @@ A paper is one module here, named as in `isthmus.papers`, with ``TABLES``: ids s
 is tested is said there; what is measured, judged and written is the same for all.
 """
 
-from isthmus.reproduction.command import find_exhibit, list_exhibits, list_reproductions, reproduce
+from isthmus.reproduction.command import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
 
-__all__ = ["find_exhibit", "list_exhibits", "list_reproductions", "reproduce"]
+__all__ = ["find_exhibit", "judge_below", "list_exhibits", "list_reproductions", "reproduce"]

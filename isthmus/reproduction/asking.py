@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from isthmus.intervals import Answer, Decision, Interval, compare, seeds_to_decide
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Judgement, Measured
-from isthmus.reproduction.verdicts import Answer, Decision, Interval, all_of, compare, seeds_to_decide
+from isthmus.reproduction.verdicts import all_of
 
 AHEAD: Mapping[Decision, Answer] = {"ahead": "yes", "behind": "no", "undecided": "undecided"}
 REVERSED: Mapping[Answer, Answer] = {
@@ -118,15 +119,7 @@ def less_than(bound: float) -> Rule:
 
 def within(bound: float) -> Rule:
     """Smaller than so much, in either direction."""
-
-    def judge(gap: Interval) -> Answer:
-        if gap.low is None or gap.high is None:
-            return "undecided"
-        if -bound <= gap.low and gap.high <= bound:
-            return "yes"
-        return "no" if gap.low > bound or gap.high < -bound else "undecided"
-
-    return Rule(judge, (-bound, bound))
+    return Rule(lambda gap: gap.within(bound), (-bound, bound))
 
 
 def pair(first: Network | None, second: Network | None, rule: Rule = LEADS) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 from isthmus.config import StudyConfig
 from isthmus.errors import UserError, nearest
-from isthmus.files import home, write_text, write_with
+from isthmus.files import home, read_json, write_text, write_with
 from isthmus.papers import list_papers, load_paper
 from isthmus.record import RunRecord
-from isthmus.reproduction.protocol import SCALES, Exhibit, Findings, Given, Measured, Part, Scale
+from isthmus.registry import find
+from isthmus.reproduction.protocol import SCALES, Exhibit, Findings, Given, Measured, NotStored, Part, Scale
 from isthmus.reproduction.rendering import markdown, rows_csv, show
-from isthmus.reproduction.rows import identified, rows
+from isthmus.reproduction.rows import identified, of_candidates, recalled, rows
 from isthmus.run import Options, load_data
 
 SCHEMA = "isthmus.reproduction/1"
@@ -121,6 +122,40 @@ def reproduce(
     return result
 
 
+def judge_again(folder: Path) -> dict[str, Any]:
+    """Judge a stored result by today's rules, from the values that it holds, and write its tables anew."""
+    result = read_json(folder / "result.json")
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+        raise UserError(f"{folder / 'result.json'} is no result of `isthmus reproduce`")
+    exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
+    measured = []
+    for part in exhibit.parts(result["scale"]):
+        stored = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
+        candidates = [recalled(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in stored]
+        measured.append(of_candidates(part, candidates, (), extra))
+    result.setdefault("quantities", [])
+    result["rows"] = rows(measured, result["analysis"].get("rows", {}))
+    result["claims"] = _judged(exhibit, Findings(measured, result["analysis"]), result["claims"])
+    _write_tables(folder, result)
+    return result
+
+
+def judge_below(root: Path) -> Iterator[Path]:
+    """Judge every stored result in a folder again."""
+    found = sorted(root.rglob("result.json"))
+    if not found:
+        raise UserError(f"there is no result of `isthmus reproduce` below {root}")
+    for path in found:
+        judge_again(path.parent)
+        yield path.parent
+
+
+def _write_tables(folder: Path, result: dict[str, Any]) -> None:
+    write_text(folder / "table.md", markdown(result))
+    write_text(folder / "rows.csv", rows_csv(result))
+    write_text(folder / "result.json", _canonical(result))
+
+
 def _complete(config: StudyConfig, options: Options, workers: int) -> Done:
     from isthmus.studies.command import complete
 
@@ -151,10 +186,15 @@ def _differences(parts: Sequence[Part]) -> list[str]:
     return own + [line for line in parts[0].differences if line in shared]
 
 
-def _judged(exhibit: Exhibit, findings: Findings) -> list[dict[str, Any]]:
-    claims = []
+def _judged(exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The claims with their answers; one that needs a metric which was not ``stored`` keeps the answer it had."""
+    claims, known = [], {claim["id"]: claim for claim in stored}
     for name, test in exhibit.tests.items():
-        judgement = vars(test.judge(findings))
+        try:
+            judgement = vars(test.judge(findings))
+        except NotStored:
+            claims.append(known[name])
+            continue
         stated = {"id": name, "statement": test.statement, "supported": test.supported}
         claims.append(stated | judgement | {"test": " ".join((test.judge.__doc__ or "").split())})
     return claims
@@ -175,11 +215,9 @@ def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Fin
 
     figure = exhibit.draw(findings)
     write_with(folder / "figure.png", lambda path: figure.savefig(path, format="png", dpi=150))
-    write_text(folder / "table.md", markdown(result))
-    write_text(folder / "rows.csv", rows_csv(result))
     folders = [path for item in findings.parts for path in item.folders]
     tables = [f"{result['paper']}/{item.part.table}" for item in findings.parts if _has_printed_front(item, result)]
     title = f"{result['title']}: {result['printed_as']}, scale {result['scale']}"
     if findings.parts:
         write_report(folders, folder, title, result["command"], published=tables)
-    write_text(folder / "result.json", _canonical(result))
+    _write_tables(folder, result)

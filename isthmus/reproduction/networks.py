@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from isthmus.fronts import Candidate
-from isthmus.reproduction.verdicts import Interval, Sample, compare
+from isthmus.intervals import Interval, Noise, Sample, compare
 
 SIZE_TOLERANCE = 1.02
 """A rival may have so many times the parameters: two shapes hardly ever have the same number of them."""
@@ -45,7 +45,7 @@ def unit_of(objective: str) -> tuple[str, float]:
     return ("points", 100.0) if objective in shares else ("dB" if objective == "psnr" else "", 1.0)
 
 
-def measured(candidate: Candidate, identity: str) -> Network:
+def measured(candidate: Candidate, identity: str, noise: Noise | None) -> Network:
     unit, factor = unit_of(candidate.objective)
     factor = factor if candidate.maximise else -factor
     return Network(
@@ -55,7 +55,7 @@ def measured(candidate: Candidate, identity: str) -> Network:
         params=candidate.params,
         trainable=candidate.trainable_params,
         chosen_by=factor * candidate.validation,
-        quality=Sample.of([factor * value for value in candidate.test]),
+        quality=Sample.of([factor * value for value in candidate.test], candidate.seeds, noise),
         unit=unit,
     )
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.config import StudyConfig
+from isthmus.errors import UserError
 from isthmus.fronts import Candidate
+from isthmus.intervals import Answer
 from isthmus.papers import Paper
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.verdicts import Answer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +93,10 @@ class Given:
     parts: Sequence[Measured]
     scale: Scale
     data_dir: Path | None = None
+
+
+class NotStored(UserError):
+    """A stored result does not hold a metric that a claim needs: only the records do."""
 
 
 @dataclass(frozen=True)

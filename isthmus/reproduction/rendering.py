@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.files import as_cell
+from isthmus.intervals import Interval
 from isthmus.record import flat
 from isthmus.reports.tables import markdown_table
 from isthmus.reports.wording import architecture_title
-from isthmus.reproduction.verdicts import Interval
 
 Result = Mapping[str, Any]
 NOTE = (

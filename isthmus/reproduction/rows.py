@@ -9,19 +9,57 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.fronts import Candidate, summarise
+from isthmus.intervals import Sample, compare, fit_noise
 from isthmus.record import RunRecord
 from isthmus.reproduction.networks import Network, measured, rival, shape_of, unit_of
 from isthmus.reproduction.protocol import Measured, Part, Printed
-from isthmus.reproduction.verdicts import agreement, compare
+from isthmus.reproduction.verdicts import agreement
 
 Row = dict[str, Any]
 
 
 def identified(part: Part, records: Iterable[RunRecord], folders: Sequence[Path], extra: count[int]) -> Measured:
     """The candidates of a part under the ids of the rows they are; the others are ``extra.1`` and so on."""
-    candidates = summarise(records)
-    networks = [measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}") for candidate in candidates]
+    return of_candidates(part, summarise(records), folders, extra)
+
+
+def of_candidates(part: Part, candidates: list[Candidate], folders: Sequence[Path], extra: count[int]) -> Measured:
+    factor = unit_of(candidates[0].objective)[1] if candidates else 1.0
+    noise = fit_noise(
+        {seed: factor * value for seed, value in zip(candidate.seeds, candidate.test, strict=True)}
+        for candidate in candidates
+    )
+    networks = [
+        measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}", noise) for candidate in candidates
+    ]
     return Measured(part, candidates, networks, folders)
+
+
+def recalled(row: Mapping[str, Any], maximise: bool) -> Candidate:
+    """The candidate that a stored row was written of. Older rows hold no metric but the objective."""
+    config, measured = row["config"], row["measured"]
+    factor = unit_of(measured["metric"])[1]
+    train = dict(config["train"])
+    rate = train.pop("learning_rate")
+    return Candidate(
+        source=config["source"]["name"],
+        task=config["task"]["name"],
+        architecture=config["model"]["name"],
+        settings={**config, "train": train},
+        learning_rate=rate,
+        objective=measured["metric"],
+        maximise=maximise,
+        params=measured["params"],
+        trainable_params=measured["trainable_params"],
+        macs=0,
+        seeds=tuple(row["seeds"]),
+        run_ids=tuple(row["runs"]),
+        metrics={measured["metric"]: tuple(value / factor for value in measured["values"])}
+        | {name: tuple(values) for name, values in measured.get("metrics", {}).items()},
+        validation=measured["validation"] / factor,
+        wall_seconds=0.0,
+        failed=measured["failed_runs"],
+    )
 
 
 def _row_of(candidate: Candidate, part: Part) -> str | None:
@@ -59,13 +97,17 @@ def _row(identity: str, part: Part, printed: Printed | None, network: Network | 
         "model": {name: known.model[name] for name in part.fields if name in known.model},
         "params": known.params,
         "unit": known.unit,
-        "published": asdict(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
+        "published": _printed_sample(printed.network.quality) | {"printed": dict(printed.columns)} if printed else None,
         "measured": None,
         "config": None,
         "seeds": [],
         "runs": [],
         "verdict": {"word": "not run at this scale", "interval": None},
     }
+
+
+def _printed_sample(quality: Sample) -> Row:
+    return {"mean": quality.mean, "std": quality.std, "runs": quality.runs}
 
 
 def _trained(candidate: Candidate) -> Row:
@@ -80,6 +122,7 @@ def _trained(candidate: Candidate) -> Row:
             "params": candidate.params,
             "trainable_params": candidate.trainable_params,
             "failed_runs": candidate.failed,
+            "metrics": {name: list(values) for name, values in candidate.metrics.items()},
         },
         "config": settings | {"train": settings["train"] | {"learning_rate": candidate.learning_rate}},
         "seeds": list(candidate.seeds),

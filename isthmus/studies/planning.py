@@ -8,7 +8,6 @@ from typing import Any
 
 from isthmus.config import Sampling, StudyConfig
 from isthmus.errors import UserError, nearest
-from isthmus.fronts import MINIMISED
 from isthmus.protocols import Data, ModelConfig, Task
 from isthmus.run import Options, Prepared, learned_task, load_data, prepare
 from isthmus.studies.judging import Judge, Proposal
@@ -32,6 +31,8 @@ class Plan:
         known = ["loss", *task.metrics("validation")]
         if plan.quality not in known:
             raise UserError(f"quality={plan.quality!r} is no validation metric; {nearest(plan.quality, known)}")
+        if plan.quality not in task.directions():
+            raise UserError(f"quality={plan.quality!r}: the metric lacks higher_is_better, which says which way is up")
         return plan
 
     @property
@@ -47,7 +48,7 @@ class Plan:
 
     @property
     def maximise(self) -> bool:
-        return self.task.maximise if self.quality == self.task.objective else self.quality not in MINIMISED
+        return self.task.directions()[self.quality]
 
     @property
     def search_seeds(self) -> tuple[int, ...]:

@@ -158,7 +158,7 @@ class Study:
         return [run.folder for run in self._ended_runs()]
 
     def records(self) -> list[RunRecord]:
-        return [finishedfinished_record(run) for run in self._ended_runs()]
+        return [finished_record(run) for run in self._ended_runs()]
 
     def _ended_runs(self) -> Iterator[Prepared]:
         for trial in self.trials:
@@ -337,7 +337,7 @@ class Study:
     def _reached(self, run: Prepared, until: int | None) -> float | str | None:
         """The quality of a run (so far, at an epoch), or why it failed, or None while it has not got there."""
         if _has_ended(run):
-            record = finishedfinished_record(run)
+            record = finished_record(run)
             if record.status != "finished":
                 return record.reason or "failed"
             if until is None:

@@ -20,11 +20,12 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MetricCollection
 
 from isthmus.draws import torch_generator
 from isthmus.errors import UserError
 from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.shares import ShareOfRight
 from isthmus.tasks.unmasking import Mask, Tokens, exact_mask, fill, random_mask
 
 NAMES = {"masked_tokens": "MaskedTokens"}
@@ -119,7 +120,7 @@ class MaskedTokens(Task):
 
     def metrics(self, split: SplitName) -> MetricCollection:
         return MetricCollection(
-            {"masked_accuracy": MeanMetric(), "commonest_accuracy": MeanMetric()}, compute_groups=False
+            {"masked_accuracy": ShareOfRight(), "commonest_accuracy": ShareOfRight()}, compute_groups=False
         )
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tokens) -> None:

@@ -35,6 +35,7 @@ class R2(Metric):
     """
 
     full_state_update = False
+    higher_is_better = True
     origin: Tensor  # targets count from the first row's, so that equal ones have a variance of exactly 0
     rows: Tensor
     deviations: Tensor

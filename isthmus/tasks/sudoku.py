@@ -15,13 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MetricCollection
 
 from isthmus.draws import numpy_generator
 from isthmus.errors import UserError
 from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.sudoku.boards import CELLS, DIGITS, random_symmetries
 from isthmus.sudoku.generation import revealed
+from isthmus.tasks.shares import ShareOfRight
 
 NAMES = {"sudoku": "Sudoku"}
 
@@ -116,7 +117,7 @@ class Sudoku(Task):
         kinds = ["board_accuracy", "cell_accuracy"]
         if split == "test":
             kinds += [f"board_accuracy_{number}" for number in self.config.by_givens]
-        return MetricCollection({kind: MeanMetric() for kind in kinds}, compute_groups=False)
+        return MetricCollection({kind: ShareOfRight() for kind in kinds}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Int[Tensor, "boards cells"]) -> None:
         right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != GIVEN

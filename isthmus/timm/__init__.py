@@ -10,17 +10,16 @@ Mixer are taken as well: ``pretrained=True, pretrained_cfg_overlay={"file": …}
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import torch
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from timm.models._manipulate import adapt_input_conv
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from isthmus.errors import UserError
+from isthmus.layers.residual import Stack
 from isthmus.layers.spectral_norm import SpectralLinear
 from isthmus.models import imixer, mlp_mixer, vit
 from isthmus.registry import create_model
@@ -117,20 +116,14 @@ class Backbone(nn.Module):
             else nn.Identity()
         )
 
-    def _states(self, x: Tensor, blocks: Sequence[nn.Module]) -> list[Tensor]:
+    def _states(self, x: Tensor, blocks: Stack) -> list[Tensor]:
         """The tokens after each block."""
         if tuple(x.shape[1:]) != self.input_shape:  # other sizes can have as many patches, and would pass
             raise UserError(
                 f"images of shape {tuple(x.shape[1:])} for a model of {self.input_shape}; create it with in_chans and "
                 "img_size of the images (timm's train.py: --model-kwargs img_size=32)"
             )
-        tokens = getattr(self.model, "embedded", self.model.stem)(x)
-        states = []
-        for block in blocks:
-            again = self.grad_checkpointing and torch.is_grad_enabled()
-            tokens = checkpoint(block, tokens, use_reentrant=False) if again else block(tokens)
-            states.append(tokens)
-        return states
+        return list(blocks.streams(self.model.embed(x), recompute=self.grad_checkpointing))
 
     def forward_features(self, x: Tensor) -> Tensor:
         features: Tensor = self.model.norm(self._states(x, self.model.blocks)[-1])

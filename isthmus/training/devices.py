@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import UserError
+from isthmus.layers.residual import Stack
 from isthmus.machine import bfloat16_works
 from isthmus.training.settings import TrainConfig
 
@@ -134,7 +135,7 @@ def shard(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, world
 
     mesh, whole = init_device_mesh(device, (world,)), dict(model.named_parameters())
     for child in model.children():
-        for block in child if isinstance(child, nn.ModuleList) else ():
+        for block in child if isinstance(child, nn.ModuleList | Stack) else ():
             fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     parts: dict[Tensor, Any] = {whole[name]: part for name, part in model.named_parameters()}

@@ -27,8 +27,9 @@ ALLOWED = {
     "papers": {"errors", "files"},
     "exported": {"errors", "files"},
     "streaming": LEAVES | {"sources"},
-    "fronts": {"record", "errors"},
-    "volumes": {"errors", "fronts"},
+    "intervals": set(),
+    "fronts": {"record", "errors", "intervals"},
+    "volumes": {"errors", "fronts", "intervals"},
     "machine": set(),
     "interrupts": set(),
     "registry": LEAVES | {"protocols"},
@@ -41,7 +42,7 @@ ALLOWED = {
     "hopfield": LEAVES | {"protocols", "dynamics"},
     "tasks": LEAVES | {"protocols", "augment", "tasks", "sudoku"},
     "models": LEAVES | {"protocols", "layers", "dynamics", "models"},
-    "training": LEAVES | {"protocols", "record", "machine", "training"},
+    "training": LEAVES | {"protocols", "record", "machine", "layers", "training"},
     "space": LEAVES | {"protocols"},
     "config": LEAVES | {"protocols", "registry", "training", "space"},
     "shape_theory": {"errors"},
@@ -49,9 +50,22 @@ ALLOWED = {
     "weights": {"errors", "machine"},
     "timm_weights": {"errors"},
     "recipes": LEAVES | {"config", "recipes"},
-    "reports": LEAVES | {"record", "papers", "fronts", "volumes", "registry", "reports"},
+    "reports": LEAVES | {"record", "papers", "intervals", "fronts", "volumes", "registry", "reports"},
 }
-NO_TORCH = {"errors", "files", "record", "papers", "fronts", "volumes", "reports", "cli", "terminal", "runs", "recipes"}
+NO_TORCH = {
+    "errors",
+    "files",
+    "record",
+    "papers",
+    "intervals",
+    "fronts",
+    "volumes",
+    "reports",
+    "cli",
+    "terminal",
+    "runs",
+    "recipes",
+}
 HEAVY = {"torch", "numpy", "pydantic", "torchmetrics", "PIL", "pyarrow", "matplotlib", "plotly", "yaml"}
 
 

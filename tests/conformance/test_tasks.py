@@ -182,6 +182,7 @@ def test_metrics_are_finite_and_hold_the_objective(name, data, fields, split):
     found = {key: float(value) for key, value in metrics.compute().items()}
     assert task.objective in found
     assert all(math.isfinite(value) for value in found.values()), found
+    assert set(found) <= task.directions().keys(), "a metric says whether more is better"
 
 
 @every_task

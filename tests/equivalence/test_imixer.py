@@ -230,7 +230,7 @@ def test_the_trajectory_names_the_iterates_and_what_the_blocks_add() -> None:
     steps = dict(made.trajectory(images()))
     expected = ["v_0"]
     for i in (1, 2, 3):
-        expected += [f"x_{i}_0", f"x_{i}_1", f"x_{i}_2", f"token_{i}", f"channel_{i}", f"v_{i}"]
+        expected += [f"x_{i}_0", f"x_{i}_1", f"x_{i}_2", f"token_{i}", f"v_token_{i}", f"channel_{i}", f"v_{i}"]
     assert list(steps) == [*expected, "output"]
     assert steps["x_3_2"].shape == (3, 10, 5)
     torch.testing.assert_close(steps["v_1"] + steps["token_2"] + steps["channel_2"], steps["v_2"])

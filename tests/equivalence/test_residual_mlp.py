@@ -70,7 +70,8 @@ def test_the_trajectory_names_every_intermediate_and_ends_with_the_output():
     model, x = built(), np.random.default_rng(0).normal(size=(4, 5))
     with torch.no_grad():
         trajectory = dict(model.trajectory(torch.from_numpy(x)))
-        assert list(trajectory) == ["z_0", "h_1", "z_1", "h_2", "z_2", "h_3", "z_3", "output"]
+        blocks = [name for i in (1, 2, 3) for name in (f"h_{i}", f"block_{i}", f"z_{i}")]
+        assert list(trajectory) == ["z_0", *blocks, "output"]
         assert torch.equal(trajectory["output"], model(torch.from_numpy(x)))
     for number, row in enumerate(x):
         for name, value in slow(model, row, "layer", "gelu"):

@@ -242,7 +242,7 @@ def test_the_ones_of_the_mask_are_one_or_keep_the_size_of_a_product():
 
 def test_the_vector_enters_unchanged_where_the_patches_give_it_and_through_a_mask_elsewhere():
     whole = sw_mlp(m=60)  # 6 tokens of 10 channels
-    torch.testing.assert_close(whole.embedded(images()), whole.stem(images()).flatten(1))
+    torch.testing.assert_close(whole.embed(images()), whole.stem(images()).flatten(1))
     odd = sw_mlp(m=50)
     assert (odd.enter.columns, odd.enter.rows) == (54, 50)
     swept = sw_mlp(m=60, S=15)  # C = 4

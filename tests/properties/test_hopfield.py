@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from isthmus.dynamics import Solver
 from isthmus.errors import UserError
 from isthmus.hopfield import LAGRANGIANS, Hopfield, lagrangian, rises, rising_fraction
-from isthmus.models.imixer import Block, IMixerConfig, InvertibleMLP
+from isthmus.models.imixer import IMixerBlock, IMixerConfig, InvertibleMLP
 
 seeds = st.integers(0, 2**32 - 1)
 CONVEX = sorted(name for name, each in LAGRANGIANS.items() if each.convex)
@@ -137,7 +137,7 @@ def config(**fields) -> IMixerConfig:
 
 def test_the_mixers_channel_block_is_the_discretised_dynamics() -> None:
     """Eq. (14): tied ξ, no bias, eps 0, and 1/√N_v in the scale of the norm, which here is along the mixed axis."""
-    block = Block(config(channel_hidden=12)).double()
+    block = IMixerBlock(config(channel_hidden=12)).double()
     xi = drawn(1, 12, 8)
     tied(block.channel[0], xi)
     tied(block.channel[2], xi.T)

@@ -26,7 +26,7 @@ def test_a_wrong_shape_is_refused_in_every_package_with_shapes():
         lambda: oriented(torch.zeros(2, 3, 4, 4), torch.zeros(3, dtype=torch.long)),
         lambda: reduced(torch.zeros(3, 4, 4), 2),
         lambda: FixedProjection("uniform", 4, 8, 0)(torch.zeros(2, 4, dtype=torch.long)),
-        lambda: model.blocks[0](torch.zeros(2, 1, 8)),  # type: ignore[index, operator]
+        lambda: model.blocks[0].update(torch.zeros(2, 1, 8)),  # type: ignore[index, operator, union-attr]
         lambda: model(torch.zeros(2, 4, dtype=torch.long)),
     ]
     for call in wrong_calls:

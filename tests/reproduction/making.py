@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig
+from isthmus.intervals import Sample
 from isthmus.protocols import ModelConfig, Signature
 from isthmus.record import RunRecord
 from isthmus.reproduction import find_exhibit, reproduce
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Measured, Part
-from isthmus.reproduction.verdicts import Sample
 from isthmus.run import Options
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from isthmus.cli import app
 from isthmus.errors import UserError
 from isthmus.papers import load_paper
-from isthmus.reproduction import find_exhibit, list_exhibits, list_reproductions, reproduce
+from isthmus.reproduction import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
 from isthmus.reproduction.hourglass import TABLES
 from tests.reproduction.making import Fabricated, fabricating
 
@@ -41,6 +41,21 @@ def no_page(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def fabricated(table: str, scale: str, out: Path, **more: Any) -> dict[str, Any]:
     return reproduce("hourglass", table, scale, out, carry_out=fabricating(psnr), **more)
+
+
+@pytest.mark.parametrize("table", ["T8", "T9"])
+def test_a_stored_result_is_judged_again_from_its_own_values(table, tmp_path, no_page):
+    result = fabricated(table, "cpu", tmp_path / "result")
+    path = tmp_path / "result" / "result.json"
+    stored, tables = path.read_text(), (tmp_path / "result" / "table.md").read_text()
+    content = json.loads(stored)
+    content["claims"] = [claim | {"measured": "by another rule"} for claim in content["claims"]]
+    path.write_text(json.dumps(content))
+    assert list(judge_below(tmp_path)) == [tmp_path / "result"]
+    assert json.loads(path.read_text())["claims"] == json.loads(json.dumps(result["claims"]))
+    assert (path.read_text(), (tmp_path / "result" / "table.md").read_text()) == (stored, tables)
+    with pytest.raises(UserError, match="no result"):
+        list(judge_below(tmp_path / "elsewhere"))
 
 
 def test_every_printed_row_is_there_and_only_what_was_trained_is_measured(tmp_path, no_page):

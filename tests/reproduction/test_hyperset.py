@@ -290,7 +290,8 @@ def test_ablations_are_told_apart_by_their_settings():
         ablations = protocols.ABLATIONS.values()
         networks = [classifier("hyper_set", around(9.0), **{**claims.CHOSEN, **fields}) for fields in ablations]
         cells: Any = [
-            SimpleNamespace(metrics={"cell_accuracy": around(others if fields else 0.5)}) for fields in ablations
+            SimpleNamespace(seeds=(0, 1, 2), metrics={"cell_accuracy": around(others if fields else 0.5)})
+            for fields in ablations
         ]
         return str(claim(Findings([Measured(PARTS["S4", "cpu"][0], cells, networks, [])])).measured)
 

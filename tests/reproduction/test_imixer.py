@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from isthmus.intervals import Sample, compare, contrast, seeds_to_decide
 from isthmus.papers import load_paper
 from isthmus.reproduction import list_reproductions
 from isthmus.reproduction.imixer import TABLES, claims, protocols
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import SCALES, Findings
-from isthmus.reproduction.verdicts import Sample, compare, contrast, seeds_to_decide
 from tests.reproduction.making import around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")
@@ -246,7 +246,7 @@ def test_a_contrast_of_two_is_welch_s_interval_and_of_four_adds_their_variances(
     variance = sum((sample.std or 0) ** 2 / 10 for sample in samples)
     assert four.high is not None
     assert (four.high - four.difference) / variance**0.5 == pytest.approx(2.04, abs=0.03)
-    assert contrast([samples[0]], [Sample(1.0, None, 1)]).low is None
+    assert contrast(samples[:2], [samples[2], Sample(1.0, None, 1)]).low is None
 
 
 # At the smoke scale everything is real

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,25 +144,7 @@ def test_too_few_rows_other_rows_and_overflow_are_named():
         of_layers([torch.full((5, 5), torch.inf)], [drawn(1, 5, 5)])
 
 
-class Mixing(torch.nn.Module):
-    """Two blocks by hand, with the names of a mixer's trajectory."""
-
-    input_shape = (3,)
-
-    def trajectory(self, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        yield "x_0", x
-        yield "token_1", x * 2
-        yield "x_1", x * 3
-        yield "channel_1", x.square()
-        yield "x_2", x * 3 + x.square()
-        yield "output", x.sum(1)
-
-
 def test_features_are_what_blocks_add_to_the_skip():
-    x = drawn(0, 6, 3)
-    named = dict(blocks(Mixing(), x))
-    assert list(named) == ["token_1", "channel_1"]
-    torch.testing.assert_close(named["token_1"], 2 * x)
     mlp: Any = create_model("hourglass_mlp", d_in=5, d_out=2, d_z=9, d_h=4, depth=2, init="pytorch")
     x = torch.randn(6, 5)
     steps = dict(mlp.trajectory(x))
@@ -173,14 +154,7 @@ def test_features_are_what_blocks_add_to_the_skip():
 
 
 def test_models_without_blocks_are_told_why():
-    assert applies(Mixing(), "classification") is None
-    assert "no trajectory" in str(applies(torch.nn.Linear(2, 3), "classification"))
-
-    class Shapeless(Mixing):
-        def trajectory(self, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-            yield "output", x
-
-    assert "names no block" in str(applies(Shapeless(), "classification"))
+    assert applies(create_model("monarch_mlp", d_in=5, d_out=2), "classification") is not None
 
 
 def trained(seed: int = 0, source: str = "digits", **model: Any) -> str:

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_ind, ttest_rel
 
 from isthmus.errors import UserError
-from isthmus.fronts import Candidate, best, compare, front
-from isthmus.volumes import Difference, Reference, Saving, area, gap, hypervolume, reference_point, saved
+from isthmus.fronts import Candidate, best, compare, front, noise_of
+from isthmus.intervals import Interval
+from isthmus.volumes import Reference, Saving, area, gap, hypervolume, reference_point, saved
 from tests.unit.test_fronts import make_candidate, points
 
 pairs = st.lists(st.tuples(st.floats(1e-3, 1e9), st.floats(-50, 50)), max_size=12)
@@ -143,29 +144,27 @@ def test_a_gap_is_paired_by_seed_as_scipy_pairs():
     second = seeded(make_candidate(5, 20.0, "b"), {2: 21.6, 0: 20.7, 1: 20.9, 9: 0.0})
     (point,) = gap([first], [second]).points
     result = ttest_rel([21.0, 21.3, 22.0], [20.7, 20.9, 21.6])
-    assert point.difference.paired
-    assert point.difference.seeds == 3
-    assert point.difference.value == pytest.approx(1.1 / 3)
-    assert point.difference.interval == pytest.approx(tuple(result.confidence_interval(0.95)), abs=1e-3)
+    assert point.difference.rule == "paired over 3 seeds"
+    assert point.difference.difference == pytest.approx(1.1 / 3)
+    assert point.difference.bounds == pytest.approx(tuple(result.confidence_interval(0.95)), abs=1e-3)
     (mirrored,) = gap([second], [first]).points
-    assert mirrored.difference.value == pytest.approx(-point.difference.value)
-    assert mirrored.difference.margin == pytest.approx(point.difference.margin)
+    assert mirrored.difference.difference == pytest.approx(-point.difference.difference)
+    assert mirrored.difference.half_width == pytest.approx(point.difference.half_width)
     smaller = gap([replace(first, maximise=False)], [replace(second, maximise=False)])
-    assert smaller.points[0].difference.value == pytest.approx(-point.difference.value)
+    assert smaller.points[0].difference.difference == pytest.approx(-point.difference.difference)
 
 
-def test_without_two_shared_seeds_the_pooled_spread_judges_and_with_one_seed_nothing_does():
+def test_without_shared_noise_welch_judges_and_with_one_seed_nothing_does():
     first = seeded(make_candidate(5, 21.0), {0: 21.0, 1: 21.4})
     second = seeded(make_candidate(5, 20.0, "b"), {1: 20.0, 2: 20.1, 3: 20.2})
     (point,) = gap([first], [second]).points
-    std = ((0.08 + 0.02) / 3) ** 0.5
-    half = student.ppf(0.975, 3) * std * (1 / 2 + 1 / 3) ** 0.5
-    assert (point.difference.paired, point.difference.seeds) == (False, 1)
-    assert point.difference.value == pytest.approx(1.1)
-    assert point.difference.margin == pytest.approx(half, rel=2e-3)
+    expected = ttest_ind(first.test, second.test, equal_var=False).confidence_interval()
+    assert point.difference.difference == pytest.approx(1.1)
+    assert point.difference.bounds == pytest.approx(tuple(expected))
     single = gap([seeded(first, {0: 21.0})], [seeded(second, {0: 20.0})])
-    assert single.points[0].difference == single.mean == Difference(1.0, None, False, 1)
-    assert single.points[0].difference.interval is None
+    assert single.points[0].difference == single.mean
+    assert single.mean is not None
+    assert (single.mean.difference, single.mean.bounds) == (1.0, None)
 
 
 def test_the_mean_gap_is_over_the_logarithm_of_the_cost_and_pairs_the_seeds_that_all_share():
@@ -179,24 +178,25 @@ def test_the_mean_gap_is_over_the_logarithm_of_the_cost_and_pairs_the_seeds_that
     ]
     result = gap(first, second)
     assert [point.cost for point in result.points] == [10, 100]
-    assert [point.difference.value for point in result.points] == pytest.approx([1.05, 4.15])
+    assert [point.difference.difference for point in result.points] == pytest.approx([1.05, 4.15])
     # Shared are 10 to 100; the step at 100 has no width.
     assert result.mean == result.points[0].difference
     third = [*first, seeded(make_candidate(10_000, 10.0), {0: 10.0})]
     wide = gap(third, second)
     # From 10 to 100 it is 1.05, from 100 to 1000 it is 4.15, in equal shares.
-    by_seed = [(1.0 + 4.0) / 2, (1.1 + 4.3) / 2]
-    expected = ttest_rel(by_seed, [0.0, 0.0]).confidence_interval(0.95)
+    noise = noise_of([*third, *second])
+    assert noise is not None
     assert wide.mean is not None
-    assert wide.mean.value == pytest.approx(2.6)
-    assert wide.mean.paired
-    assert wide.mean.interval == pytest.approx(tuple(expected), rel=1e-3)
+    assert wide.mean.difference == pytest.approx(2.6)
+    assert wide.mean.rule == "paired over 2 seeds"
+    half = student.ppf(0.975, noise.freedom) * noise.std * math.sqrt((0.25 + 0.25 + 1) / 2)
+    assert wide.mean.half_width == pytest.approx(half)
 
 
 def test_the_mean_gap_without_shared_seeds_counts_each_candidate_by_its_share():
     draws = np.random.default_rng(3)
 
-    def trial() -> Difference:
+    def trial() -> Interval:
         noise = draws.normal(0, 1, (3, 3))
         first = [seeded(make_candidate(10, 5.0, identity="f"), dict(enumerate(noise[0] + 5, start=3)))]
         first.append(seeded(make_candidate(10_000, 4.0, identity="far"), {30: 4.0}))  # dominated
@@ -210,12 +210,12 @@ def test_the_mean_gap_without_shared_seeds_counts_each_candidate_by_its_share():
         return mean
 
     means = [trial() for _ in range(2000)]
-    assert not any(mean.paired for mean in means)
-    values = [mean.value for mean in means]
+    assert not any(mean.rule.startswith("paired") for mean in means)
+    values = [mean.difference for mean in means]
     assert np.mean(values) == pytest.approx(1.5, abs=0.05)
     # The first stands over the whole range, each of the second's over half of it.
     assert np.std(values) == pytest.approx((1 / 3 + 2 * 0.25 / 3) ** 0.5, rel=0.05)
-    covered = [mean.interval is not None and mean.interval[0] <= 1.5 <= mean.interval[1] for mean in means]
+    covered = [mean.bounds is not None and mean.bounds[0] <= 1.5 <= mean.bounds[1] for mean in means]
     assert np.mean(covered) == pytest.approx(0.95, abs=0.02)
 
 
@@ -229,12 +229,12 @@ def test_gap_points_agree_with_the_comparison(candidates):
     for point in result.points:
         pair = [best(item for item in items if item.params <= point.cost) for items in (first, second)]
         assert [point.first, point.second] == pair
-        assert point.difference.value == pytest.approx(pair[0].mean - pair[1].mean)
+        assert point.difference.difference == pytest.approx(pair[0].mean - pair[1].mean)
     if result.mean and len(result.points) > 1:
         costs = [point.cost for point in result.points]
         widths = np.diff(np.log(costs))
-        values = [point.difference.value for point in result.points[:-1]]
-        assert result.mean.value == pytest.approx(np.average(values, weights=widths), abs=1e-9)
+        values = [point.difference.difference for point in result.points[:-1]]
+        assert result.mean.difference == pytest.approx(np.average(values, weights=widths), abs=1e-9)
 
 
 def test_a_gap_and_a_saving_need_two_architectures():

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from isthmus import machine
 from isthmus.errors import UserError
 from isthmus.files import digest, read_json, read_sealed, sha256, write_json, write_sealed, write_text, write_with
-from isthmus.machine import code_version
+from isthmus.machine import CAN_CHANGE_BITS, code_version
 from isthmus.record import (
     METRICS,
     LogChecks,
@@ -269,6 +270,22 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
     assert code_version.__wrapped__()["digest"] == before, "what only reads records cannot change a run"
     write_text(tmp_path / "models" / "a.py", "x = 2")
     assert code_version.__wrapped__()["digest"] != before
+
+
+# What only reads records, asks for runs, or writes down what was decided elsewhere.
+WITHOUT_EFFECT = {
+    "__init__", "analysis", "associative_memory", "bench", "cli", "config", "counting", "diagnosis", "errors", "export",
+    "exported", "files", "fronts", "hopfield", "intervals", "machine", "masked_images", "papers", "prediction",
+    "puzzles", "recipes", "record", "registry", "reports", "reproduction", "runs", "samples", "shape_theory", "sklearn",
+    "space", "streaming", "studies", "terminal", "timm", "timm_weights", "volumes", "weights",
+}  # fmt: skip
+
+
+def test_every_part_of_the_package_is_known_to_change_a_run_or_not() -> None:
+    root = Path(machine.__file__).parent
+    parts = {path.stem for path in root.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert parts == CAN_CHANGE_BITS | WITHOUT_EFFECT
+    assert not CAN_CHANGE_BITS & WITHOUT_EFFECT
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])

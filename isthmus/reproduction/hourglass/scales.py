@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig
+from isthmus.intervals import Sample
 from isthmus.papers import load_paper
 from isthmus.reproduction import scales
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
 from isthmus.reproduction.scales import Model, Studies, study
-from isthmus.reproduction.verdicts import Sample
 
 PRINTED_DATA = {
     "T1": "ImageNet-32",

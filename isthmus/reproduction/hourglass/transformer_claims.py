@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from isthmus.intervals import Answer, Interval, Sample, compare, contrast
 from isthmus.reproduction.asking import (
     AHEAD,
     Finding,
@@ -23,7 +24,6 @@ from isthmus.reproduction.asking import (
 )
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Judgement, Measured
-from isthmus.reproduction.verdicts import Answer, Interval, Sample, compare, contrast
 
 PLATEAU = 0.95
 """A curve has reached its plateau at this share of its last accuracy; our bound, as the paper names none."""

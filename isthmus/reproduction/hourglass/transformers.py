@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig
+from isthmus.intervals import Sample
 from isthmus.papers import load_paper
 from isthmus.recipes import hourglass_vit as recipes
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
 from isthmus.reproduction.scales import Model, adjusted, part_of, study
-from isthmus.reproduction.verdicts import Sample
 
 SIZES: tuple[recipes.Size, ...] = ("tiny", "small", "large")
 SHAPES: tuple[recipes.Shape, ...] = ("conventional", "hourglass")

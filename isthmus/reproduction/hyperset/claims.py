@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from isthmus.intervals import Answer, Sample, compare_runs, fit_noise
 from isthmus.reproduction.asking import AHEAD, TRAILS, Finding, asked, judged, not_addressed, pair, together, within
 from isthmus.reproduction.hyperset.dynamics import line
 from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings, Judgement, Measured
-from isthmus.reproduction.verdicts import Answer, Sample, welch
+from isthmus.reproduction.protocol import Findings, Judgement, Measured, NotStored
 
 COMPARABLE = 2.0
 """Points within which two models are comparable; our bound. The difference that the paper calls so is 1.84."""
@@ -86,7 +86,7 @@ def _gains_more(findings: Findings, first: Network | None, second: Network | Non
         return not_addressed("one of the two models has no finished run")
     if len(gains[0]) < 2 or len(gains[1]) < 2:
         return not_addressed("one run has no spread")
-    gap = welch(gains[0], gains[1])
+    gap = compare_runs(gains[0], gains[1])
     means = [statistics.fmean(values) for values in gains if values]
     text = f"twice the iterations bring {means[0]:+.2f} and {means[1]:+.2f} points; the difference is {gap.text()}"
     return AHEAD[gap.decision], {"said": text, "gains": list(gains)}
@@ -94,7 +94,7 @@ def _gains_more(findings: Findings, first: Network | None, second: Network | Non
 
 def c2(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, of Hyper-SET less that of the
-    Transformer of the same width, over seeds: yes if Welch's interval lies above 0, no if below."""
+    Transformer of the same width, over seeds: yes if the interval lies above 0, no if below."""
     found: dict[str, Finding] = {}
     for item in findings.parts:
         d = _width(item.networks)
@@ -248,7 +248,7 @@ def c10(findings: Findings) -> Judgement:
 
 def c11(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, with learned positions less that
-    with sinusoidal ones, over seeds: yes if Welch's interval lies above 0, no if below."""
+    with sinusoidal ones, over seeds: yes if the interval lies above 0, no if below."""
     return _compared(findings, {"learned − sinusoidal": ({}, {"positions": "sinusoidal"})}, gains=True)
 
 
@@ -272,9 +272,14 @@ def _compared(
 
 def by_cells(item: Measured) -> list[Network]:
     """With the cells that they fill in rightly as their quality: of boards, a short training solves most or none."""
+    if not all("cell_accuracy" in candidate.metrics for candidate in item.candidates):
+        raise NotStored("the rows hold no cell_accuracy; run `isthmus reproduce` again")
+    cells = [[100 * share for share in candidate.metrics["cell_accuracy"]] for candidate in item.candidates]
+    seeds = [candidate.seeds for candidate in item.candidates]
+    noise = fit_noise(dict(zip(*pair, strict=True)) for pair in zip(seeds, cells, strict=True))
     return [
-        replace(network, quality=Sample.of([100 * share for share in candidate.metrics["cell_accuracy"]]))
-        for network, candidate in zip(item.networks, item.candidates, strict=True)
+        replace(network, quality=Sample.of(shares, own, noise))
+        for network, shares, own in zip(item.networks, cells, seeds, strict=True)
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from isthmus.config import RunConfig, StudyConfig, run_config
+from isthmus.intervals import Sample, compare
 from isthmus.papers import load_paper
 from isthmus.recipes import masked_images as recipes
 from isthmus.reproduction.asking import AHEAD, REVERSED, Finding, judged, not_addressed, together, within
@@ -17,7 +18,6 @@ from isthmus.reproduction.drawing import finish, page, style
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Given, Judgement, Measured, Part, Quantity, Scale
 from isthmus.reproduction.scales import Model, part_of, study
-from isthmus.reproduction.verdicts import Sample, compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig, run_config
+from isthmus.intervals import Sample
 from isthmus.papers import load_paper
 from isthmus.recipes import hyperset as recipes
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
 from isthmus.reproduction.scales import Model, brief, part_of, study
-from isthmus.reproduction.verdicts import Sample
 
 RUNS = 5
 """Of Figure 3; how many the tables rest on is not printed."""

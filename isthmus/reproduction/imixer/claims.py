@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from isthmus.intervals import Answer, contrast, seeds_to_decide
 from isthmus.reproduction.asking import (
     AHEAD,
     Finding,
@@ -28,7 +29,6 @@ from isthmus.reproduction.asking import (
 )
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Findings, Judgement, Measured
-from isthmus.reproduction.verdicts import Answer, contrast, seeds_to_decide
 
 SAME = Rule(lambda gap: "yes" if gap.decision == "undecided" else "no", ())
 PAR = 1.0

@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import RunConfig, StudyConfig
+from isthmus.intervals import Sample
 from isthmus.papers import load_paper
 from isthmus.recipes import imixer as recipes
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
 from isthmus.reproduction.scales import Model, brief, part_of, study
-from isthmus.reproduction.verdicts import Sample
 
 SEEDS = range(10)
 SIZES: dict[str, recipes.Size] = {"small": "s", "base": "b", "large": "l"}

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from isthmus import shape_theory as theory
+from isthmus.intervals import Answer, Sample, compare, compare_runs
 from isthmus.reproduction.asking import (
     AHEAD,
     TRAILS,
@@ -28,7 +29,6 @@ from isthmus.reproduction.asking import (
 )
 from isthmus.reproduction.networks import Network, best
 from isthmus.reproduction.protocol import Findings, Judgement
-from isthmus.reproduction.verdicts import Answer, Sample, compare, welch
 
 LITTLE = 1.0
 """Points of accuracy; our bound of "about the same", as the paper names none. Its figures show a few points in all."""
@@ -221,7 +221,7 @@ def c8(findings: Findings) -> Judgement:
         means = {line["p"]: line["mean"] for line in curve}
         values = {line["p"]: line["values"] for line in curve}
         peak = max(means, key=lambda p: means[p])
-        gap = welch(values[peak], values[max(values)])
+        gap = compare_runs(values[peak], values[max(values)])
         inside = min(means) < peak < max(means)
         answer: Answer = AHEAD[gap.decision] if inside else "no"
         text = f"largest at 1/p = {1 / peak:g} of 1 to {1 / min(means):g}, above the dense MLP by {gap.text()}"
@@ -289,7 +289,7 @@ def c12(findings: Findings) -> Judgement:
 
 def c13(findings: Findings) -> Judgement:
     """Overfitting is the last validation loss less the lowest one, in every run. At the largest C, its mean with normal
-    permutations is more than twice that with random ones: yes if Welch's interval of normal − 2 · random lies above 0,
+    permutations is more than twice that with random ones: yes if the interval of normal − 2 · random lies above 0,
     no if below. Where neither overfits, nothing is said."""
     lines = findings.analysis["curves"]
     found: dict[str, Finding] = {}
@@ -306,7 +306,7 @@ def _overfits(normal: Sequence[float] | None, random: Sequence[float] | None, C:
         return not_addressed("one of the two kinds has no finished run")
     if max(*normal, *random) <= 0:
         return not_addressed(f"at C = {C} the lowest loss is the last one: nothing overfits")
-    gap = welch(normal, [2 * value for value in random])
+    gap = compare_runs(normal, [2 * value for value in random])
     text = f"at C = {C} the loss rises by {_mean(normal):.4f} (normal) and {_mean(random):.4f} (random)"
     return AHEAD[gap.decision], {"said": f"{text}; normal − 2 · random is {gap.text()}"}
 

@@ -27,12 +27,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import StudyConfig
+from isthmus.intervals import Sample
 from isthmus.papers import load_paper
 from isthmus.recipes import widesparse as recipes
 from isthmus.reproduction.networks import Network
 from isthmus.reproduction.protocol import Part, Printed, Scale
 from isthmus.reproduction.scales import Model, brief, part_of, study
-from isthmus.reproduction.verdicts import Sample
 from isthmus.reproduction.widesparse.shapes import (
     FIGURE_4,
     FIGURE_5,

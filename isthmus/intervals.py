@@ -1,0 +1,239 @@
+"""What may be said of a difference: one rule for the terminal, the page, the tables and the claims.
+
+    both were trained with the same seeds   the difference is paired by seed, and its error is what candidate and seed
+                                            leave unexplained, pooled over all candidates of the study
+    no seed in common                       Welch's interval: unequal variances, degrees of freedom by Satterthwaite
+    one side is a single run                a prediction interval: the run is one more draw from the other side's spread
+    one side is a printed mean              a one-sample t interval: the mean, printed without a spread, counts as exact
+    neither has a spread                    undecided
+
+All intervals are at 95 %. Several budgets are decided together, by Holm's method. Plain numbers, no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+LEVEL = 0.95
+POWER = 0.8
+MANY = 1_000_000
+RULE = (
+    "Differences are paired by seed, with the variance that network and seed leave unexplained pooled over the study "
+    "(Welch’s interval where no seed is shared); intervals are at 95 %, and the budgets of one line are decided "
+    "together by Holm’s method."
+)
+"""For every page."""
+
+Decision = Literal["ahead", "behind", "undecided"]
+Answer = Literal["yes", "no", "undecided", "not addressed"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The standard deviation of a run once the effects of its network and of its seed are taken out."""
+
+    std: float
+    freedom: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Runs of one network: their mean, their standard deviation (None: unknown, which is not zero), how many.
+
+    ``by_seed`` and the study's ``noise`` are known of runs that were trained here.
+    """
+
+    mean: float
+    std: float | None
+    runs: int
+    by_seed: Mapping[int, float] = field(default_factory=dict, compare=False)
+    noise: Noise | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, values: Sequence[float], seeds: Sequence[int] = (), noise: Noise | None = None) -> Sample:
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), spread, len(values), dict(zip(seeds, values, strict=False)), noise)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a difference of two means lies with 95 % confidence; without bounds, nobody can tell."""
+
+    difference: float
+    low: float | None
+    high: float | None
+    freedom: float | None
+    rule: str
+
+    @property
+    def decision(self) -> Decision:
+        """Whether the first is ahead of the second."""
+        if self.low is not None and self.low > 0:
+            return "ahead"
+        return "behind" if self.high is not None and self.high < 0 else "undecided"
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def half_width(self) -> float | None:
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    @property
+    def p(self) -> float:
+        """How often so large a difference comes from noise alone, two-sided."""
+        if not self.half_width or self.freedom is None:
+            return 1.0 if self.half_width is None or self.difference == 0 else 0.0
+        from scipy.special import stdtr, stdtrit
+
+        error = self.half_width / stdtrit(self.freedom, (1 + LEVEL) / 2)
+        return float(2 * stdtr(self.freedom, -abs(self.difference) / error))
+
+    def reversed(self) -> Interval:
+        """Of second − first."""
+        low, high = (None if bound is None else -bound for bound in (self.high, self.low))
+        return Interval(-self.difference, low, high, self.freedom, self.rule)
+
+    def text(self, unit: str = "") -> str:
+        """+0.031 dB (+0.010 to +0.052)."""
+        value = f"{self.difference:+.3f} {unit}".strip()
+        bounds = "no spread" if self.low is None or self.high is None else f"{self.low:+.3f} to {self.high:+.3f}"
+        return f"{value} ({bounds})"
+
+    def above(self, bound: float) -> Answer:
+        """Whether the difference is at least ``bound``."""
+        if self.low is None or self.high is None:
+            return "undecided"
+        return "yes" if self.low >= bound else "no" if self.high < bound else "undecided"
+
+    def within(self, tolerance: float) -> Answer:
+        """Whether the two are equivalent: the whole interval lies within the tolerance."""
+        if self.low is None or self.high is None:
+            return "undecided"
+        if -tolerance <= self.low and self.high <= tolerance:
+            return "yes"
+        return "no" if self.low > tolerance or self.high < -tolerance else "undecided"
+
+
+def fit_noise(networks: Iterable[Mapping[int, float]]) -> Noise | None:
+    """The residual spread of all runs of a study, given by seed for each network; None where it has no freedom left.
+
+    Least squares with an effect for each network and each seed. The networks' effects are taken out first, as means.
+    """
+    import numpy as np
+
+    groups = [group for group in networks if len(group) > 1]
+    seeds = sorted(set().union(*groups))
+    places = {seed: place for place, seed in enumerate(seeds)}
+    values, design = [], []
+    for group in groups:
+        own = np.array(list(group.values()))
+        indicators = np.eye(len(seeds))[[places[seed] for seed in group]]
+        values.append(own - own.mean())
+        design.append(indicators - indicators.mean(axis=0))
+    if not groups:
+        return None
+    y, x = np.concatenate(values), np.concatenate(design)
+    effects, _, rank, _ = np.linalg.lstsq(x, y, rcond=None)
+    freedom = len(y) - len(groups) - int(rank)
+    if freedom < 1:
+        return None
+    return Noise(math.sqrt(float(np.square(y - x @ effects).sum()) / freedom), freedom)
+
+
+def compare_runs(first: Sequence[float], second: Sequence[float]) -> Interval:
+    """The interval of mean(first) − mean(second), of runs in the order of their seeds; of unequally many, unpaired."""
+    seeds = range(len(first)) if len(first) == len(second) else ()
+    noise = fit_noise([dict(zip(seeds, values, strict=False)) for values in (first, second)])
+    return compare(*(Sample.of(values, seeds, noise) for values in (first, second)))
+
+
+def compare(first: Sample, second: Sample) -> Interval:
+    """The interval of first − second, by the rule that their seeds and spreads allow."""
+    return contrast([first], [second])
+
+
+def contrast(plus: Sequence[Sample], minus: Sequence[Sample]) -> Interval:
+    """The interval of a sum of means less a sum of as many others, such as a gain less another gain."""
+    return combine([(1.0, sample) for sample in plus] + [(-1.0, sample) for sample in minus])
+
+
+def combine(terms: Sequence[tuple[float, Sample]]) -> Interval:
+    """The interval of a weighted sum of means whose weights add up to nothing."""
+    samples = [sample for _, sample in terms]
+    noise = samples[0].noise
+    seeds = set(samples[0].by_seed).intersection(*(sample.by_seed for sample in samples))
+    if seeds and noise is not None and all(sample.noise == noise for sample in samples):
+        means = [statistics.fmean(sample.by_seed[seed] for seed in sorted(seeds)) for sample in samples]
+        difference = math.fsum(weight * mean for (weight, _), mean in zip(terms, means, strict=True))
+        variance = noise.std**2 * math.fsum(weight**2 for weight, _ in terms) / len(seeds)
+        return _interval(difference, variance, noise.freedom, f"paired over {len(seeds)} seed{'s' * (len(seeds) > 1)}")
+    difference = math.fsum(weight * sample.mean for weight, sample in terms)
+    known = [(weight**2 * sample.std**2 / sample.runs, sample) for weight, sample in terms if sample.std is not None]
+    if len(known) == len(terms):
+        return _welch(difference, [(part, sample.runs - 1) for part, sample in known])
+    if len(terms) == 2 and known:
+        part, sample = known[0]
+        other = next(sample for sample in samples if sample.std is None)
+        rule = "prediction t interval for a single run" if other.runs == 1 else "one-sample t interval"
+        return _interval(difference, part * (1 + sample.runs * (other.runs == 1)), sample.runs - 1, rule)
+    return Interval(difference, None, None, None, "no spread: undecided")
+
+
+def _welch(difference: float, parts: Sequence[tuple[float, int]]) -> Interval:
+    variance = math.fsum(part for part, _ in parts)
+    squares = math.fsum((part / variance) ** 2 / freedom for part, freedom in parts) if variance else 0.0
+    return _interval(difference, variance, 1 / squares if squares else math.inf, "Welch's t interval")
+
+
+def _interval(difference: float, variance: float, freedom: float, rule: str) -> Interval:
+    if variance == 0:  # runs that came out equal to the last bit
+        return Interval(difference, difference, difference, None, rule)
+    from scipy.special import stdtrit
+
+    margin = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance)
+    return Interval(difference, difference - margin, difference + margin, freedom, rule)
+
+
+def decide_together(intervals: Sequence[Interval]) -> list[Decision]:
+    """The decision on each, such that with 95 % confidence none of those made is wrong (Holm 1979)."""
+    order = sorted(range(len(intervals)), key=lambda place: intervals[place].p)
+    decisions: list[Decision] = ["undecided"] * len(intervals)
+    for rank, place in enumerate(order):
+        if intervals[place].p > (1 - LEVEL) / (len(intervals) - rank):
+            break
+        decisions[place] = "ahead" if intervals[place].difference > 0 else "behind"
+    return decisions
+
+
+def seeds_to_decide(first: Sample, second: Sample, difference: float | None = None) -> int | None:
+    """How many runs of each would decide that they differ, with a chance of 80 %, if the noise is the measured one and
+    the difference is the measured one (or the one given). None where no number below a million would."""
+    gap = abs(first.mean - second.mean if difference is None else difference)
+    if first.noise is not None and first.noise == second.noise:
+        variance = 2 * first.noise.std**2
+    elif first.std is not None and second.std is not None:
+        variance = first.std**2 + second.std**2
+    else:
+        return None
+    if gap == 0:
+        return None
+
+    def decides(runs: int) -> bool:
+        from scipy.special import stdtrit
+
+        reach = float(stdtrit(2 * runs - 2, (1 + LEVEL) / 2) + stdtrit(2 * runs - 2, POWER))
+        return gap >= reach * math.sqrt(variance / runs)
+
+    low, high = 1, 2
+    while high < MANY and not decides(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return high if high < MANY else None

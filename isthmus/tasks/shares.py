@@ -1,0 +1,11 @@
+"""The share of right answers, as a metric."""
+
+from __future__ import annotations
+
+from torchmetrics import MeanMetric
+
+
+class ShareOfRight(MeanMetric):
+    """The mean of ones and zeros; more is better."""
+
+    higher_is_better = True  # type: ignore[assignment]

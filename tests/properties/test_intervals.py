@@ -1,0 +1,116 @@
+"""Intervals cover what they promise, and every rule is the textbook's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from isthmus.intervals import Interval, Noise, Sample, combine, compare, decide_together, fit_noise
+
+
+def draw_study(generator, candidates, seeds, std=1.0):
+    """Runs of a study: network effects, seed effects five times as large as the noise, and noise."""
+    effects = generator.normal(size=(candidates, 1)) * 3
+    shared = generator.normal(size=(1, seeds)) * 5
+    return effects, effects + shared + generator.normal(size=(candidates, seeds)) * std
+
+
+def samples(values, missing=()):
+    groups = [
+        {seed: float(value) for seed, value in enumerate(line) if (number, seed) not in missing}
+        for number, line in enumerate(values)
+    ]
+    noise = fit_noise(groups)
+    return [Sample.of(list(group.values()), list(group), noise) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "seeds", "missing"), [(2, 3, ()), (6, 3, ()), (12, 2, ()), (5, 3, ((0, 2), (3, 0), (4, 1)))]
+)
+def test_intervals_cover_the_difference_as_often_as_they_say(candidates, seeds, missing):
+    generator, covered, trials = np.random.default_rng(1), 0, 4000
+    for _ in range(trials):
+        effects, values = draw_study(generator, candidates, seeds)
+        one, other, *_ = samples(values, missing)
+        interval = compare(one, other)
+        assert interval.low is not None
+        assert interval.high is not None
+        covered += interval.low <= float(effects[0, 0] - effects[1, 0]) <= interval.high
+    assert 0.94 <= covered / trials <= 0.96
+
+
+def test_two_networks_alone_are_the_paired_t_test():
+    values = np.array([[1.0, 4.0, 6.0, 3.0], [0.5, 3.0, 6.5, 2.0]])
+    one, other = samples(values)
+    interval, expected = compare(one, other), stats.ttest_rel(*values)
+    assert interval.rule.startswith("paired")
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert interval.p == pytest.approx(expected.pvalue)
+
+
+def test_noise_is_the_residual_of_a_two_way_analysis_of_variance():
+    values = np.random.default_rng(0).normal(size=(4, 3))
+    rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    found = fit_noise([dict(enumerate(map(float, line))) for line in values])
+    assert found is not None
+    assert found.std == pytest.approx(math.sqrt((rest**2).sum() / 6))
+    assert found.freedom == 6
+    assert fit_noise([{0: 1.0}, {0: 2.0}]) is None, "one seed says nothing of the noise"
+    assert fit_noise([]) is None
+
+
+def test_without_a_common_seed_it_is_welchs_test():
+    first, second = [1.0, 2.0, 4.0], [2.5, 2.0, 9.0, 7.0]
+    noise = Noise(1.0, 9)
+    interval = compare(Sample.of(first, (0, 1, 2), noise), Sample.of(second, (3, 4, 5, 6), noise))
+    expected = stats.ttest_ind(first, second, equal_var=False)
+    assert (interval.low, interval.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert interval.freedom == pytest.approx(expected.df)
+
+
+def test_a_weighted_sum_of_networks_pairs_all_of_them():
+    values = np.array([[1.0, 4.0, 6.5], [0.5, 3.0, 6.0], [2.0, 4.5, 7.5]])
+    one, two, three = samples(values)
+    interval = combine([(1.0, one), (-0.5, two), (-0.5, three)])
+    noise = one.noise
+    assert noise is not None
+    half = stats.t.ppf(0.975, noise.freedom) * noise.std * math.sqrt(1.5 / 3)
+    assert interval.difference == pytest.approx((values[0] - values[1:].mean(0)).mean())
+    assert interval.half_width == pytest.approx(half)
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.floats(0.1, 3)), min_size=1, max_size=8))
+def test_deciding_together_never_decides_more_than_one_by_one(pairs):
+    pairs = [(value, width) for value, width in pairs if abs(abs(value) - width) > 1e-6]  # a bound at 0 is a tie
+    intervals = [Interval(value, value - width, value + width, 8, "") for value, width in pairs]
+    together, alone = decide_together(intervals), [interval.decision for interval in intervals]
+    assert all(decision in ("undecided", single) for decision, single in zip(together, alone, strict=True))
+
+
+def test_no_false_lead_in_nineteen_studies_of_twenty():
+    """Ten budgets of networks that are all alike: a lead anywhere is an error of the whole line."""
+    generator, wrong, trials = np.random.default_rng(2), 0, 2000
+    for _ in range(trials):
+        found = samples(generator.normal(size=(20, 3)) + generator.normal(size=(1, 3)))
+        pairs = [compare(one, other) for one, other in zip(found[:10], found[10:], strict=True)]
+        wrong += set(decide_together(pairs)) != {"undecided"}
+    assert 0.03 < wrong / trials < 0.06
+
+
+def test_equivalence_needs_the_whole_interval():
+    assert Interval(0.1, -0.2, 0.4, 5, "").within(0.5) == "yes"
+    assert Interval(0.1, -0.9, 1.1, 5, "").within(0.5) == "undecided", "a wider interval proves nothing"
+    assert Interval(0.9, 0.6, 1.2, 5, "").within(0.5) == "no"
+
+
+@pytest.mark.parametrize("scale", [2.0**-300, 1e-12, 1e12])
+def test_units_do_not_matter(scale):
+    values = np.random.default_rng(3).normal(size=(3, 3)) / 4 + np.array([[0.0], [4.0], [8.0]])
+    ordinary, scaled = (compare(*samples(values * factor)[:2]) for factor in (1.0, scale))
+    assert scaled.decision == ordinary.decision == "behind"
+    assert scaled.p == pytest.approx(ordinary.p, rel=1e-6)
