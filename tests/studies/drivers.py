@@ -170,8 +170,8 @@ def is_running(process: int) -> bool:
         return False
 
 
-def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What becomes true, waited for."""
+def eventually(what: Callable[[], Any], seconds: float = 240.0) -> Any:
+    """What becomes true, waited for, also where other work slows this one down."""
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until, f"not within {seconds:.0f} s"
