@@ -37,7 +37,7 @@ class Attack(Protocol):
 
 
 ATTACKS = {name: cast("Attack", module) for name, module in
-           (("config", configs), ("file", files), ("command", commands), ("kill", kills))}  # fmt: skip
+           (("kill", kills), ("command", commands), ("file", files), ("config", configs))}  # fmt: skip
 MEMORY = 6 * 2**30
 SETUP_SECONDS = 300.0
 PROCESSES = multiprocessing.get_context("fork")
@@ -140,15 +140,18 @@ def carry_out(numbers: dict[str, list[int]], seed: int, workers: int, root: Path
     setups = [(kind, [SETUP]) for kind in numbers]
     cases = [(kind, some[i : i + ATTACKS[kind].AT_ONCE]) for kind, some in numbers.items()
              for i in range(0, len(some), ATTACKS[kind].AT_ONCE)]  # fmt: skip
-    for waiting in (setups, cases):
-        running: list[Batch] = []
+    for is_setup in (True, False):
+        waiting, running = setups if is_setup else cases, list[Batch]()
         while waiting or running:
             while waiting and len(running) < workers:
                 kind, some = waiting.pop(0)
                 running.append(Batch(kind, some, seed, stores[kind]))
             wait([*(batch.process.sentinel for batch in running), *(batch.news for batch in running)], timeout=0.5)
             for batch in list(running):
-                yield from ((batch.kind, found) for found in batch.results())
+                for found in batch.results():
+                    yield batch.kind, found
+                    if found.number == SETUP and found.way:  # there is nothing to attack
+                        cases = [(kind, some) for kind, some in cases if kind != batch.kind]
                 if batch.is_over:
                     batch.end()
                     batch.news.close()
@@ -179,7 +182,9 @@ def main() -> int:
                 print(f"{found.way}: {again}\n    {found.what}", flush=True)
             if time.monotonic() - told > 60:
                 told = time.monotonic()
-                print(f"… {', '.join(f'{counts[kind]} {kind}s' for kind in ATTACKS)}, {ways.total()} failures", flush=True)
+                print(
+                    f"… {', '.join(f'{counts[kind]} {kind}s' for kind in ATTACKS)}, {ways.total()} failures", flush=True
+                )
     for name, number in sorted(counts.items()):
         if " " in name:
             print(f"  {number:5d} × {name}")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
+import time
 import traceback
+import types
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -101,3 +105,70 @@ def check_refusal(err: str) -> None:
             raise Failure("traceback", f"an error line with control characters: {line!r}")
     if len(lines) > 2 or (len(lines) == 2 and "report" not in lines[1]) or err.rstrip().splitlines()[-1] != lines[-1]:
         raise Failure("traceback", f"an error of {len(err.splitlines())} lines: {err[-500:]!r}")
+
+
+def start(words: Sequence[str], out: str = "out.txt", err: str = "err.txt", stdin: str = os.devnull,
+          encoding: str = "utf-8", *, is_new: bool = False) -> int:  # fmt: skip
+    """``isthmus WORDS`` in a fork of this process, or in a new interpreter; a stream without a name is closed.
+
+    A fork has imported everything already, and has run nothing yet: whoever calls this leaves torch alone.
+    """
+    if process := os.fork():
+        return process
+    try:
+        for descriptor, name in enumerate((stdin, out, err)):
+            os.close(descriptor)
+            if name:
+                taken = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC * (descriptor > 0) | os.O_NONBLOCK)
+                if taken != descriptor:  # a stream before it is closed
+                    os.dup2(taken, descriptor)
+                    os.close(taken)
+        if is_new:
+            os.environ["PYTHONIOENCODING"] = encoding
+            os.execv(sys.executable, [sys.executable, "-m", "isthmus.cli", *words])
+        os._exit(run_main(words, encoding, [bool(stdin), bool(out), bool(err)]))
+    finally:
+        os._exit(BROKEN)
+
+
+BROKEN = 70
+"""The exit code of a fork whose own preparation failed, or which an exception left."""
+
+
+def run_main(words: Sequence[str], encoding: str, are_open: Sequence[bool]) -> int:
+    """In the fork: ``main`` with streams like those of a new interpreter."""
+    sys.modules["__main__"] = types.ModuleType("__main__")  # so that workers do not import the fuzz
+    sys.argv = ["isthmus", *words]
+    sys.stdin = open(0, encoding="utf-8", closefd=False) if are_open[0] else None  # type: ignore[assignment]  # noqa: SIM115
+    for descriptor, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        stream = (
+            open(descriptor, "w", encoding=encoding, errors=errors, closefd=False) if are_open[descriptor] else None
+        )
+        setattr(sys, name, stream)
+    code: Any = 0
+    try:
+        cli.main()
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = BROKEN
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            code = 120  # as the interpreter does
+    return int(code)
+
+
+def ended(process: int, seconds: float) -> int | None:
+    """The exit code of a process, minus the signal that ended it, or None if it goes on."""
+    until = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(process, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            return None
+        time.sleep(0.005)

@@ -271,7 +271,11 @@ def vary(draw: random.Random, value: Any, is_gentle: bool) -> Any:
 
 
 def draw_conditions(draw: random.Random, is_gentle: bool) -> Any:
-    left, sign, right = draw.choice(["d_z", "d_h", "depth"]), draw.choice(list(COMPARE)), draw.choice(["d_h", "2", "70"])
+    left, sign, right = (
+        draw.choice(["d_z", "d_h", "depth"]),
+        draw.choice(list(COMPARE)),
+        draw.choice(["d_h", "2", "70"]),
+    )
     conditions = [f"{left} {sign} {right}", draw.choice(CONDITIONS)]
     if is_gentle:
         return conditions[:1]
@@ -393,7 +397,11 @@ def check_units(draw: random.Random) -> str:
     size = {"d_z": features + draw.randint(4, 8), "d_h": draw.randint(1, 4), "depth": draw.randint(1, 2)}
     model = {"name": "hourglass_mlp"} | size
     train_settings = {"epochs": draw.randint(1, 3), "batch_size": draw.choice([8, 16, 64])}
-    factors = {"as it is": 1.0, "a power of two": 2.0 ** draw.randint(-45, 45), "a power of ten": 10.0 ** draw.randint(-15, 15)}
+    factors = {
+        "as it is": 1.0,
+        "a power of two": 2.0 ** draw.randint(-45, 45),
+        "a power of ten": 10.0 ** draw.randint(-15, 15),
+    }
     scaled = draw.choice(["x", "y"])
     found: dict[str, dict[str, float]] = {}
     for name, factor in factors.items():
@@ -405,5 +413,7 @@ def check_units(draw: random.Random) -> str:
     for split, value in found["as it is"].items():
         two, ten = found["a power of two"][split], found["a power of ten"][split]
         if two != value or abs(ten - value) > 1e-5 * max(1.0, abs(value)):
-            raise Failure("wrong", f"{split} r2 with {scaled} times 1, {list(factors.values())[1:]}: {value}, {two}, {ten}")
+            raise Failure(
+                "wrong", f"{split} r2 with {scaled} times 1, {list(factors.values())[1:]}: {value}, {two}, {ten}"
+            )
     return "table in other units"
