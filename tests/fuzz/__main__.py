@@ -102,7 +102,9 @@ def work(kind: str, numbers: Sequence[int], seed: int, store: Path, news: Connec
         os.environ |= {"ISTHMUS_HOME": str(folder / "home"), "HOME": str(folder), "COLUMNS": "200"}
         way, what = "", "prepared"
         log = os.open(folder / "log.txt", os.O_CREAT | os.O_WRONLY)
-        os.dup2(log, 1), os.dup2(log, 2), os.close(log)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+        os.close(log)
         try:
             if number == SETUP:
                 attack.prepare(store)

@@ -39,6 +39,15 @@ class Answer(NamedTuple):
         return self.code == 2
 
 
+class Streams(NamedTuple):
+    """Where the standard streams lead; one without a name is closed."""
+
+    stdin: str = os.devnull
+    out: str = "out.txt"
+    err: str = "err.txt"
+    encoding: str = "utf-8"
+
+
 def call(*words: object) -> Answer:
     """``isthmus WORDS`` in this process; an exception that leaves ``main`` or is reported by it is a failure."""
     out, err = io.StringIO(), io.StringIO()
@@ -107,26 +116,27 @@ def check_refusal(err: str) -> None:
         raise Failure("traceback", f"an error of {len(err.splitlines())} lines: {err[-500:]!r}")
 
 
-def start(words: Sequence[str], out: str = "out.txt", err: str = "err.txt", stdin: str = os.devnull,
-          encoding: str = "utf-8", *, is_new: bool = False) -> int:  # fmt: skip
-    """``isthmus WORDS`` in a fork of this process, or in a new interpreter; a stream without a name is closed.
+def start(words: Sequence[str], streams: Streams | None = None, *, is_new: bool = False) -> int:
+    """``isthmus WORDS`` in a fork of this process, or in a new interpreter.
 
     A fork has imported everything already, and has run nothing yet: whoever calls this leaves torch alone.
     """
+    streams = streams or Streams()
     if process := os.fork():
         return process
     try:
-        for descriptor, name in enumerate((stdin, out, err)):
+        for descriptor, name in enumerate((streams.stdin, streams.out, streams.err)):
             os.close(descriptor)
             if name:
                 taken = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC * (descriptor > 0) | os.O_NONBLOCK)
-                if taken != descriptor:  # a stream before it is closed
-                    os.dup2(taken, descriptor)
+                os.dup2(taken, descriptor)  # another one where a stream before it is closed
+                os.set_inheritable(descriptor, True)
+                if taken != descriptor:
                     os.close(taken)
         if is_new:
-            os.environ["PYTHONIOENCODING"] = encoding
+            os.environ["PYTHONIOENCODING"] = streams.encoding
             os.execv(sys.executable, [sys.executable, "-m", "isthmus.cli", *words])
-        os._exit(run_main(words, encoding, [bool(stdin), bool(out), bool(err)]))
+        os._exit(run_main(words, streams))
     finally:
         os._exit(BROKEN)
 
@@ -135,14 +145,15 @@ BROKEN = 70
 """The exit code of a fork whose own preparation failed, or which an exception left."""
 
 
-def run_main(words: Sequence[str], encoding: str, are_open: Sequence[bool]) -> int:
+def run_main(words: Sequence[str], streams: Streams) -> int:
     """In the fork: ``main`` with streams like those of a new interpreter."""
     sys.modules["__main__"] = types.ModuleType("__main__")  # so that workers do not import the fuzz
     sys.argv = ["isthmus", *words]
-    sys.stdin = open(0, encoding="utf-8", closefd=False) if are_open[0] else None  # type: ignore[assignment]  # noqa: SIM115
-    for descriptor, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+    names = (("stdin", "r", "strict"), ("stdout", "w", "strict"), ("stderr", "w", "backslashreplace"))
+    for descriptor, (name, mode, errors) in enumerate(names):
+        is_open = bool(streams[descriptor])
         stream = (
-            open(descriptor, "w", encoding=encoding, errors=errors, closefd=False) if are_open[descriptor] else None
+            os.fdopen(descriptor, mode, encoding=streams.encoding, errors=errors, closefd=False) if is_open else None
         )
         setattr(sys, name, stream)
     code: Any = 0
@@ -153,10 +164,10 @@ def run_main(words: Sequence[str], encoding: str, are_open: Sequence[bool]) -> i
     except BaseException:
         traceback.print_exc()
         code = BROKEN
-    for stream in (sys.stdout, sys.stderr):
+    for output in (sys.stdout, sys.stderr):
         try:
-            if stream is not None and not stream.closed:
-                stream.flush()
+            if output is not None and not output.closed:
+                output.flush()
         except OSError:
             code = 120  # as the interpreter does
     return int(code)

@@ -24,7 +24,8 @@ from PIL import Image
 from isthmus.config import RunConfig, StudyConfig, read_settings, run_config, study_config
 from isthmus.errors import UserError
 from isthmus.registry import catalogue, find
-from isthmus.run import Options, Prepared, prepare as prepare_run, run
+from isthmus.run import Options, Prepared, run
+from isthmus.run import prepare as prepare_run
 from isthmus.space import amount
 from isthmus.studies.planning import Plan
 from isthmus.training.settings import TrainConfig
@@ -52,21 +53,23 @@ DATA: dict[str, list[dict[str, Any]]] = {
 
 DEEP = functools.reduce(lambda inner, _: [inner], range(60), cast("Any", 1))
 HOSTILE: list[Any] = [
-    None, True, False, 0, -1, 1, 2, 3, 7, 0.5, 1e-3, -0.0, 5e-324, 1e308, math.nan, math.inf, -math.inf, 2**31, 2**63 - 1,
-    2**63, 2**64, 10**30, 10**400, "", " ", "1", "1e-3", "1_000", "0x10", "٣", "nan", "inf", "None", "null", "true", "yes",
-    "x" * 5_000, "a\nb", "\x00", "\x1b[31mred", "[/x]", "[bold]x", "ünï", "名前", "🦆", "\u202eabc", "\ud800", "%s %q", "{0}",
-    "../../x", "/dev/zero", "~nobody/x", "con fig", [], {}, [[]], {"": 1}, {"name": "digits"}, [1, "a", None], [0.9, 0.99],
-    DEEP, list(range(3_000)), {str(i): i for i in range(300)},
+    None, True, False, 0, -1, 1, 2, 3, 7, 0.5, 1e-3, -0.0, 5e-324, 1e308, math.nan, math.inf, -math.inf, 2**31,
+    2**63 - 1, 2**63, 2**64, 10**30, 10**400, "", " ", "1", "1e-3", "1_000", "0x10", "٣", "nan", "inf", "None", "null",
+    "true", "yes", "x" * 5_000, "a\nb", "\x00", "\x1b[31mred", "[/x]", "[bold]x", "ünï", "名前", "🦆", "\u202eabc",
+    "\ud800", "%s %q", "{0}", "../../x", "/dev/zero", "~nobody/x", "con fig", [], {}, [[]], {"": 1}, {"name": "digits"},
+    [1, "a", None], [0.9, 0.99], DEEP, list(range(3_000)), {str(i): i for i in range(300)},
 ]  # fmt: skip
 CONDITIONS = [
-    "d_z > d_in", "d_h < d_z / 2", "params <= 2M", "'%q' % d_z > 1", "1 < " + "+".join(["d_z"] * 980), "'x' * 10**11 > 1",
-    "d_h % 0 == 1", "d_h / 0 > 1", "9" * 5_000 + " > d_z", "d_z", "d_z < nothing", "d_z < d_z < d_z", "__import__('os')",
-    "(" * 500 + "d_z" + ")" * 500 + " > 1", "d_z > 1e999", "d_h * 10**400 > 1", "d_h > 'a'", "name > 1", "", "d_z > 1 #",
-    "d_z == 2 ** 999999999", "[d_z] > [1]", "d_z if d_z else d_h", "d_z > ~1", "not d_z", "d_z > 1\nd_h > 1", "d_z > 1.5e3k",
-    "d_h * " * 90 + "d_h > 0", "d_h < True", "init < 2", "-d_z < 0", "d_z != d_h",
+    "d_z > d_in", "d_h < d_z / 2", "params <= 2M", "'%q' % d_z > 1", "1 < " + "+".join(["d_z"] * 980), "d_z",
+    "d_z > 1 #",
+    "'x' * 10**11 > 1", "d_h % 0 == 1", "d_h / 0 > 1", "9" * 5_000 + " > d_z", "d_z < nothing", "d_z < d_z < d_z",
+    "__import__('os')", "(" * 500 + "d_z" + ")" * 500 + " > 1", "d_z > 1e999", "d_h * 10**400 > 1", "d_h > 'a'", "",
+    "name > 1", "d_z == 2 ** 999999999", "[d_z] > [1]", "d_z if d_z else d_h", "d_z > ~1", "not d_z", "d_z > 1.5e3k",
+    "d_z > 1\nd_h > 1", "d_h * " * 90 + "d_h > 0", "d_h < True", "init < 2", "-d_z < 0", "d_z != d_h",
 ]  # fmt: skip
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {"<": operator.lt, ">=": operator.ge, "!=": operator.ne}
-YAML_TRICKS: list[Callable[[str], str]] = [
+Trick = Callable[[str], str | bytes]
+YAML_TRICKS: list[Trick] = [
     lambda text: text + "seed: 1\nseed: 2\n",
     lambda text: text + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else '1'] * 10)}]\n" for i in range(10)),
     lambda text: text + "seed: !!python/object/apply:os.system [true]\n",
@@ -88,7 +91,7 @@ YAML_TRICKS: list[Callable[[str], str]] = [
     lambda text: "",
     lambda text: "- 1\n- 2\n",
 ]
-JSON_TRICKS: list[Callable[[str], str]] = [
+JSON_TRICKS: list[Trick] = [
     lambda text: text.replace("{", '{"seed": 1, "seed": 2, ', 1),
     lambda text: text.replace("{", '{"seed": NaN, ', 1),
     lambda text: text.replace("{", '{"seed": 1e999, ', 1),
@@ -100,7 +103,7 @@ JSON_TRICKS: list[Callable[[str], str]] = [
     lambda text: json.dumps(text),
     lambda text: f"[{text}]",
 ]
-ENCODINGS: list[Callable[[str], bytes]] = [
+ENCODINGS: list[Trick] = [
     lambda text: text.encode("utf-16", "surrogatepass"),
     lambda text: b"\xff\xfe\x00" + text.encode("utf-8", "surrogatepass"),
     lambda text: text.encode("utf-8", "surrogatepass") + b"\x00",
@@ -129,9 +132,6 @@ def recipes() -> list[tuple[str, dict[str, Any]]]:
 
 def warm_up() -> None:
     """What the first of several processes would import anew for each."""
-    import isthmus.export  # noqa: F401
-    import isthmus.reports.drawing  # noqa: F401
-    import isthmus.studies.command
 
     recipes()
     prepare_run(run_config(TINY))
@@ -162,7 +162,7 @@ def attack(number: int, draw: random.Random, store: Path) -> str:
         except Held as hold:
             plan = hold.what
             if trick in TWICE:
-                raise Failure("wrong", f"{file} gives a field twice, and one of them is ignored")
+                raise Failure("wrong", f"{file} gives a field twice, and one of them is ignored") from None
             (check_run if command == "train" else check_study)(plan, {} if trick or overrides else settings)
             if command == "train" and is_tiny:
                 return train(plan)
@@ -183,8 +183,7 @@ def held() -> Iterator[None]:
 
     def hold_study(config: StudyConfig, options: Options, *_: Any, **__: Any) -> None:
         plan = Plan.of(config, options)
-        _ = plan.preview
-        raise Held(plan)
+        raise Held(plan if plan.preview else None)
 
     with mock.patch("isthmus.run.run", hold), mock.patch("isthmus.studies.command.complete", hold_study):
         yield
@@ -199,7 +198,7 @@ def draw_base(draw: random.Random, is_tiny: bool) -> tuple[str, dict[str, Any]]:
     setup = settings if command == "train" else settings["base"]
     if is_tiny and draw.random() < 0.5:
         setup["task"] = {"name": "regression"}
-    if setup["source"]["name"] != "digits" and draw.random() < 0.95 or is_tiny:
+    if (setup["source"]["name"] != "digits" and draw.random() < 0.95) or is_tiny:
         setup["source"] = dict(draw.choice(DATA.get(setup["task"]["name"], [{"name": "digits"}])))
     return command, settings
 
@@ -258,9 +257,12 @@ def draw_field(draw: random.Random, path: list[Any], parent: dict[str, Any], is_
 
 
 PLAUSIBLE: dict[str, list[Any]] = {
-    "integer": [1, 2, 3, 4, 8, 16, "2", 4.0], "number": [0.0, 0.1, 0.5, 1e-3, "1e-2", 1, 0.9], "boolean": [True, False, "yes"],
-    "array": [[1], [0.5, 0.9], [0, 1]], "null": [None],
-}  # fmt: skip
+    "integer": [1, 2, 3, 4, 8, 16, "2", 4.0],
+    "number": [0.0, 0.1, 0.5, 1e-3, "1e-2", 1, 0.9],
+    "boolean": [True, False, "yes"],
+    "array": [[1], [0.5, 0.9], [0, 1]],
+    "null": [None],
+}
 
 
 def vary(draw: random.Random, value: Any, is_gentle: bool) -> Any:
@@ -282,7 +284,7 @@ def draw_conditions(draw: random.Random, is_gentle: bool) -> Any:
     return draw.choice([conditions, conditions[1:], conditions[1], [1], conditions * 300])
 
 
-def deliver(draw: random.Random, settings: dict[str, Any]) -> tuple[Path, Callable[[str], str | bytes] | None]:
+def deliver(draw: random.Random, settings: dict[str, Any]) -> tuple[Path, Trick | None]:
     """The config in a file, and the trick that was played on its text, if one was."""
     is_json = draw.random() < 0.5
     file = Path("config.json" if is_json else draw.choice(["config.yaml", "config.yml"]))
@@ -360,7 +362,7 @@ def step(value: Any, part: Any) -> Any:
 
 
 def is_same(given: Any, held_value: Any) -> bool:
-    """Equal as a person would say: ``"1e-3"`` is 0.001, ``200k`` is 200000, ``yes`` is true and ``3`` a column's name."""
+    """Equal as a person would say: ``"1e-3"`` is 0.001, ``200k`` is 200000, ``yes`` is true, 3 may name a column."""
     if isinstance(held_value, bool) or isinstance(given, bool):
         return str(given).lower() in (("true", "yes", "on", "t", "y", "1", "1.0") if held_value is True else
                                       ("false", "no", "off", "f", "n", "0", "0.0"))  # fmt: skip

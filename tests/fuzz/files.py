@@ -37,26 +37,20 @@ from tests.fuzz.cases import Answer, Failure, call
 COUNT, AT_ONCE, SECONDS = 500, 1, 150.0
 MODEL = {"name": "hourglass_mlp", "d_z": 9, "d_h": 3, "depth": 1}
 TABLE = {"name": "arrays", "path": "table.csv", "targets": "y", "kind": "regression"}
-RUN: dict[str, Any] = {
-    "source": TABLE, "task": {"name": "regression"}, "model": MODEL, "train": {"epochs": 2, "batch_size": 16}, "threads": 1,
-}  # fmt: skip
+PICTURES = {"name": "image_folder", "path": "pictures"}
+BASE: dict[str, Any] = {"source": TABLE, "task": {"name": "regression"}, "threads": 1}
+RUN = BASE | {"model": MODEL, "train": {"epochs": 2, "batch_size": 16}}
 SPACE = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": {"low": 6, "high": 20}, "d_h": [2, 3, 4]}}
-STUDY: dict[str, Any] = {"base": {name: RUN[name] for name in RUN if name != "model"}, "spaces": [SPACE]}
-RUNG = {"rungs": [1], "keep": 0.4, "margin": 0.0}
+RATES = {"learning_rates": [1e-3, 1e-2], "sampling": {"name": "random", "candidates": 3}, "seeds": [0, 1]}
+TPE = {"name": "tpe", "candidates": 5, "generation": 3}
+RUNGS = {"pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0}, "sampling": TPE}
 CONFIGS: dict[str, dict[str, Any]] = {
     "done": RUN,
     "begun": RUN | {"train": {"epochs": 12, "batch_size": 8}},
-    "photo": RUN | {
-        "source": {"name": "image_folder", "path": "pictures"}, "task": {"name": "denoise"}, "model": MODEL | {"d_z": 65},
-    },
-    "finished": STUDY | {
-        "name": "finished", "sampling": {"name": "random", "candidates": 3}, "seeds": [0, 1], "learning_rates": [1e-3, 1e-2],
-    },
-    "open": STUDY | {
-        "name": "open", "sampling": {"name": "tpe", "candidates": 5, "generation": 3}, "pruning": RUNG,
-        "base": STUDY["base"] | {"train": {"epochs": 6, "batch_size": 8}},
-    },
-}  # fmt: skip
+    "photo": RUN | {"source": PICTURES, "task": {"name": "denoise"}, "model": MODEL | {"d_z": 65}},
+    "finished": {"name": "finished", "base": BASE | {"train": {"epochs": 2}}, "spaces": [SPACE]} | RATES,
+    "open": {"name": "open", "base": BASE | {"train": {"epochs": 6, "batch_size": 8}}, "spaces": [SPACE]} | RUNGS,
+}
 FORMATS = ("safetensors", "torch", "onnx")
 _TIMES = {"wall_seconds", "samples_per_second", "started", "finished", "seconds", "page", "command", "files", "machine"}
 
@@ -159,7 +153,7 @@ def attack(number: int, draw: random.Random, store: Path) -> str:
 
 
 def is_excused(target: str, file: Path, way: str, question: str, before: Any, answer: Any) -> bool:
-    """A run that is listed as damaged, or unfinished without its record; and data that are others, as no checksum tells."""
+    """A run that is listed as damaged, or as unfinished without its record; and other data, which no checksum tells."""
     if target == "data":
         return file.suffix not in SEALED or way in ("delete", "foreign")
     states = {"damaged", "unfinished"} if way == "delete" and file.name == "record.json" else {"damaged"}

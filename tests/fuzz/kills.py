@@ -19,7 +19,7 @@ import yaml
 
 from isthmus.record import read_metrics, read_record
 from tests.fuzz.cases import Answer, Failure, ended, judge, start
-from tests.fuzz.files import timeless, without_drawings
+from tests.fuzz.files import RUNGS, timeless, without_drawings
 
 COUNT, AT_ONCE, SECONDS = 12, 1, 600.0
 KILLS = 5
@@ -29,10 +29,7 @@ _KEPT = {"config.json", "metrics.jsonl", "task.safetensors", "model.safetensors"
 BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}
 TRAIN = {"train": {"epochs": 8, "batch_size": 200}, "model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1}}
 SPACE = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": [65, 70, 80], "d_h": [4, 8]}}
-STUDY = {
-    "name": "killed", "base": BASE | {"train": {"epochs": 4, "batch_size": 200}}, "spaces": [SPACE],
-    "sampling": {"name": "tpe", "candidates": 5, "generation": 3}, "pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0},
-}  # fmt: skip
+STUDY = {"base": BASE | {"train": {"epochs": 4, "batch_size": 200}}, "spaces": [SPACE]} | RUNGS
 
 
 class Work(NamedTuple):
