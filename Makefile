@@ -9,12 +9,13 @@ TIMM ?= .venv-timm
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all test-timm lint types wheel docs clean help
+.PHONY: demo test test-all test-timm fuzz lint types wheel docs clean help
 
 help:
 	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
 	@echo "make test-timm timm's side, in an environment of its own (about 6 GB)"
+	@echo "make fuzz      attacks: mutated configs, damaged files, command lines, kills (twenty minutes on two cores)"
 	@echo "make lint      ruff and mypy                      make wheel      build it and try it elsewhere"
 	@echo "make docs      the documentation site, in docs/_build"
 
@@ -29,6 +30,10 @@ test-all: $(VENV)/.installed-dev
 
 test-timm: $(TIMM)/.installed
 	$(TIMM)/bin/python -m pytest -q tests/timm
+
+# FUZZ: options, such as FUZZ='--seed 3', or FUZZ='--only config:1234' for one case again.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 import torch
 from beartype import beartype
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 
@@ -26,7 +26,12 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # How long an example takes says something about a busy machine, and nothing about the claim.
 # Where a change is judged, examples are the same every time; elsewhere hypothesis looks for new ones.
-settings.register_profile("isthmus", deadline=None, derandomize="ISTHMUS_FIXED_EXAMPLES" in os.environ)
+settings.register_profile(
+    "isthmus",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="ISTHMUS_FIXED_EXAMPLES" in os.environ,
+)
 settings.load_profile("isthmus")
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")

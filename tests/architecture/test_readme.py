@@ -33,23 +33,42 @@ def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
 
 
 SMALLER = {
-    "study": ["base.train.epochs=2", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null"],
+    "study": ["base.train.epochs=1", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null"],
     "train": ["threads=1"],  # two threads wait for each other where other tests run beside
 }
 """The same commands in seconds."""
 
+COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("isthmus ")]
 
-def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my.csv").write_text(
-        "a,b,price\n" + "".join(f"{i % 7}.5,{i % 5},{i % 7 + i % 5}.25\n" for i in range(60))
-    )
-    commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("isthmus ")]
-    assert len(commands) >= 6
-    for command in commands:
-        words = shlex.split(command, comments=True)[1:]
-        result = CliRunner().invoke(app, [*words, *SMALLER.get(words[0], [])])
-        assert result.exit_code == 0, f"{command}: {result.output}"
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of a reader who has data and trained a run, so that each command works on its own and in any order."""
+    home = tmp_path_factory.mktemp("reader")
+    rows = [f"{i % 7}.5,{i % 5},{i % 7 + i % 5}.25" for i in range(60)]
+    (home / "my.csv").write_text("\n".join(["a,b,price", *rows]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
+        run_command("train digits-mixer train.epochs=1 train.warmup_epochs=0 threads=1")
+    return home
+
+
+def run_command(line: str) -> str:
+    result = CliRunner().invoke(app, shlex.split(line, comments=True))
+    assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
+    return result.output
+
+
+def test_the_commands_are_found() -> None:
+    assert len(COMMANDS) >= 6
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4]))
+def test_a_command_runs(command: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
+    words = shlex.split(command, comments=True)[1:]
+    run_command(shlex.join([*words, *SMALLER.get(words[0], [])]))
 
 
 def test_the_search_space_is_one() -> None:

@@ -86,7 +86,7 @@ def browse(page: Path, *flags: str) -> dict:
     copy.write_text(head + TRY_OUT + end + tail, encoding="utf-8")
     profile = page.parent / "profile"
     command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={profile}", "--dump-dom", copy.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
     shutil.rmtree(profile, ignore_errors=True)
     found = re.search(r'<pre id="seen">([^<]*)</pre>', shown)
     assert found, "the page's script did not come to its end"

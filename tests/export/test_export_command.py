@@ -157,7 +157,7 @@ print(hub(torch.ones(1, 3)).item())
             env={**os.environ, **places, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
     finally:
         server.shutdown()

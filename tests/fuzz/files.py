@@ -1,0 +1,394 @@
+"""Damaged runs, studies, exports and data, and the commands that read them.
+
+Wrong: a command that succeeds with another answer than it gave before the damage. `runs list` may call a run damaged.
+Tables (csv, parquet, npy) carry no checksum: of damaged ones, only tracebacks are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import torch
+import yaml
+from PIL import Image
+
+import isthmus
+from isthmus.errors import UserError
+from tests.fuzz.cases import Answer, Failure, call
+
+COUNT, AT_ONCE, SECONDS = 500, 1, 150.0
+MODEL = {"name": "hourglass_mlp", "d_z": 9, "d_h": 3, "depth": 1}
+TABLE = {"name": "arrays", "path": "table.csv", "targets": "y", "kind": "regression"}
+PICTURES = {"name": "image_folder", "path": "pictures"}
+BASE: dict[str, Any] = {"source": TABLE, "task": {"name": "regression"}, "threads": 1}
+RUN = BASE | {"model": MODEL, "train": {"epochs": 2, "batch_size": 16}}
+SPACE = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": {"low": 6, "high": 20}, "d_h": [2, 3, 4]}}
+RATES = {"learning_rates": [1e-3, 1e-2], "sampling": {"name": "random", "candidates": 3}, "seeds": [0, 1]}
+TPE = {"name": "tpe", "candidates": 5, "generation": 3}
+RUNGS = {"pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0}, "sampling": TPE}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "done": RUN,
+    "begun": RUN | {"train": {"epochs": 12, "batch_size": 8}},
+    "photo": RUN | {"source": PICTURES, "task": {"name": "denoise"}, "model": MODEL | {"d_z": 65}},
+    "finished": {"name": "finished", "base": BASE | {"train": {"epochs": 2}}, "spaces": [SPACE]} | RATES,
+    "open": {"name": "open", "base": BASE | {"train": {"epochs": 6, "batch_size": 8}}, "spaces": [SPACE]} | RUNGS,
+}
+FORMATS = ("safetensors", "torch", "onnx")
+_TIMES = {"wall_seconds", "samples_per_second", "started", "finished", "seconds", "page", "command", "files", "machine"}
+
+
+class Target(NamedTuple):
+    """Files to damage, by pattern, and what is asked of them then."""
+
+    share: int
+    patterns: tuple[str, ...]
+    questions: tuple[str, ...]
+
+
+TARGETS = {
+    "run": Target(10, ("home-run/runs/{done}/*",), ("list", "train done", "report", "predict {done}", "load {done}")),
+    "begun": Target(8, ("home-run/runs/{begun}/*",), ("list", "train begun")),
+    "finished": Target(8, ("home-finished/studies/*/*", "home-finished/runs/*/*"), ("study finished",)),
+    "open": Target(10, ("home-open/studies/*/*", "home-open/runs/*/*"), ("study open",)),
+    **{f"export {form}": Target(3, (f"as-{form}/*",), (f"predict as-{form}",)) for form in FORMATS},
+    "bare": Target(3, ("bare.safetensors",), ("load bare.safetensors",)),
+    "data": Target(5, ("table.*", "pictures/*/*"), ("read {file}",)),
+}
+SEALED = (".npz", ".png")
+"""Data whose format has checksums."""
+
+
+def prepare(store: Path) -> None:
+    """Everything that is damaged later, and the answers that it gives undamaged."""
+    names = build(store)
+    answers = {}
+    for question in {text for target in TARGETS.values() for text in target.questions if text != "read {file}"}:
+        answers[question] = expected(store, question.format(**names))
+    for file in data_files():
+        answers[f"read {file}"] = expected(store, f"read {file}")
+    Path("expected.json").write_text(json.dumps({"names": names, "answers": answers}))
+
+
+def build(store: Path) -> dict[str, str]:
+    """Data, runs, studies and exports; returns the ids of the finished run and of the unfinished one."""
+    os.chdir(store)
+    write_data()
+    for name, settings in CONFIGS.items():
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(settings))
+    with home("run"):
+        done = json.loads(sound("train", "done.yaml", "--json").out)["id"]
+        sound("train", "photo.yaml")
+        with interrupted_once(lambda: max(map(count_lines, Path("home-run/runs").glob("*/metrics.jsonl"))) > 9):
+            call("train", "begun.yaml", "--save-every", 0)
+        for form in FORMATS:
+            sound("export", done, "--to", form, "--out", f"as-{form}")
+    begun = next(path.name for path in Path("home-run/runs").iterdir() if not (path / "record.json").exists())
+    shutil.copy("as-safetensors/model.safetensors", "bare.safetensors")
+    with home("finished"):
+        sound("study", "finished.yaml", "--workers", 1)
+    with home("open"), interrupted_once(lambda: len(list(Path("home-open/runs").glob("*/record.json"))) >= 2):
+        call("study", "open.yaml", "--workers", 1)
+    if not any(not (path / "record.json").exists() for path in Path("home-open/runs").iterdir()):
+        raise Failure("wrong", "the open study has no unfinished run")
+    return {"done": done, "begun": begun}
+
+
+def expected(store: Path, question: str) -> Any:
+    """The answer without damage, twice: what differs then would be noise here."""
+    found = []
+    for place in ("first", "second"):
+        shutil.copytree(store, Path(os.environ["HOME"]) / place, dirs_exist_ok=True)
+        os.chdir(Path(os.environ["HOME"]) / place)
+        found.append(ask(question))
+    os.chdir(store)
+    for place in ("first", "second"):
+        shutil.rmtree(Path(os.environ["HOME"]) / place)
+    if found[0] != found[1] or found[0] == REFUSED:
+        raise Failure("wrong", f"{question} without damage: {str(found)[:1500]}")
+    return found[0]
+
+
+def attack(number: int, draw: random.Random, store: Path) -> str:
+    shutil.copytree(store, "attacked")
+    os.chdir("attacked")
+    known = json.loads(Path("expected.json").read_text())
+    name = draw.choices(list(TARGETS), [target.share for target in TARGETS.values()])[0]
+    target = TARGETS[name]
+    victims = sorted(file for pattern in target.patterns for file in Path().glob(pattern.format(**known["names"])))
+    file = draw.choice([file for file in victims if file.is_file() and file.name != ".lock"])
+    content = file.read_bytes()
+    done = damage(draw, file, victims)
+    if file.exists() and file.read_bytes() == content:
+        return f"{name} undamaged"
+    said = []
+    for template in target.questions:
+        question = template.format(**known["names"], file=file)
+        try:
+            answer = ask(question)
+        except Failure as failure:
+            raise Failure(failure.way, f"{file}, {done}; {question}: {failure.what}") from None
+        before = known["answers"][question if name == "data" else template]
+        said.append("refused" if answer == REFUSED else "same" if answer == before else "other")
+        if said[-1] == "other" and not is_excused(name, file, done.partition(" ")[0], question, before, answer):
+            raise Failure("wrong", f"{file}, {done}; {question}: {differing(before, answer)}")
+    return f"{name.partition(' ')[0]} {'refused' if 'refused' in said else said[0]}"
+
+
+def is_excused(target: str, file: Path, way: str, question: str, before: Any, answer: Any) -> bool:
+    """A run that is listed as damaged, or as unfinished without its record; and other data, which no checksum tells."""
+    if target == "data":
+        return file.suffix not in SEALED or way in ("delete", "foreign")
+    states = {"damaged", "unfinished"} if way == "delete" and file.name == "record.json" else {"damaged"}
+    if question == "list" and len(answer) == len(before):
+        return all(now == then or (now["run"] == then["run"] and now["status"] in states)
+                   for now, then in zip(answer, before, strict=True))  # fmt: skip
+    return False
+
+
+def differing(before: Any, answer: Any) -> str:
+    """The first part in which two answers differ."""
+    if isinstance(before, dict) and isinstance(answer, dict) and before.keys() == answer.keys():
+        return next(f"{key}: {differing(before[key], answer[key])}" for key in before if before[key] != answer[key])
+    if isinstance(before, list) and isinstance(answer, list) and len(before) == len(answer):
+        return next(differing(then, now) for then, now in zip(before, answer, strict=True) if then != now)
+    return f"{str(before)[:300]} → {str(answer)[:300]}"
+
+
+# Damage
+
+
+def damage(draw: random.Random, file: Path, others: list[Path]) -> str:
+    """Change a file in one of many ways; says in which."""
+    if file.suffix == ".db" and draw.random() < 0.8:
+        return damage_cell(draw, file)
+    content = bytearray(file.read_bytes())
+    header = 8 + struct.unpack("<Q", content[:8])[0] if file.name == "bare.safetensors" else len(content)
+    where = draw.randrange(max(1, min(header, len(content))))
+    digits = [place for place, byte in enumerate(content[:header]) if 48 <= byte <= 57]
+    alike = [other for other in others if other.name == file.name and other != file]
+    is_text = file.suffix in (".json", ".jsonl", ".csv") or file.name == "bare.safetensors"
+    way = draw.choice(["flip", "cut", "extend", "zero", "swap", "empty", "delete", "noise"] + ["digit"] * 6 * is_text)
+    if alike and draw.random() < 0.2:
+        way = "foreign"
+    if way == "flip":
+        content[where] ^= 1 << draw.randrange(8)
+    elif way == "cut":
+        del content[where:]
+    elif way == "extend":
+        content += draw.choice([b"\n", b"0", bytes(draw.randbytes(50)), bytes(content[-100:])])
+    elif way == "zero":
+        content[where : where + 16] = bytes(len(content[where : where + 16]))
+    elif way == "swap":
+        half = draw.randrange(1, 64)
+        content[where : where + 2 * half] = content[where + half : where + 2 * half] + content[where : where + half]
+    elif way == "digit" and digits:
+        where = draw.choice(digits)
+        content[where] = draw.choice([byte for byte in b"0123456789" if byte != content[where]])
+    elif way == "noise":
+        content = bytearray(draw.randbytes(300))
+    elif way == "foreign":
+        content = bytearray(draw.choice(alike).read_bytes())
+    elif way == "empty":
+        content.clear()
+    if way == "delete":
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    return f"{way} at {where}"
+
+
+def damage_cell(draw: random.Random, file: Path) -> str:
+    """A change that SQLite itself thinks nothing of."""
+    with contextlib.closing(sqlite3.connect(file)) as database, database:
+        tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
+        filled = [name for name in tables if database.execute(f'select count(*) from "{name}"').fetchone()[0]]
+        table = draw.choice(filled)
+        row = draw.choice(database.execute(f'select rowid from "{table}"').fetchall())[0]
+        column = draw.choice([line[1] for line in database.execute(f'pragma table_info("{table}")')])
+        (value,) = database.execute(f'select "{column}" from "{table}" where rowid = ?', (row,)).fetchone()
+        way = draw.choice(["digit"] * 6 + ["delete", "delete", "null", "text", "drop"])
+        done = f"{way} {table}.{column} of row {row}, {str(value)[:100]!r}"
+        if way == "drop":
+            database.execute(f'drop table "{table}"')
+        elif way == "delete":
+            database.execute(f'delete from "{table}" where rowid = ?', (row,))
+        else:
+            new = {"null": None, "text": "{"}.get(way, other_digit(draw, value))
+            with contextlib.suppress(sqlite3.IntegrityError):
+                database.execute(f'update "{table}" set "{column}" = ? where rowid = ?', (new, row))
+            done += f" → {str(new)[:100]!r}"
+    return done
+
+
+def other_digit(draw: random.Random, value: Any) -> Any:
+    text = str(value)
+    digits = [place for place, letter in enumerate(text) if letter in "0123456789"]
+    if not digits:
+        return draw.choice([1, "x", None])
+    where = draw.choice(digits)
+    text = f"{text[:where]}{draw.choice([d for d in '0123456789' if d != text[where]])}{text[where + 1 :]}"
+    return int(text) if isinstance(value, int) else float(text) if isinstance(value, float) else text
+
+
+# Questions
+
+REFUSED = "refused"
+
+
+def ask(question: str) -> Any:
+    """What a command answers, without the times in it; or that it refuses to."""
+    what, _, name = question.partition(" ")
+    place = {"study": name}.get(what, "run")
+    with home(place), without_drawings():
+        if what == "list":
+            return answer_of(call("runs", "list", "--json"), json_value)
+        if what in ("train", "study"):
+            words = ("--workers", 1) if what == "study" else ()
+            return answer_of(call(what, f"{name}.yaml", "--json", *words), json_value)
+        if what == "report":
+            return answer_of(call("report", "--out", "page"), lambda _: contents("page"))
+        if what == "predict":
+            return answer_of(call("predict", name, "table.csv", "--out", "predicted"), lambda _: contents("predicted"))
+        if what == "read":
+            return read(Path(name))
+    return loaded(name)
+
+
+def read(file: Path) -> Any:
+    """Train on the file, which shows everything that was read from it, by the run's id."""
+    is_picture = file.suffix == ".png"
+    settings = CONFIGS["photo" if is_picture else "done"]
+    path = "pictures" if is_picture else str(file)
+    Path("read.yaml").write_text(yaml.safe_dump(settings | {"source": settings["source"] | {"path": path}}))
+    return answer_of(call("train", "read.yaml", "--json"), json_value)
+
+
+def loaded(name: str) -> Any:
+    path = Path("home-run/runs") / name if "." not in name else Path(name)
+    try:
+        model = isthmus.load(path)
+        with torch.no_grad():
+            return model(torch.linspace(-1, 1, 9).reshape(3, 3)).tolist()
+    except UserError:
+        return REFUSED
+    except Exception as error:
+        raise Failure("traceback", f"{type(error).__name__}: {error}") from error
+
+
+def answer_of(answer: Answer, read_answer: Callable[[Answer], Any]) -> Any:
+    if answer.is_refusal:
+        return REFUSED
+    return read_answer(answer)
+
+
+def json_value(answer: Answer) -> Any:
+    try:
+        return timeless(json.loads(answer.out))
+    except ValueError:
+        raise Failure("wrong", f"exit {answer.code} without JSON: {answer.out[:200]!r} {answer.err[-300:]!r}") from None
+
+
+def contents(folder: str) -> dict[str, str]:
+    files = [file for file in sorted(Path(folder).rglob("*")) if file.is_file() and file.suffix != ".png"]
+    return {str(file): hashlib.sha256(file.read_bytes().replace(bytes(Path.cwd()), b"")).hexdigest() for file in files}
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: timeless(inner) for key, inner in value.items() if key not in _TIMES}
+    return [timeless(inner) for inner in value] if isinstance(value, list) else value
+
+
+@contextlib.contextmanager
+def without_drawings() -> Iterator[None]:
+    """Pictures take most of a report's time; what they show is in its tables and its page."""
+
+    def draw_nothing(sections: Any, path: Path) -> None:
+        path.write_bytes(b"")
+
+    names = ("front_png", "curves_png", "gap_png")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(mock.patch(f"isthmus.reports.drawing.{name}", draw_nothing))
+        yield
+
+
+@contextlib.contextmanager
+def home(name: str) -> Iterator[None]:
+    with mock.patch.dict(os.environ, {"ISTHMUS_HOME": str(Path(f"home-{name}").resolve())}):
+        yield
+
+
+# What is damaged
+
+
+def sound(*words: object) -> Answer:
+    answer = call(*words)
+    if answer.code:
+        raise Failure("wrong", f"{words}: {answer}")
+    return answer
+
+
+def count_lines(file: Path) -> int:
+    return file.read_text().count("\n")
+
+
+@contextlib.contextmanager
+def interrupted_once(is_time: Callable[[], bool]) -> Iterator[None]:
+    """Ctrl-C for the command inside, as soon as something is the case."""
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError, ValueError):
+                if is_time():
+                    os.kill(os.getpid(), signal.SIGINT)
+                    return
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def data_files() -> list[Path]:
+    return sorted(file for pattern in TARGETS["data"].patterns for file in Path().glob(pattern))
+
+
+def write_data() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 3))
+    table = np.column_stack([x, x @ [1.0, -2.0, 0.5]]).round(4)
+    lines = ["a,b,c,y", *(",".join(map(str, row)) for row in table.tolist())]
+    Path("table.csv").write_text("\n".join(lines) + "\n")
+    with gzip.GzipFile("table.csv.gz", "wb", mtime=0) as file:
+        file.write(Path("table.csv").read_bytes())
+    np.savez("table.npz", x=table[:, :3], y=table[:, 3])
+    columns = dict(zip("abcy", table.T, strict=True))
+    pyarrow.parquet.write_table(pyarrow.table(columns), "table.parquet")
+    for number in range(12):
+        folder = Path("pictures") / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / f"{number}.png")
