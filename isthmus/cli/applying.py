@@ -62,7 +62,8 @@ def predict(
     """Apply a trained run, or its export, to files. Images of any size are restored by tiles; a Sudoku is solved.
 
     Files of rows may be larger than memory: they are read, computed and written piece by piece. A run on masked images
-    hides a part of each and fills it in again.
+    hides a part of each and fills it in again. In csv results, a class whose name a spreadsheet would run as a formula
+    begins with an apostrophe; numbers never do.
     """
     from isthmus import terminal
     from isthmus.masked_images import filled, fills_masks

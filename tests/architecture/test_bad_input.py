@@ -45,7 +45,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 def refused(folder: Path, *arguments: object) -> str:
-    """The one line of a refusal, after a look at every file that was there before."""
+    """What a refusal says in one line, or whole in its report, after a look at every file that was there before."""
     before = _files(folder)
     answer = call(*arguments)
     assert answer.code == 2, answer
@@ -53,7 +53,9 @@ def refused(folder: Path, *arguments: object) -> str:
     assert "Traceback" not in answer.err
     assert answer.out == ""
     assert before.items() <= _files(folder).items(), "a file was lost or changed"
-    return answer.err.splitlines()[-1]
+    line = answer.err.splitlines()[-1]
+    _, is_long, report = line.partition("the full report is in ")
+    return Path(report).read_text() if is_long else line
 
 
 @pytest.mark.parametrize(

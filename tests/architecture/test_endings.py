@@ -529,13 +529,12 @@ def test_sigterm_saves_the_runs_of_a_study(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [False, True], ids=["first", "group"])
-@pytest.mark.parametrize("torchrun", [False, True], ids=["spawned", "torchrun"])
+@pytest.mark.parametrize(("torchrun", "group"), [(False, False), (False, True), (True, False)])
 def test_sigterm_saves_on_several_devices(
     torchrun: bool, group: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lightning_fabric")
-    file = tiny(tmp_path, train=LONG)
+    file = tiny(tmp_path, train={"epochs": 30, "batch_size": 200})
     launch = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
     program = [sys.executable, *(launch if torchrun else ["-m"]), "isthmus.cli"]
     command = [*program, "train", str(file), "--devices", "2"]
