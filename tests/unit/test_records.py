@@ -274,10 +274,11 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
 
 # What only reads records, asks for runs, or writes down what was decided elsewhere.
 WITHOUT_EFFECT = {
-    "__init__", "analysis", "associative_memory", "bench", "cli", "config", "counting", "diagnosis", "errors", "export",
-    "exported", "files", "fronts", "hopfield", "interrupts", "intervals", "machine", "masked_images", "papers", "prediction",
-    "puzzles", "recipes", "record", "registry", "reports", "reproduction", "runs", "samples", "shape_theory", "sklearn",
-    "space", "streaming", "studies", "terminal", "timm", "timm_weights", "volumes", "weights",
+    "__init__", "analysis", "associative_memory", "bench", "cli", "config", "counting", "diagnosis", "errors",
+    "export", "exported", "files", "fronts", "hopfield", "interrupts", "intervals", "machine", "masked_images",
+    "papers", "prediction", "puzzles", "recipes", "record", "registry", "reports", "reproduction", "runs",
+    "samples", "shape_theory", "sklearn", "space", "streaming", "studies", "terminal", "timm", "timm_weights",
+    "volumes", "weights",
 }  # fmt: skip
 
 
