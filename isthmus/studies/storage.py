@@ -118,7 +118,7 @@ class Storage:
             raise UserError(f"{_shown(url)} needs a driver that is not installed: {install} ({error})") from None
         except (SQLAlchemyError, OptunaError, LookupError, ValueError, OSError, RuntimeError) as error:
             known = f"; {_ACCEPTED}" if isinstance(error, ArgumentError | ValueError) else ""
-            kind = UserError if _is_loss(error) or known else Unusable
+            kind = UserError if _is_loss(error) else Unusable
             raise kind(f"the database {_shown(url)} cannot be used: {_cause(error)}{known}") from None
         self._engine = self._storage.engine
         weakref.finalize(self, self._engine.dispose)  # or the server would learn of our end by accident
@@ -492,9 +492,9 @@ def _ending(state: State, values: Any, rungs: Mapping[int, float], reason: str) 
 
 def set_aside(folder: Path) -> None:
     """Put a study's own SQLite file out of the way, for a new one."""
-    path = folder / "study.db"
-    if path.exists():
-        path.replace(folder / "study.db.damaged")
+    for part in ("", "-journal", "-wal", "-shm"):  # SQLite would take an old journal for the new file's
+        if (path := folder / f"study.db{part}").exists():
+            path.replace(folder / f"study.db.damaged{part}")
 
 
 def default_url(folder: Path) -> str:

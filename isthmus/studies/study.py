@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import statistics
 import time
 from collections import Counter
@@ -509,7 +510,8 @@ class Study:
             "config": self.config.model_dump(mode="json"), "data": self.plan.data.fingerprint,
             "trials": self.outcomes(), "keys": [trial.key for trial in self.trials], "needs": needed,
         }  # fmt: skip
-        write_sealed(self.folder / "study.json", content)
+        # As JSON has it: the checksum depends on the order of keys, and rungs are numbers only here.
+        write_sealed(self.folder / "study.json", json.loads(json.dumps(content)))
 
     def _written_latencies(self) -> dict[str, float]:
         """Another measurement would be another front, so that a study whose database was lost keeps the first one."""

@@ -24,7 +24,7 @@ from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Damaged, Storage
 from isthmus.studies.study import Study
 from tests.architecture.test_commands import call
-from tests.studies.drivers import SAMPLED, SPACES, opened, result, settings
+from tests.studies.drivers import BASE, SAMPLED, SPACES, opened, result, settings
 
 ATTACKS = 40
 GIVEN = settings(**SAMPLED["tpe"] | {"sampling": {"name": "nsga2", "candidates": 8, "generation": 2}})
@@ -288,7 +288,10 @@ def test_a_rejected_study_does_not_take_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_measured_latency_outlives_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = RATES | {"cost": "latency", "learning_rates": [], "seeds": [0]}
+    """Two rungs of which the later one is the smaller string."""
+    base = BASE | {"train": {"epochs": 11}}
+    pruning = {"rungs": [2, 10], "margin": 100.0}
+    given = RATES | {"base": base, "cost": "latency", "learning_rates": [], "seeds": [0], "pruning": pruning}
     first = opened(given, str(tmp_path / "first.db"))
     carry_out(first)
     monkeypatch.setattr("isthmus.studies.study.latency", lambda *given: pytest.fail("measured again"))
