@@ -24,7 +24,7 @@ from isthmus.registry import catalogue
 from tests.fuzz import files
 from tests.fuzz.cases import BROKEN, Answer, Failure, Streams, ended, judge, start
 
-COUNT, AT_ONCE, SECONDS = 300, 1, 200.0
+COUNT, AT_ONCE, SECONDS = 300, 1, 300.0
 _NEW = 10
 """Every so many cases, a new interpreter."""
 _WORKING, _PATIENCE = 5.0, 120.0

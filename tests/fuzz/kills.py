@@ -21,10 +21,10 @@ from isthmus.record import read_metrics, read_record
 from tests.fuzz.cases import Answer, Failure, ended, judge, start
 from tests.fuzz.files import RUNGS, timeless, without_drawings
 
-COUNT, AT_ONCE, SECONDS = 12, 1, 600.0
+COUNT, AT_ONCE, SECONDS = 12, 1, 1500.0
 KILLS = 5
 """In a case."""
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 _KEPT = {"config.json", "metrics.jsonl", "task.safetensors", "model.safetensors", "record.json", "samples.png", ".lock"}
 BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}
 TRAIN = {"train": {"epochs": 8, "batch_size": 200}, "model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1}}
