@@ -183,7 +183,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The mapping in a JSON or YAML file."""
     text = read_text(path, _LARGEST_FILE)
     try:
-        settings = json.loads(text) if path.suffix == ".json" else _read_yaml(text)
+        settings = json.loads(text, object_pairs_hook=_mapping) if path.suffix == ".json" else _read_yaml(text)
         need_shallow(settings)
         settings = json.loads(json.dumps(settings))  # YAML also knows dates, bytes and sets
     except Exception as error:  # YAML raises a dozen kinds for a value that does not fit its tag
@@ -191,6 +191,17 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UserError(f"{path} must hold a mapping of fields, not {type(settings).__name__}")
     return settings
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _need_different([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _need_different(names: list[str]) -> None:
+    """Of a field that is given twice, nobody knows which one was meant."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"{', '.join(twice)} is given twice")
 
 
 def _read_yaml(text: str) -> Any:
@@ -215,6 +226,7 @@ def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     counts[node] = 0
     inner: Iterable[yaml.Node] = ()
     if isinstance(node, yaml.MappingNode):
+        _need_different([name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode)])
         inner = itertools.chain.from_iterable(node.value)
     elif isinstance(node, yaml.SequenceNode):
         inner = node.value

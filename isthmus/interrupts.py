@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,8 +35,28 @@ def ended_by_signals() -> Iterator[None]:
         if is_first or number == signal.SIGINT:  # SIGTERM may come twice, to the process and to its group
             raise KeyboardInterrupt
 
-    with _handled(end):
+    with _handled(end), _raised_again():
         yield
+
+
+@contextmanager
+def _raised_again() -> Iterator[None]:
+    """Python drops an exception that a signal raises within a finalizer; the signal is then sent again."""
+    before = sys.unraisablehook
+
+    def look(lost: Any) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            before(lost)
+            return
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = look
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

@@ -227,7 +227,7 @@ def read_metrics(folder: Path, *, sealed: bool = False) -> list[dict[str, Any]]:
     """
     if (folder / RECORD).exists():
         record = read_record(folder)
-        if sealed or (METRICS in record.files and (folder / METRICS).is_file()):
+        if sealed or METRICS in record.files:
             verify_file(folder, METRICS, record)
         return [line.content for line in read_log(folder, record.id)]
     return [line.content for line in read_log(folder) if line.is_sealed or not sealed]
@@ -240,16 +240,21 @@ def runs_folder() -> Path:
 def run_folders(root: Path | None = None) -> Iterator[Path]:
     """Every run folder below ``root`` (default: the runs of ``ISTHMUS_HOME``), finished or not."""
     root = root or runs_folder()
-    if (root / CONFIG).is_file():
+    if is_run(root):
         yield root
     elif root.is_dir():
-        yield from sorted(path.parent for path in root.glob(f"*/{CONFIG}"))
+        yield from sorted(filter(is_run, root.iterdir()))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, also one whose config is lost."""
+    return any((folder / name).is_file() for name in (CONFIG, RECORD, METRICS))
 
 
 def find_run(reference: str | Path) -> Path:
     """A run folder from its path, its id, or an unambiguous beginning of its id."""
     path = expanded(reference)
-    if (path / CONFIG).is_file():
+    if is_run(path):
         return path
     matches = [folder for folder in run_folders() if reference and folder.name.startswith(str(reference))]
     if len(matches) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -19,5 +20,6 @@ DataDir = Annotated[
 
 
 def command_line() -> str:
-    """What was typed, as text that a record can hold: a file may have any bytes in its name."""
-    return shlex.join(["isthmus", *sys.argv[1:]]).encode("utf-8", "backslashreplace").decode()
+    """What was typed, as text that a record can hold: without passwords, and a file may have any bytes in its name."""
+    words = [re.sub(r"(//[^:/@]*):.*@", r"\1:***@", word) for word in sys.argv[1:]]
+    return shlex.join(["isthmus", *words]).encode("utf-8", "backslashreplace").decode()

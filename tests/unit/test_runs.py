@@ -11,11 +11,11 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from isthmus.cli import app
-from isthmus.config import overridden, run_config
+from isthmus.config import overridden, read_settings, run_config
 from isthmus.errors import UserError
-from isthmus.record import CONFIG, read_record, run_folders, runs_folder
+from isthmus.record import CONFIG, METRICS, read_record, run_folders, runs_folder
 from isthmus.registry import create_model
-from isthmus.runs import removable
+from isthmus.runs import overview, removable
 
 TINY: dict[str, Any] = {
     "source": {"name": "digits"},
@@ -30,6 +30,14 @@ def begun(name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(run_config(TINY).model_dump(mode="json")))
     return folder
+
+
+def test_a_run_without_its_config_is_listed_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path))
+    folder = tmp_path / "runs" / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    (folder / METRICS).write_text("")
+    assert [(line["run"], line["status"]) for line in overview()] == [(folder.name, "damaged")]
 
 
 def test_clean_touches_no_folder_that_is_not_among_our_runs(tmp_path: Path) -> None:
@@ -70,3 +78,13 @@ def test_true_is_not_a_number(field: str) -> None:
     with pytest.raises(UserError, match=f"{field}=true"):
         create_model("hourglass_mlp", **shape | {field: True})
     assert create_model("hourglass_mlp", **shape, allow_any_shape=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.yaml", "seed: 1\nthreads: 1\nseed: 2\n"), ("a.json", '{"train": {"epochs": 1, "epochs": 2}}')],
+)
+def test_a_field_that_is_given_twice_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="given twice"):
+        read_settings(tmp_path / name)
