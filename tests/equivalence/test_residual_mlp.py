@@ -24,7 +24,7 @@ ACTIVATIONS = {
     "silu": lambda h: h / (1 + np.exp(-h)),
 }
 W_IN = ["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
-INITS = ["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
+INITS = ["pytorch", "depth_scaled_w2", "xavier", "orthogonal"]
 
 
 def built(norm="layer", activation="gelu", w_in="trainable", init="pytorch"):
@@ -55,11 +55,18 @@ def slow(model, row, norm, activation):
     yield "output", model.W_out.weight.detach().numpy() @ z
 
 
-@pytest.mark.parametrize(("norm", "activation"), list(itertools.product(NORMS, ACTIVATIONS)))
-@pytest.mark.parametrize("w_in", W_IN)
-@pytest.mark.parametrize("init", INITS)
+# Norms and activations meet in every pair; projections and starts only decide which matrices there are.
+@pytest.mark.parametrize(
+    ("norm", "activation", "w_in", "init"),
+    [
+        *((norm, activation, "trainable", "pytorch") for norm, activation in itertools.product(NORMS, ACTIVATIONS)),
+        *(("layer", "gelu", w_in, "pytorch") for w_in in W_IN[1:]),
+        *(("layer", "gelu", "trainable", init) for init in INITS[1:]),
+    ],
+)
 def test_forward_is_the_loop(norm, activation, w_in, init):
     model = built(norm, activation, w_in, init)
+    assert all(block.W2.weight.abs().max() > 0 for block in model.blocks), "or the blocks would not be seen"
     x = np.random.default_rng(0).normal(size=(4, 5))
     expected = [dict(slow(model, row, norm, activation))["output"] for row in x]
     with torch.no_grad():

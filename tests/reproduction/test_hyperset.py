@@ -60,9 +60,6 @@ def test_every_table_and_figure_is_found_by_name():
     ]
     assert list(list_reproductions()["hyperset"]) == wanted
     assert set(PAPER.claims) <= {name for exhibit in TABLES.values() for name in exhibit.tests}
-    for exhibit in TABLES.values():
-        for test in exhibit.tests.values():
-            assert len(test.judge.__doc__ or "") > 60
 
 
 # The studies

@@ -31,9 +31,6 @@ def printed(name: str) -> Findings:
 def test_every_table_and_figure_is_found_by_name():
     assert list(list_reproductions()["imixer"]) == list(TABLES) == ["T1", "T2", "T3", "T4", "F3", "F5", "F6", "F7"]
     assert set(PAPER.claims) <= {name for exhibit in TABLES.values() for name in exhibit.tests}
-    for exhibit in TABLES.values():
-        for test in exhibit.tests.values():
-            assert len(test.judge.__doc__ or "") > 60
 
 
 # The studies

@@ -41,7 +41,6 @@ def test_every_table_and_figure_is_found_by_name():
     assert set(PAPER.claims) <= tested, "every claim of the paper has a test"
     for exhibit in TABLES.values():
         for test in exhibit.tests.values():
-            assert len(test.judge.__doc__ or "") > 60
             assert test.statement.endswith(".")
 
 
