@@ -66,8 +66,8 @@ def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record
     said = CliRunner().invoke(app, ["analyze", trained, "--json"])
     assert said.exit_code == 0, said.exception
     answer = json.loads(said.stdout)
-    assert set(answer["found"]) == {"iterations", "token_dynamics"}
-    assert len(answer["figures"]) == 4
+    assert set(answer["found"]) == {"cka", "iterations", "token_dynamics"}
+    assert len(answer["figures"]) == 5
     assert all(Path(file).stat().st_size > 1000 for file in answer["figures"])
     curve = answer["found"]["iterations"]["curve"]
     assert len(curve) == 7
