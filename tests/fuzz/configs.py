@@ -242,7 +242,7 @@ def draw_field(draw: random.Random, path: list[Any], parent: dict[str, Any], is_
     """A field that this part of a config has, with a value that it may take; or else one that it has not."""
     kind: Any = {"source": "sources", "task": "tasks", "model": "models"}.get(str(path[-1]) if path else "")
     config: Any = TrainConfig if path[-1:] == ["train"] else StudyConfig if "spaces" in parent else RunConfig
-    if kind and parent.get("name") in catalogue(kind):
+    if kind and str(parent.get("name")) in catalogue(kind):
         config = find(kind, parent["name"]).Config
     if not is_gentle and draw.random() < 0.3:
         return draw.choice(["", "d_y", "naem", "model.d_z", "ü", "x" * 500, "[/x]", "\x1b[2J", "__class__"]), 1
@@ -341,6 +341,9 @@ def is_inside(model: dict[str, Any], space: dict[str, Any]) -> bool:
     return True
 
 
+DECIDED_BY_TASK = ("d_in", "d_out", "input_shape", "output_shape")
+
+
 def check_given(config: Any, given: dict[str, Any]) -> None:
     """Every value of the file stands in the config; overrides are drawn for other fields or replace some."""
     found = config.model_dump(mode="json")
@@ -348,7 +351,8 @@ def check_given(config: Any, given: dict[str, Any]) -> None:
         value, held_value = (functools.reduce(step, path, cast("Any", tree)) for tree in (given, found))
         if isinstance(value, dict | list) or path[-1] == "name" or held_value is MISSING:
             continue
-        if not is_same(value, held_value):
+        # Of what the task decides, null is as good as nothing.
+        if not is_same(value, held_value) and not (value is None and path[-1] in DECIDED_BY_TASK):
             raise Failure("wrong", f"{'.'.join(map(str, path))}: {value!r} was given, and {held_value!r} is used")
 
 
