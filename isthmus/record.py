@@ -35,6 +35,7 @@ METRICS = "metrics.jsonl"
 MODEL = "model.safetensors"
 TASK = "task.safetensors"
 SAMPLES = "samples.png"
+LOCK = ".lock"
 METRIC_VERSIONS: Mapping[str, Mapping[str, int]] = {"regression": {"r2": 2}}
 """Of each task, the metrics that are not measured as they once were. Tasks declare the same, but they need torch, and
 whoever reads records does without it."""
@@ -147,6 +148,11 @@ def write_measured_again(
     write_sealed(folder / REMEASURED, content)
 
 
+def half_written(folder: Path) -> list[Path]:
+    """Temporary files in a run's folder, ours and those of safetensors: whatever is hidden but the lock."""
+    return [path for path in folder.iterdir() if path.name.startswith(".") and path.name != LOCK]
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what a process left behind that was killed after it wrote the record: states and temporary files.
 
@@ -154,9 +160,9 @@ def remove_leftovers(folder: Path) -> None:
     """
     if not (folder / RECORD).exists():
         return
-    left = [path for path in folder.iterdir() if path.name.startswith("state") or path.match(".*.*")]
+    left = [*half_written(folder), *folder.glob("state*")]
     if left:
-        with contextlib.suppress(OSError, UserError), FileLock(folder / ".lock", timeout=0):  # Timeout is an OSError
+        with contextlib.suppress(OSError, UserError), FileLock(folder / LOCK, timeout=0):  # Timeout is an OSError
             read_record(folder)
             for path in left:
                 path.unlink(missing_ok=True)

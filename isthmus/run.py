@@ -36,6 +36,7 @@ from isthmus.record import (
     RunRecord,
     find_run,
     flat,
+    half_written,
     read_record,
     remove_leftovers,
     runs_folder,
@@ -157,7 +158,7 @@ def run(
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
-        for leftover in prepared.folder.glob(".*.*"):  # half-written files of a process that was killed
+        for leftover in half_written(prepared.folder):  # by a process that was killed
             leftover.unlink(missing_ok=True)
         _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())

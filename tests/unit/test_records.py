@@ -25,6 +25,7 @@ from isthmus.record import (
     flat,
     read_metrics,
     read_record,
+    remove_leftovers,
     run_folders,
     runs_folder,
     verify_file,
@@ -254,6 +255,15 @@ def test_the_log_of_a_finished_run_is_compared_with_its_record(tmp_path: Path) -
     for sealed in (False, True):
         with pytest.raises(UserError, match="is missing"):
             read_metrics(tmp_path, sealed=sealed)
+
+
+@pytest.mark.parametrize("name", [".record.json.abcd1234.json", ".tmpkskSt7", "state-1.safetensors"])
+def test_what_a_killed_process_left_is_removed(name: str, tmp_path: Path) -> None:
+    write_record(tmp_path, record(id=tmp_path.name))
+    (tmp_path / name).write_bytes(b"half")
+    remove_leftovers(tmp_path)
+    assert not (tmp_path / name).exists()
+    assert read_record(tmp_path).id == tmp_path.name
 
 
 def test_flat() -> None:
