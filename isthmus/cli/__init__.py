@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from typing import Any
 
@@ -46,7 +47,8 @@ def main() -> None:
         try:
             code = _run()
             if code == _INTERRUPTED:
-                say("isthmus: stopped; the same command goes on where it stopped")
+                if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, the first one speaks
+                    say("isthmus: stopped; the same command goes on where it stopped")
                 code = exit_code()
         except KeyboardInterrupt:  # another one, while the first was answered
             code = exit_code()

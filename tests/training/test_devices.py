@@ -213,10 +213,11 @@ def test_torchrun_with_another_number_of_processes_starts_nothing(tmp_path: Path
     refused = command("train", written(tmp_path, devices=1), *asked, processes=2)
     assert refused.returncode != 0
     said = [line for line in refused.stderr.splitlines() if line.startswith("isthmus:")]
+    said = [line for line in said if "stopped" not in line]  # torchrun ends the one that was slower, by SIGTERM
     asks = f"train.devices={3 if asked else 1}"
-    assert said == [
+    assert set(said) == {
         f"isthmus: {asks}, but the number of torchrun's processes is 2; type train.devices=2 or leave it out"
-    ]
+    }
     assert not list(home().glob("runs/*"))
 
 
