@@ -11,9 +11,9 @@ from typing import Any
 
 import typer.main
 
-from isthmus.cli import app
+from isthmus.cli.main import app
+from isthmus.core.registry import catalogue, find
 from isthmus.papers import Paper, list_papers, load_paper
-from isthmus.registry import catalogue, find
 
 
 def write_pages(folder: Path, results: Path) -> None:

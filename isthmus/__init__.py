@@ -11,19 +11,19 @@ __version__ = "0.1.0"
 __all__ = ["UserError", "cost", "create_model", "effective_weight", "list_models", "load"]
 
 if TYPE_CHECKING:
-    from isthmus.counting import cost
-    from isthmus.errors import UserError
-    from isthmus.loading import load
-    from isthmus.registry import create_model, list_models
-    from isthmus.weights import effective_weight
+    from isthmus.core.errors import UserError
+    from isthmus.core.registry import create_model, list_models
+    from isthmus.layers.effective_weight import effective_weight
+    from isthmus.training.counting import cost
+    from isthmus.training.loading import load
 
 _HOMES = {
-    "create_model": "isthmus.registry",
-    "list_models": "isthmus.registry",
-    "cost": "isthmus.counting",
-    "load": "isthmus.loading",
-    "effective_weight": "isthmus.weights",
-    "UserError": "isthmus.errors",
+    "create_model": "isthmus.core.registry",
+    "list_models": "isthmus.core.registry",
+    "cost": "isthmus.training.counting",
+    "load": "isthmus.training.loading",
+    "effective_weight": "isthmus.layers.effective_weight",
+    "UserError": "isthmus.core.errors",
 }
 
 

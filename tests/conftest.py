@@ -35,7 +35,7 @@ settings.register_profile(
 settings.load_profile("isthmus")
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
-SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.augment", "isthmus.tasks"]
+SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.tasks.augment", "isthmus.tasks"]
 install_import_hook(SHAPED, "tests.conftest.checked")
 
 

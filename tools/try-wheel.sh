@@ -9,8 +9,8 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 export PYTHONPATH="$work/site" ISTHMUS_HOME="$work/home"
 "$python" -c "import isthmus; assert isthmus.__file__.startswith('$work'), isthmus.__file__"
-"$python" -m isthmus.cli describe hourglass_mlp d_in=784 d_out=784 d_z=785 d_h=16 depth=4
-"$python" -m isthmus.cli train mnist5k-denoise model.d_h=16 model.depth=1 train.epochs=1
-"$python" -m isthmus.cli report --out "$work/page"
+"$python" -m isthmus describe hourglass_mlp d_in=784 d_out=784 d_z=785 d_h=16 depth=4
+"$python" -m isthmus train mnist5k-denoise model.d_h=16 model.depth=1 train.epochs=1
+"$python" -m isthmus report --out "$work/page"
 test -s "$work/page/index.html"
 echo "the wheel works without the repository"

@@ -21,8 +21,8 @@ import torch
 
 from isthmus.analysis.opening import Answer, Opened, need, once, open_run
 from isthmus.analysis.pictures import INK, finish, page, save, style
-from isthmus.draws import key
-from isthmus.registry import create_model
+from isthmus.core.draws import key
+from isthmus.core.registry import create_model
 from isthmus.training.loop import Rows, evaluate
 
 SCHEMA = "isthmus.analysis.block_replacement/1"

@@ -29,9 +29,9 @@ from torch import Tensor
 
 from isthmus.analysis.opening import Answer, Opened, need, once, open_run, untrained
 from isthmus.analysis.pictures import matrix, page, save
-from isthmus.counting import example_input
-from isthmus.errors import UserError
-from isthmus.record import find_run, read_record
+from isthmus.core.errors import UserError
+from isthmus.core.record import find_run, read_record
+from isthmus.training.counting import example_input
 
 Layers = Iterable[Tensor]
 """Features of one batch, layer by layer, each of (rows, …)."""

@@ -25,14 +25,14 @@ from torch import Tensor
 
 from isthmus.analysis.opening import need
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.errors import UserError
-from isthmus.files import read_sealed, write_sealed
-from isthmus.loading import load, load_task
-from isthmus.protocols import Data, Task
-from isthmus.record import find_run, read_record
-from isthmus.registry import component
-from isthmus.run import load_data
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed, write_sealed
+from isthmus.core.protocols import Data, Task
+from isthmus.core.record import find_run, read_record
+from isthmus.core.registry import component
+from isthmus.training.loading import load, load_task
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
+from isthmus.training.run import load_data
 
 SCHEMA = "isthmus.analysis.effective_rank/1"
 READINGS = {

@@ -24,9 +24,9 @@ from torch import Tensor
 from isthmus.analysis.opening import Answer, need, once, rounded
 from isthmus.analysis.pictures import matrix, page, save
 from isthmus.analysis.steps import Layer, Step, steps_of
+from isthmus.core.record import read_record
 from isthmus.layers.permuted_kronecker import PermutedKronecker
-from isthmus.loading import load
-from isthmus.record import read_record
+from isthmus.training.loading import load
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
 CELLS = 128

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
-from isthmus.dynamics import Solver
+from isthmus.layers.dynamics import Solver
 
 SCHEMA = "isthmus.analysis.fixed_point/1"
 ROWS = 16

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.config import run_config
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
-from isthmus.files import read_sealed, write_sealed
-from isthmus.loading import load, load_task
-from isthmus.protocols import Data, Task
-from isthmus.record import RunRecord, find_run, read_record
-from isthmus.registry import component
-from isthmus.run import Options, load_data, starting_model
-from isthmus.tokenizers import refuse_another
+from isthmus.core.config import run_config
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed, write_sealed
+from isthmus.core.protocols import Data, Task
+from isthmus.core.record import RunRecord, find_run, read_record
+from isthmus.core.registry import component
+from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Rows
+from isthmus.training.run import Options, load_data, starting_model
+from isthmus.training.tokenizers import refuse_another
 
 Answer = dict[str, Any]
 

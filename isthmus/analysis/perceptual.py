@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.analysis.inception import Inception
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.training.checkpoint import read_tensors
 
 FILES = {"lpips": "lpips/alex.safetensors", "fid": "fid/inception.safetensors"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.files import write_with
+from isthmus.core.files import write_with
 from isthmus.reports.drawing import COLOURS, SYMBOLS
 
 if TYPE_CHECKING:

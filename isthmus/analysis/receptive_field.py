@@ -27,8 +27,8 @@ from torch.nn import functional
 from isthmus.analysis.opening import Answer, Opened, need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 from isthmus.layers.residual import ResidualModel
 

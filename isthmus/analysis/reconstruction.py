@@ -30,14 +30,14 @@ from torchmetrics.functional.image import (
 from isthmus.analysis.opening import Opened, need, once, open_run
 from isthmus.analysis.perceptual import Fid, Lpips, missing
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.draws import torch_generator
-from isthmus.files import data_dir as default_data_dir
-from isthmus.files import write_with
-from isthmus.registry import component
-from isthmus.run import load_data
-from isthmus.samples import write_sheet
+from isthmus.core.draws import torch_generator
+from isthmus.core.files import data_dir as default_data_dir
+from isthmus.core.files import write_with
+from isthmus.core.registry import component
 from isthmus.tasks.unmasking import exact_mask
-from isthmus.tokenizers import open_tokenizer
+from isthmus.training.run import load_data
+from isthmus.training.samples import write_sheet
+from isthmus.training.tokenizers import open_tokenizer
 
 SCHEMA = "isthmus.analysis.reconstruction/1"
 SHARES = (0.1, 0.2, 0.3, 0.4)

@@ -26,14 +26,14 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
-from isthmus import shape_theory as theory
+import isthmus.analysis.shape_theory as theory
 from isthmus.analysis.opening import Answer, need, once, untrained
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, steps_of
-from isthmus.draws import key, numpy_generator
+from isthmus.core.draws import key, numpy_generator
+from isthmus.core.record import read_record
 from isthmus.layers.sparse_linear import SparseLinear, positions
-from isthmus.loading import load
-from isthmus.record import read_record
+from isthmus.training.loading import load
 
 SCHEMA = "isthmus.analysis.singular_values/1"
 _DENSE = 512

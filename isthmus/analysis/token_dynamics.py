@@ -30,7 +30,7 @@ from torch import Tensor
 
 from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.record import find_run, read_record
+from isthmus.core.record import find_run, read_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from isthmus.cli.options import command_line
 from isthmus.cli.streams import say
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 
 LONGEST = 300
 """Characters of an error line."""
@@ -76,7 +76,7 @@ def write_report(message: str, error: BaseException) -> Path | None:
 
 
 def _places() -> Iterator[Path]:
-    from isthmus.files import home
+    from isthmus.core.files import home
 
     with contextlib.suppress(UserError, OSError):
         place = home() / "errors"
@@ -89,7 +89,7 @@ def _places() -> Iterator[Path]:
 
 
 def _content(message: str, error: BaseException) -> Iterator[str]:
-    from isthmus.machine import versions
+    from isthmus.core.machine import versions
 
     yield f"{message}\n\n{command_line()}\n"
     with contextlib.suppress(OSError):  # the folder may be gone

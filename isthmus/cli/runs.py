@@ -14,8 +14,8 @@ app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
 @app.command("list")
 def runs_list(as_json: Json = False) -> None:
     """Every run, finished or not."""
-    from isthmus import terminal
-    from isthmus.runs import overview
+    from isthmus.cli import terminal
+    from isthmus.studies.runs import overview
 
     lines = overview()
     if as_json:
@@ -33,8 +33,8 @@ def runs_diff(
     as_json: Json = False,
 ) -> None:
     """Where two runs differ: settings, cost and metrics."""
-    from isthmus import terminal
-    from isthmus.runs import differences
+    from isthmus.cli import terminal
+    from isthmus.studies.runs import differences
 
     lines = differences(first, second)
     if as_json:
@@ -53,8 +53,8 @@ def runs_clean(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove runs: the ones named, or the unfinished ones. A run in use stays."""
-    from isthmus import terminal
-    from isthmus.runs import removable, remove, studies_in_need
+    from isthmus.cli import terminal
+    from isthmus.studies.runs import removable, remove, studies_in_need
 
     folders = removable(runs or [], failed)
     for folder in folders:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from isthmus.exported import FILES, Exported
-from isthmus.record import RunRecord
+from isthmus.core.record import RunRecord
+from isthmus.training.exported import FILES, Exported
 
 _USE = {
     "safetensors": """```python

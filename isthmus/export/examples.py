@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 
 
 def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from isthmus.errors import UserError, quiet
+from isthmus.core.errors import UserError, quiet
+from isthmus.core.files import write_with
 from isthmus.export.examples import need_rows
-from isthmus.files import write_with
 
 _INSTALL = "pip install isthmus[export]"
 _LARGEST = 2**31

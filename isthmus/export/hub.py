@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
-from isthmus.exported import FILES, is_exported
-from isthmus.loading import load
+from isthmus.core.errors import UserError
 from isthmus.training.checkpoint import write_whole_model
+from isthmus.training.exported import FILES, is_exported
+from isthmus.training.loading import load
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, hf_hub_download

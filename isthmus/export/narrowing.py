@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from isthmus.counting import cost
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.layers.residual import Plain
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowConfig, NarrowMLP
+from isthmus.training.counting import cost
 
 _WORTH_TRYING = 0.97
 """Of the multiply–adds. Above it what the smaller products lose in efficiency takes the rest."""

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
-from isthmus.errors import UserError, quiet
+from isthmus.core.errors import UserError, quiet
+from isthmus.core.files import need_regular, write_with
 from isthmus.export.examples import example, need_rows
 from isthmus.export.folding import folded
 from isthmus.export.operators import OPERATORS
-from isthmus.files import need_regular, write_with
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"

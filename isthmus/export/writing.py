@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from isthmus.errors import UserError, nearest
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.files import locked, make_folder, remove_abandoned, resolved, sha256, write_json, write_text
+from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
 from isthmus.export.narrowing import narrow_if_it_pays
-from isthmus.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
-from isthmus.files import locked, make_folder, remove_abandoned, resolved, sha256, write_json, write_text
-from isthmus.loading import load, load_task
-from isthmus.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.training.checkpoint import write_tensors, write_whole_model
+from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
+from isthmus.training.loading import load, load_task
 
 TOLERANCE = 1e-4
 """Of outputs, relative to the largest."""

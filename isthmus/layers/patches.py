@@ -13,8 +13,8 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import ModelConfig, Signature
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
 

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from isthmus.draws import torch_generator
+from isthmus.core.draws import torch_generator
 
 Layout = Literal["matrix", "transposed", "batch_last"]
 """How mat(J1 vec X), of shape (batch, width, copies), lies in memory: like this, as (batch, copies, width), or as

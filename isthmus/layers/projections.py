@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from isthmus.draws import torch_generator
+from isthmus.core.draws import torch_generator
 
 ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
 

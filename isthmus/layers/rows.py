@@ -7,8 +7,8 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from isthmus.errors import UserError
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import ModelConfig, Signature
 
 Width = Annotated[int, Field(ge=1, le=2**24)]
 

@@ -16,10 +16,10 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.layers.patches import cut
 from isthmus.layers.residual import Block, Pass, Stack, Step
-from isthmus.protocols import ModelConfig, Signature
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
 

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
-from isthmus.machine import memory_bytes
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.machine import memory_bytes
 
 SPARSE_UP_TO = 0.1
 """Here sparse and dense products, forward and backward on one thread, took equally long at width 256. Wider layers gain

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 
 LARGEST_SLOPE = {"gelu": 1.1289042, "relu": 1.0, "silu": 1.0998394}
 """Of the activations in ``layers/pointwise.py``, rounded up: their Lipschitz constants."""

@@ -26,12 +26,12 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.draws import key
+from isthmus.core.draws import key
+from isthmus.core.protocols import Signature
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.rows import RowModelConfig, Width
-from isthmus.protocols import Signature
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
 TELLING = ("d_z", "d_h", "depth")

@@ -40,9 +40,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from isthmus.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.layers.drop_path import DropPath
+from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step

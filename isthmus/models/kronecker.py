@@ -31,7 +31,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.draws import key
+from isthmus.core.draws import key
+from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.permuted_kronecker import (
@@ -28,7 +29,6 @@ from isthmus.layers.permuted_kronecker import (
 )
 from isthmus.layers.pointwise import ActivationName
 from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack, State, keep
-from isthmus.protocols import ModelConfig, Signature
 
 Axis = Literal["token", "channel"]
 InitName = Literal["lecun", "pytorch", "xavier"]

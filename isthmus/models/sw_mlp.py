@@ -31,13 +31,13 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.draws import key
-from isthmus.errors import UserError
+from isthmus.core.draws import key
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
-from isthmus.protocols import Signature
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
 TELLING = ("m", "p", "depth", "block")

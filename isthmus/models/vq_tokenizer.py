@@ -27,8 +27,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import ModelConfig, Signature
 
 NAMES = {"vq_tokenizer": "VQTokenizer"}
 TELLING = ("codes", "stride", "width", "blocks")

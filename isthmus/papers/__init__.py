@@ -1,4 +1,6 @@
-"""Published numbers and claims, one YAML file per paper: what the authors printed, never what we measured.
+"""Published numbers and claims: what the authors printed, never what we measured.
+
+They are in the ``published.yaml`` of each paper's folder.
 
 >>> load_paper("hourglass").row("T8.12")["psnr_dB"]
 21.96
@@ -12,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from isthmus.errors import UserError, nearest
+from isthmus.core.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Paper:
 
 
 def list_papers() -> list[str]:
-    return sorted(file.name.removesuffix(".yaml") for file in files(__name__).iterdir() if file.name.endswith(".yaml"))
+    return sorted(folder.name for folder in files(__name__).iterdir() if folder.joinpath("published.yaml").is_file())
 
 
 @cache
@@ -97,7 +99,7 @@ def load_paper(key: str) -> Paper:
         raise UserError(f"there is no paper {key!r}; {nearest(key, list_papers())}")
     import yaml
 
-    content = yaml.safe_load(files(__name__).joinpath(f"{key}.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load(files(__name__).joinpath(key, "published.yaml").read_text(encoding="utf-8"))
     return Paper(
         key=content["key"],
         title=content["title"],

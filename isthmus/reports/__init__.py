@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from isthmus.files import make_folder, write_text, write_with
+from isthmus.core.files import make_folder, write_text, write_with
 from isthmus.reports.tables import table
 
 __all__ = ["table", "write_report"]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.fronts import Candidate, cost_of, front, sample_std
 from isthmus.reports.measures import Measures
 from isthmus.reports.published import PublishedFront, PublishedPoint
 from isthmus.reports.sections import Run, Section, setting, varying
@@ -21,6 +20,7 @@ from isthmus.reports.wording import (
     unit,
     with_spread,
 )
+from isthmus.studies.fronts import Candidate, cost_of, front, sample_std
 
 _MOST_POINTS = 200
 """Of one curve: more cannot be told apart on a screen, and every one is a part of the page."""

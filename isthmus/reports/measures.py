@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from isthmus.fronts import Candidate, cost_of, ladder, noise_of
 from isthmus.reports.sections import Section
-from isthmus.volumes import Gap, Reference, Savings, gap, hypervolume, reference_point, saved
+from isthmus.studies.fronts import Candidate, cost_of, ladder, noise_of
+from isthmus.studies.volumes import Gap, Reference, Savings, gap, hypervolume, reference_point, saved
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from isthmus.fronts import Candidate
-from isthmus.intervals import RULE
-from isthmus.record import CONFIG, flat
+from isthmus.core.record import CONFIG, flat
 from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
@@ -33,7 +31,9 @@ from isthmus.reports.wording import (
     span,
     summary,
 )
-from isthmus.volumes import Savings
+from isthmus.studies.fronts import Candidate
+from isthmus.studies.statistics import RULE
+from isthmus.studies.volumes import Savings
 
 
 def page(sections: Sequence[Section], unfinished: int, title: str, command: str, published: Sequence[str] = ()) -> str:

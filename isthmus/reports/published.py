@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.papers import Paper, Table, load_paper
 
 _UNASKED = "hourglass"

@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import UserError
-from isthmus.files import resolved
-from isthmus.fronts import COSTS, LATENCY, Candidate, best, front, is_measured, is_outdated, judged_by, summarise
-from isthmus.record import (
+from isthmus.core.errors import UserError
+from isthmus.core.files import resolved
+from isthmus.core.record import (
     RECORD,
     SAMPLES,
     RunRecord,
@@ -24,8 +23,19 @@ from isthmus.record import (
     run_folders,
     verify_file,
 )
-from isthmus.registry import telling
+from isthmus.core.registry import telling
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
+from isthmus.studies.fronts import (
+    COSTS,
+    LATENCY,
+    Candidate,
+    best,
+    front,
+    is_measured,
+    is_outdated,
+    judged_by,
+    summarise,
+)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.files import as_cell
-from isthmus.fronts import Candidate, front
-from isthmus.record import flat
+from isthmus.core.files import as_cell
+from isthmus.core.record import flat
 from isthmus.reports.sections import Section, metric_names, setting, varying
 from isthmus.reports.wording import (
     architecture_title,
@@ -24,6 +23,7 @@ from isthmus.reports.wording import (
     unit,
     with_spread,
 )
+from isthmus.studies.fronts import Candidate, front
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from isthmus.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of
-from isthmus.intervals import Interval
-from isthmus.record import CONFIG
+from isthmus.core.record import CONFIG
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
-from isthmus.volumes import Gap, Savings
+from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of
+from isthmus.studies.statistics import Interval
+from isthmus.studies.volumes import Gap, Savings
 
 COST_TITLES = {
     "params": "Parameters",

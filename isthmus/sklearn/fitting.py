@@ -29,8 +29,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
-from isthmus.registry import create_model
+from isthmus.core.errors import UserError
+from isthmus.core.registry import create_model
 
 _ONE_BATCH = 4096
 """As many rows are one batch, unless ``batch_size`` says otherwise."""

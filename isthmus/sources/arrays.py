@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BeforeValidator
 
-from isthmus.errors import UserError, nearest
-from isthmus.protocols import Data, Source, Split
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.reading import open_archive, parsing, read_member, read_npy, resolve
 from isthmus.sources.splitting import DrawnSplits, checked, partition
 from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from isthmus import files
-from isthmus.errors import UserError
+from isthmus.core import files
+from isthmus.core.errors import UserError
 from isthmus.sources.splitting import array_digest
 
 Item = TypeVar("Item")

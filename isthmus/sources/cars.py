@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isthmus.protocols import SplitName
+from isthmus.core.protocols import SplitName
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
 from isthmus.sources.reading import parsing
 

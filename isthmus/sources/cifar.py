@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.files import sha256
-from isthmus.protocols import Component, Data, Source, Split
+from isthmus.core.errors import UserError
+from isthmus.core.files import sha256
+from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.caching import decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.imaging import channels_first, open_image

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.protocols import Component, Data, Source, Split
+from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.reading import packaged, parsing, read_bytes
 from isthmus.sources.splitting import Rows, checked, partition
 

@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.protocols import SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SplitName
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
 from isthmus.sources.reading import parsing
 

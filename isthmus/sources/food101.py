@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from isthmus.errors import UserError
-from isthmus.protocols import SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SplitName
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed
 from isthmus.sources.reading import not_found, parsing
 

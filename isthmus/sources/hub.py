@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Data, Source, Split, SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, need_column, open_hub
 from isthmus.sources.imaging import center_crop, channels_first, resize_short_side

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.errors import UserError, nearest, quiet
-from isthmus.files import expanded
+from isthmus.core.errors import UserError, nearest, quiet
+from isthmus.core.files import expanded
 from isthmus.sources.imaging import open_image
 from isthmus.sources.reading import parsing
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Data, Source, Split, SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.imaging import center_crop, channels_first, image_files, open_image, resize_short_side
 from isthmus.sources.reading import resolve, stamp

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.protocols import Component, Data, Source, Split
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, open_hub
 from isthmus.sources.imaging import SUFFIXES, center_crop, open_image, patches, resize_short_side

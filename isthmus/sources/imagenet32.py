@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.protocols import Component, Data, Source, Split
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.caching import MemoryMapped, memory_mapped
 from isthmus.sources.reading import locate, open_archive, parsing, read_member
 from isthmus.sources.splitting import checked, partition

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.files import need_regular
+from isthmus.core.errors import UserError
+from isthmus.core.files import need_regular
 from isthmus.sources.reading import parsing
 
 if TYPE_CHECKING:

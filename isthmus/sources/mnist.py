@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.protocols import Component, Data, Source, Split
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.reading import locate, read_bytes
 from isthmus.sources.splitting import Rows, checked, partition
 

@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 from pydantic import model_validator
 
-from isthmus.draws import numpy_generator
-from isthmus.errors import nearest
-from isthmus.protocols import SPLITS, Component, Data, Source, Split, SplitName
+from isthmus.core.draws import numpy_generator
+from isthmus.core.errors import nearest
+from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.imaging import open_image, patches
 from isthmus.sources.reading import packaged
 from isthmus.sources.splitting import Rows, checked

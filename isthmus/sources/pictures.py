@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Component, Data, Source, Split, SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.imaging import center_crop, channels_first, open_image, resize_short_side

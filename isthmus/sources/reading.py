@@ -15,9 +15,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile
 
-from isthmus.errors import UserError
-from isthmus.files import digest, expanded, need_regular
-from isthmus.machine import memory_bytes
+from isthmus.core.errors import UserError
+from isthmus.core.files import digest, expanded, need_regular
+from isthmus.core.machine import memory_bytes
 
 _CHUNK = 2**24
 

@@ -9,9 +9,9 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from isthmus.draws import numpy_generator
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Component, Data, Split, SplitName
+from isthmus.core.draws import numpy_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Component, Data, Split, SplitName
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Rows = Annotated[int, Field(ge=1)]

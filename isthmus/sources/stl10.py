@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from isthmus.errors import UserError
-from isthmus.files import sha256
-from isthmus.protocols import SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.files import sha256
+from isthmus.core.protocols import SplitName
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource
 from isthmus.sources.reading import locate, read_bytes
 from isthmus.sources.splitting import Rows

@@ -15,15 +15,15 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from isthmus.draws import numpy_generator
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Component, Data, Source, Split, SplitName
+from isthmus.core.draws import numpy_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.caching import memory_mapped
+from isthmus.sources.puzzles.boards import CELLS, complete, conflict, grid_keys
+from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derived, generated
+from isthmus.sources.puzzles.solver import solve
 from isthmus.sources.reading import read_bytes, resolve
 from isthmus.sources.splitting import DrawnSplits, Rows, array_digest, checked
-from isthmus.sudoku.boards import CELLS, complete, conflict, grid_keys
-from isthmus.sudoku.generation import FEWEST_GIVENS, derived, generated
-from isthmus.sudoku.solver import solve
 
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 

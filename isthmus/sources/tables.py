@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from isthmus.errors import UserError, nearest
-from isthmus.files import need_regular
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.files import need_regular
 from isthmus.sources.reading import need_room, open_bytes, parsing, read_bytes
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, SerializeAsAny
 
-from isthmus.errors import UserError
-from isthmus.files import digest
-from isthmus.protocols import SPLITS, Component, Data, Source, Split
-from isthmus.registry import component, find
+from isthmus.core.errors import UserError
+from isthmus.core.files import digest
+from isthmus.core.protocols import SPLITS, Component, Data, Source, Split
+from isthmus.core.registry import component, find
 from isthmus.sources.caching import memory_mapped
 from isthmus.sources.splitting import checked
 
 if TYPE_CHECKING:
-    from isthmus.tokenizers import Tokenizer
+    from isthmus.training.tokenizers import Tokenizer
 
 NAMES = {"tokens": "ImageTokens"}
 
@@ -39,7 +39,7 @@ class ImageTokens(Source):
         self.config = config
 
     def load(self, data_dir: Path) -> Data:
-        from isthmus.tokenizers import open_tokenizer
+        from isthmus.training.tokenizers import open_tokenizer
 
         images: Data = find("sources", self.config.images.name)(self.config.images).load(data_dir)
         if images.train.inputs.ndim != 4:
@@ -51,7 +51,7 @@ class ImageTokens(Source):
         return replace(data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest)
 
     def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray:
-        from isthmus.tokenizers import open_tokenizer
+        from isthmus.training.tokenizers import open_tokenizer
 
         return open_tokenizer(self.config.tokenizer, data_dir, positions=rows.shape[1]).pictures(rows)
 

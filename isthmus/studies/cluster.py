@@ -25,13 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from isthmus.errors import UserError
-from isthmus.files import data_dir, home
-from isthmus.interrupts import handlers_kept, requests_to_stop
-from isthmus.machine import code_version
-from isthmus.record import METRICS, RECORD, read_metrics, runs_folder
-from isthmus.run import Options
+from isthmus.core.errors import UserError
+from isthmus.core.files import data_dir, home
+from isthmus.core.interrupts import handlers_kept, requests_to_stop
+from isthmus.core.machine import code_version
+from isthmus.core.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.studies.executors import Advanced, Ended, Event, Job, work
+from isthmus.training.run import Options
 
 _RETRIES = 1
 """Ray's own, elsewhere, when a process or its node died. Beyond it the study decides, and tries a few times more."""

@@ -12,15 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from isthmus.errors import UserError
-from isthmus.files import home
-from isthmus.machine import memory_bytes
-from isthmus.protocols import SPLITS, Data
-from isthmus.run import Options, Prepared, arithmetic, starting_model
+from isthmus.core.errors import UserError
+from isthmus.core.files import home
+from isthmus.core.machine import memory_bytes
+from isthmus.core.protocols import SPLITS, Data
 from isthmus.studies.judging import Proposal
 from isthmus.studies.planning import Plan
 from isthmus.training.devices import OneDevice
 from isthmus.training.loop import Diverged, Rows, Stopped, Training, Unwritten
+from isthmus.training.run import Options, Prepared, arithmetic, starting_model
 
 _STEPS, _WARM_UP = 7, 3
 _START_OF_WORKERS = 5.0  # seconds

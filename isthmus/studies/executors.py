@@ -19,13 +19,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol, Self
 
-from isthmus.config import RunConfig, run_config
-from isthmus.errors import UserError
-from isthmus.interrupts import ignore_signals, requests_to_stop
-from isthmus.protocols import Data
-from isthmus.run import InUse, Options, load_data, prepare, run
+from isthmus.core.config import RunConfig, run_config
+from isthmus.core.errors import UserError
+from isthmus.core.interrupts import ignore_signals, requests_to_stop
+from isthmus.core.protocols import Data
 from isthmus.training.journal import Overtaken
 from isthmus.training.loop import Stopped
+from isthmus.training.run import InUse, Options, load_data, prepare, run
 
 
 @dataclass(frozen=True)

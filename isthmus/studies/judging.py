@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.config import StudyConfig
-from isthmus.counting import cost
-from isthmus.errors import UserError, nearest
-from isthmus.files import digest
-from isthmus.protocols import ModelConfig, Signature
-from isthmus.registry import component
-from isthmus.space import condition
+from isthmus.core.config import StudyConfig
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.files import digest
+from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.registry import component
+from isthmus.core.space import condition
+from isthmus.training.counting import cost
 
 
 @dataclass(frozen=True)

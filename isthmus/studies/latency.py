@@ -7,10 +7,10 @@ import time
 
 import torch
 
-from isthmus.counting import example_input
-from isthmus.protocols import ModelConfig
-from isthmus.registry import find
-from isthmus.run import arithmetic
+from isthmus.core.protocols import ModelConfig
+from isthmus.core.registry import find
+from isthmus.training.counting import example_input
+from isthmus.training.run import arithmetic
 
 BATCH = 32
 _REPEATS, _LEAST_SECONDS = 15, 0.2

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from isthmus.config import Sampling, StudyConfig
-from isthmus.errors import UserError, nearest
-from isthmus.protocols import Data, ModelConfig, Task
-from isthmus.run import Options, Prepared, learned_task, load_data, prepare
+from isthmus.core.config import Sampling, StudyConfig
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.studies.judging import Judge, Proposal
 from isthmus.studies.sampling import draw, grid
+from isthmus.training.run import Options, Prepared, learned_task, load_data, prepare
 
 
 @dataclass(frozen=True)

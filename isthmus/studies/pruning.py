@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from isthmus.config import Pruning
+from isthmus.core.config import Pruning
 
 
 @dataclass(frozen=True)

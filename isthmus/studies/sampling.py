@@ -18,10 +18,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
-from isthmus.config import Sampling, StudyConfig
-from isthmus.draws import key
-from isthmus.errors import UserError
-from isthmus.space import Range, Space
+from isthmus.core.config import Sampling, StudyConfig
+from isthmus.core.draws import key
+from isthmus.core.errors import UserError
+from isthmus.core.space import Range, Space
 from isthmus.studies.judging import Judge, Proposal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.config import StudyConfig, overridden, study_config
-from isthmus.counting import cost
-from isthmus.errors import UserError, nearest
-from isthmus.files import data_dir as default_data_dir
-from isthmus.files import digest
-from isthmus.protocols import Signature
-from isthmus.registry import catalogue, component, find
-from isthmus.run import Options, load_data
+from isthmus.core.config import StudyConfig, overridden, study_config
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.files import data_dir as default_data_dir
+from isthmus.core.files import digest
+from isthmus.core.protocols import Signature
+from isthmus.core.registry import catalogue, component, find
 from isthmus.sources.arrays import names_in
+from isthmus.training.counting import cost
+from isthmus.training.run import Options, load_data
 
 SHARES = (1.0, 1 / 3)
 SHAPES: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {

@@ -33,9 +33,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy.exc import ArgumentError, IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from isthmus.errors import UserError
-from isthmus.files import digest, make_folder
-from isthmus.record import flat
+from isthmus.core.errors import UserError
+from isthmus.core.files import digest, make_folder
+from isthmus.core.record import flat
 from isthmus.studies.judging import Proposal
 
 State = Literal["open", "finished", "pruned", "failed"]

@@ -20,12 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isthmus import record as records
-from isthmus.errors import UserError
-from isthmus.files import home, read_sealed, write_sealed
-from isthmus.protocols import ModelConfig
-from isthmus.record import RunRecord, comparable, read_metrics
-from isthmus.run import Prepared, finished_record
+from isthmus.core import record as records
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, read_sealed, write_sealed
+from isthmus.core.protocols import ModelConfig
+from isthmus.core.record import RunRecord, comparable, read_metrics
 from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
 from isthmus.studies.judging import Proposal
 from isthmus.studies.latency import latency
@@ -35,6 +34,7 @@ from isthmus.studies.sampling import Tried, draw
 from isthmus.studies.storage import Entry, Overtaken, Storage, differences
 from isthmus.studies.verification import check_candidate, check_progress
 from isthmus.training.checkpoint import State
+from isthmus.training.run import Prepared, finished_record
 
 _CRASHES = 4
 """How often a run may lose its process before it counts as failed; it goes on where it was each time."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from isthmus.config import StudyConfig
-from isthmus.space import Range, Space
+from isthmus.core.config import StudyConfig
+from isthmus.core.space import Range, Space
 from isthmus.studies.judging import Proposal
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Entry, settings_of

@@ -12,10 +12,10 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from isthmus.augment import ORIENTATIONS, Augmentation, hidden_and_mixed, oriented, varied
-from isthmus.augment.crops import fitted
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.augment import ORIENTATIONS, Augmentation, hidden_and_mixed, oriented, varied
+from isthmus.tasks.augment.crops import fitted
 from isthmus.tasks.labels import training_labels
 from isthmus.tasks.scaling import Scaling
 
@@ -37,7 +37,7 @@ class ClassificationConfig(Component):
     crop_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Side of the central square that is evaluated, as a part of the resized image: 0.875 is 224 of 256 pixels."""
     augment: Augmentation = Augmentation()
-    """What is done to training images; ``isthmus.augment.Augmentation`` lists it."""
+    """What is done to training images; ``isthmus.tasks.augment.Augmentation`` lists it."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

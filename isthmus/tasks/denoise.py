@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from isthmus.augment import oriented
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Data, Signature, SplitName
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Data, Signature, SplitName
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 
 NAMES = {"denoise": "Denoise"}

@@ -16,10 +16,10 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from isthmus.augment import oriented
-from isthmus.draws import numpy_generator
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Data, Signature, SplitName
+from isthmus.core.draws import numpy_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Data, Signature, SplitName
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 from isthmus.tasks.labels import training_labels
 

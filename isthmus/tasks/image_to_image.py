@@ -13,9 +13,9 @@ from torch import Tensor
 from torchmetrics import MeanSquaredError, MetricCollection
 from torchmetrics.image import PeakSignalNoiseRatio, StructuralSimilarityIndexMeasure
 
-from isthmus.augment import ORIENTATIONS
-from isthmus.errors import UserError
-from isthmus.protocols import Component, Data, SplitName, Task
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Component, Data, SplitName, Task
+from isthmus.tasks.augment import ORIENTATIONS
 
 Images = Float[Tensor, "batch channels height width"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.errors import UserError
-from isthmus.protocols import Data
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data
 
 
 def training_labels(data: Data, task: str) -> tuple[np.ndarray, int]:

@@ -22,9 +22,9 @@ from pydantic import Field
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.tasks.shares import ShareOfRight
 from isthmus.tasks.unmasking import Mask, Tokens, exact_mask, fill, random_mask
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Component, Data, Signature, Split, SplitName, Task
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Component, Data, Signature, Split, SplitName, Task
 from isthmus.tasks.scaling import Scaling
 
 NAMES = {"regression": "Regression"}

@@ -17,11 +17,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from isthmus.draws import numpy_generator
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Component, Data, Signature, SplitName, Task
-from isthmus.sudoku.boards import CELLS, DIGITS, random_symmetries
-from isthmus.sudoku.generation import revealed
+from isthmus.core.draws import numpy_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.sources.puzzles.boards import CELLS, DIGITS, random_symmetries
+from isthmus.sources.puzzles.generation import revealed
 from isthmus.tasks.shares import ShareOfRight
 
 NAMES = {"sudoku": "Sudoku"}

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from isthmus.augment import oriented
-from isthmus.errors import UserError
-from isthmus.protocols import Batch, Data, Signature, SplitName
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Batch, Data, Signature, SplitName
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 
 NAMES = {"super_resolution": "SuperResolution"}

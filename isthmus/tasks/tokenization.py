@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.augment import oriented
-from isthmus.protocols import Batch, Signature, SplitName
+from isthmus.core.protocols import Batch, Signature, SplitName
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.image_to_image import ImageConfig, ImageToImage, pixels
 
 NAMES = {"tokenization": "Tokenization"}

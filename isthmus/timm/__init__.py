@@ -18,12 +18,12 @@ from timm.models._features import feature_take_indices
 from timm.models._manipulate import adapt_input_conv
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.core.registry import create_model
 from isthmus.layers.residual import Stack
 from isthmus.layers.spectral_norm import SpectralLinear
 from isthmus.models import imixer, mlp_mixer, vit
-from isthmus.registry import create_model
-from isthmus.timm_weights import in_our_names, is_timms
+from isthmus.training.timm_weights import in_our_names, is_timms
 
 _SIZES = {"s": "s16", "b": "b16", "l": "l16"}
 _SHAPES = {"conventional": "vit", "hourglass": "hourglass_vit"}

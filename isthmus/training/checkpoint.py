@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
-from isthmus.files import read_sealed, sha256, write_sealed, write_with
-from isthmus.machine import memory_bytes
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed, sha256, write_sealed, write_with
+from isthmus.core.machine import memory_bytes
 
 _TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
 

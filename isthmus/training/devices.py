@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.core.machine import bfloat16_works
+from isthmus.core.train_config import TrainConfig
 from isthmus.layers.residual import Stack
-from isthmus.machine import bfloat16_works
-from isthmus.training.settings import TrainConfig
 
 # Fabric announces every process that joins. Said here, because a process that it starts comes here before it joins.
 for _announcer in ("distributed", "rank_zero"):

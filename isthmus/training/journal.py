@@ -13,9 +13,9 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from isthmus.errors import UserError
-from isthmus.files import sha256, write_text
-from isthmus.record import METRICS, LogChecks, read_log
+from isthmus.core.errors import UserError
+from isthmus.core.files import sha256, write_text
+from isthmus.core.record import METRICS, LogChecks, read_log
 from isthmus.training.checkpoint import State
 
 

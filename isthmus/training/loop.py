@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isthmus.draws import key, torch_generator
-from isthmus.protocols import Batch, Split, SplitName, Task
+from isthmus.core.draws import key, torch_generator
+from isthmus.core.protocols import Batch, Split, SplitName, Task
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors, restore_optimizer
 from isthmus.training.devices import Devices
 from isthmus.training.schedules import learning_rate, optimizer
-from isthmus.training.settings import TrainConfig
 
 EVALUATION_BLOCK = 1000
 """Rows per evaluated block. Fixed, because the noise of test images is drawn by block."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from isthmus.training.settings import TrainConfig
+from isthmus.core.train_config import TrainConfig
 
 
 def learning_rate(step: int, steps: int, steps_per_epoch: int, config: TrainConfig) -> float:

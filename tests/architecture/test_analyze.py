@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import isthmus.analysis
-from isthmus.analysis.command import analyze, find_analysis, list_analyses
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.files import read_sealed
-from isthmus.record import find_run
-from isthmus.registry import create_model
-from isthmus.run import run
+from isthmus.analysis.analyze import analyze, find_analysis, list_analyses
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed
+from isthmus.core.record import find_run
+from isthmus.core.registry import create_model
+from isthmus.training.run import run
 from tests.architecture.test_commands import call
 
 FOLDER = Path(isthmus.analysis.__file__).parent

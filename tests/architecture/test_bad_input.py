@@ -28,15 +28,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import isthmus
-from isthmus.config import RunConfig, read_settings, run_config, study_config
-from isthmus.errors import UserError
-from isthmus.files import home, sha256
-from isthmus.protocols import Settings
-from isthmus.record import CONFIG, METRICS, MODEL, RECORD, SAMPLES, TASK, find_run
-from isthmus.registry import Kind, catalogue, find
-from isthmus.run import Options, prepare, run
+from isthmus.core.config import RunConfig, read_settings, run_config, study_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, sha256
+from isthmus.core.protocols import Settings
+from isthmus.core.record import CONFIG, METRICS, MODEL, RECORD, SAMPLES, TASK, find_run
+from isthmus.core.registry import Kind, catalogue, find
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.loop import Diverged, Stopped
-from isthmus.training.settings import TrainConfig
+from isthmus.training.run import Options, prepare, run
 from tests.architecture.test_commands import TINY, Answer, call, tiny, train
 
 
@@ -394,7 +394,7 @@ def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     file = tiny(tmp_path, source=source, task={"name": "classification"}, model=VIT)
     environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
     environment.pop("HF_HUB_OFFLINE", None)
-    command = [sys.executable, "-m", "isthmus.cli", "train", str(file)]
+    command = [sys.executable, "-m", "isthmus", "train", str(file)]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert (answer.returncode, answer.stdout) == (2, "")
     (line,) = answer.stderr.splitlines()
@@ -494,7 +494,7 @@ def test_a_full_disk_is_named_and_the_run_can_be_repeated(
 def test_a_disk_that_fills_up_while_training(tmp_path: Path) -> None:
     """A real limit on the size of files lets the settings through but no weights."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (16_000, 16_000))"
-    script = f"{limit}; from isthmus.cli import main; main()"
+    script = f"{limit}; from isthmus.cli.main import main; main()"
     command = [sys.executable, "-c", script, "train", str(tiny(tmp_path)), "--save-every", "0"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
@@ -507,7 +507,7 @@ def test_out_of_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*arguments: object) -> None:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("isthmus.run.Training.run", fail)
+    monkeypatch.setattr("isthmus.training.run.Training.run", fail)
     assert "a smaller model or batch would fit" in refused(tmp_path, "train", tiny(tmp_path))
 
 
@@ -768,9 +768,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(*arguments: object) -> None:
         raise UserError("several devices")
 
-    monkeypatch.setattr("isthmus.run.Training.run", diverge)
-    monkeypatch.setattr("isthmus.run.on_every_device", refuse)
-    monkeypatch.setattr("isthmus.run.memory_bytes", lambda: 20_000_000)
+    monkeypatch.setattr("isthmus.training.run.Training.run", diverge)
+    monkeypatch.setattr("isthmus.training.run.on_every_device", refuse)
+    monkeypatch.setattr("isthmus.training.run.memory_bytes", lambda: 20_000_000)
     return tmp_path
 
 

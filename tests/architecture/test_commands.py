@@ -21,8 +21,9 @@ import yaml
 from PIL import Image
 
 import isthmus
-from isthmus import cli, terminal
-from isthmus.record import MODEL, find_run, read_metrics, read_record
+from isthmus.cli import terminal
+from isthmus.cli.main import app, main
+from isthmus.core.record import MODEL, find_run, read_metrics, read_record
 
 TINY: dict[str, Any] = {
     "source": {"name": "digits"},
@@ -49,7 +50,7 @@ def call(*arguments: object, out: TextIO | None = None) -> Answer:
     argv = ["isthmus", *map(str, arguments)]
     with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
-            cli.main()
+            main()
             code: Any = 0
         except SystemExit as end:
             code = end.code or 0
@@ -80,7 +81,7 @@ def write_table(path: Path, rows: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 COMMANDS = {
     " ".join(path): command
-    for name, group in typer.main.get_command(cli.app).commands.items()  # type: ignore[attr-defined]
+    for name, group in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
     for path, command in [
         *(((name, sub), inner) for sub, inner in getattr(group, "commands", {}).items()),
         ((name,), group),
@@ -179,7 +180,7 @@ def test_every_task_on_images_trains(task: str, metric: str, tmp_path: Path) -> 
 
 def test_the_second_call_answers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(tmp_path)
-    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+    monkeypatch.setattr("isthmus.training.run._train", lambda *arguments: pytest.fail("trained again"))
     assert train(tmp_path) == first
 
 
@@ -247,7 +248,7 @@ def test_accumulation_changes_nothing_but_memory(tmp_path: Path) -> None:
 def test_mixed_precision_trains(tmp_path: Path) -> None:
     """In a process of its own: some virtual machines announce AMX and then kill who uses it."""
     plain = train(tmp_path)
-    program = [sys.executable, "-m", "isthmus.cli"]
+    program = [sys.executable, "-m", "isthmus"]
     command = [*program, "train", str(tiny(tmp_path)), "train.precision=bfloat16", "--json"]
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
@@ -450,7 +451,7 @@ def test_images_of_many_channels_leave_a_sheet(tmp_path: Path) -> None:
 
 def test_the_program_itself_runs(tmp_path: Path) -> None:
     """As a process: exit codes, one line of error, and nothing on standard output that is not JSON."""
-    program = [sys.executable, "-m", "isthmus.cli"]
+    program = [sys.executable, "-m", "isthmus"]
     good = subprocess.run([*program, "train", tiny(tmp_path), "--json"], capture_output=True, text=True)
     assert (good.returncode, json.loads(good.stdout)["status"]) == (0, "finished")
     bad = subprocess.run([*program, "train", "mnist5k-denoize"], capture_output=True, text=True)

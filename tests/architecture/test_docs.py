@@ -20,11 +20,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import isthmus
-from isthmus.cli import app
-from isthmus.config import run_config
+from isthmus.cli.main import app
+from isthmus.core.config import run_config
+from isthmus.core.record import run_folders
+from isthmus.core.registry import catalogue
 from isthmus.papers import list_papers, load_paper
-from isthmus.record import run_folders
-from isthmus.registry import catalogue
 from tests.unit.test_sudoku import SEVENTEEN
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -22,17 +22,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from isthmus import terminal
-from isthmus.cli import failures
+from isthmus.cli import failures, terminal
 from isthmus.cli.failures import LONGEST, shorten
-from isthmus.errors import UserError
-from isthmus.files import as_cell, home, write_text
-from isthmus.record import CONFIG, RECORD, find_run, read_record
-from isthmus.streaming import write_pieces
+from isthmus.core.errors import UserError
+from isthmus.core.files import as_cell, home, write_text
+from isthmus.core.record import CONFIG, RECORD, find_run, read_record
+from isthmus.sources.streaming import write_pieces
 from tests.architecture.test_commands import call, tiny, train
 from tests.training.test_resume import weights, without_time
 
-PROGRAM = [sys.executable, "-m", "isthmus.cli"]
+PROGRAM = [sys.executable, "-m", "isthmus"]
 MARKUP = "[/x] [red]b[/red] :cat:"
 """Rich would refuse the first part, swallow the second and draw the third."""
 
@@ -248,7 +247,7 @@ def test_an_unforeseen_error_is_two_lines_and_a_report(monkeypatch: pytest.Monke
     def fail() -> None:
         raise KeyError(f"\x1b[31m{MARKUP}\n" + "x" * 1000)
 
-    monkeypatch.setattr("isthmus.runs.overview", fail)
+    monkeypatch.setattr("isthmus.studies.runs.overview", fail)
     answer = call("runs", "list", "--json")
     what, where = answer.err.splitlines()
     assert answer.code == 1
@@ -266,7 +265,7 @@ def test_a_report_finds_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("isthmus.runs.overview", fail)
+    monkeypatch.setattr("isthmus.studies.runs.overview", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "file").touch()
@@ -313,7 +312,7 @@ def test_every_error_has_its_code(error: BaseException, code: int, lines: int, m
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr("isthmus.runs.overview", fail)
+    monkeypatch.setattr("isthmus.studies.runs.overview", fail)
     answer = call("runs", "list")
     assert answer.code == code
     said = [line for line in answer.err.splitlines() if line]
@@ -380,7 +379,7 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None
 
 def test_a_temporary_file_in_use_is_not_removed(tmp_path: Path) -> None:
     write = (
-        "import sys; from pathlib import Path; from isthmus.files import write_with\n"
+        "import sys; from pathlib import Path; from isthmus.core.files import write_with\n"
         "def slowly(path):\n"
         "    path.write_text('theirs'); print('writing', flush=True); sys.stdin.read()\n"
         "write_with(Path(sys.argv[1]), slowly)"
@@ -536,7 +535,7 @@ def test_sigterm_saves_on_several_devices(
     pytest.importorskip("lightning_fabric")
     file = tiny(tmp_path, train={"epochs": 30, "batch_size": 200})
     launch = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "-m"]
-    program = [sys.executable, *(launch if torchrun else ["-m"]), "isthmus.cli"]
+    program = [sys.executable, *(launch if torchrun else ["-m"]), "isthmus"]
     command = [*program, "train", str(file), "--devices", "2"]
     ended, said = stopped(command, lambda: lines_of_logs() > 2, signal.SIGTERM, group)
     assert ended == (1 if torchrun else 143), said  # torchrun has its own words for it

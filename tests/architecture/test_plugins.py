@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import isthmus
-from isthmus.errors import UserError
-from isthmus.registry import catalogue, find
+from isthmus.core.errors import UserError
+from isthmus.core.registry import catalogue, find
 from tests.architecture.test_commands import call
 
 PARTS = """
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from isthmus.protocols import Component, Data, ModelConfig, Source, Split
+from isthmus.core.protocols import Component, Data, ModelConfig, Source, Split
 from isthmus.tasks.regression import Regression
 
 
@@ -145,7 +145,7 @@ def test_a_broken_file_of_another_package_is_named(installed: str) -> None:
 def test_it_is_found_by_the_program(tmp_path: Path) -> None:
     _install(tmp_path / "site", "waves_too")
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    command = [sys.executable, "-m", "isthmus.cli", "models"]
+    command = [sys.executable, "-m", "isthmus", "models"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     assert "waves_too:Affine" in done.stdout
     assert COLLISION.replace("PACKAGE", "waves_too") in done.stderr

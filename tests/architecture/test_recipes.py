@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from isthmus.config import RunConfig, StudyConfig, read_settings, run_config, study_config
-from isthmus.registry import catalogue, find
-from isthmus.run import prepare
+from isthmus.core.config import RunConfig, StudyConfig, read_settings, run_config, study_config
+from isthmus.core.registry import catalogue, find
+from isthmus.training.run import prepare
 
 RECIPES = sorted(catalogue("recipes"))
 TRAININGS = [name for name in RECIPES if isinstance(find("recipes", name)(), RunConfig)]

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import isthmus
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import ModelConfig, Signature
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.training.checkpoint import write_model
 
 NAMES = sorted(name for name, home in registry.catalogue("models").items() if home.startswith("isthmus."))

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Component, Source
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Component, Source
 
 SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if home.startswith("isthmus."))
 EMBEDDED = {"digits", "mnist5k", "photos", "sudoku"}

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus import registry
-from isthmus.augment import ORIENTATIONS
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS, Component, Data, Split, Task
-from isthmus.sudoku.generation import generated
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS, Component, Data, Split, Task
+from isthmus.sources.puzzles.generation import generated
+from isthmus.tasks.augment import ORIENTATIONS
 from isthmus.tasks.scaling import Scaling
 from isthmus.training.checkpoint import read_tensors, write_tensors
 

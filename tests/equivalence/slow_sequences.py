@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.registry import create_model
+from isthmus.core.registry import create_model
 
 TOKENS: dict[str, Any] = {
     "input_shape": (5,), "output_shape": (5, 4), "vocabulary": 7, "d": 12, "num_heads": 3, "layers": 2, "iterations": 3,

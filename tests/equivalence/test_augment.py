@@ -12,12 +12,12 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from isthmus.augment import Augmentation, hidden_and_mixed, varied
-from isthmus.augment.crops import boxes, fitted, flipped, padded_crop, resized_crop
-from isthmus.augment.jitter import jittered
-from isthmus.augment.mixing import cut_out, cutmix_box, erased, mixed
-from isthmus.augment.operations import GEOMETRIC, OPERATIONS, transformed, warped
-from isthmus.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
+from isthmus.tasks.augment import Augmentation, hidden_and_mixed, varied
+from isthmus.tasks.augment.crops import boxes, fitted, flipped, padded_crop, resized_crop
+from isthmus.tasks.augment.jitter import jittered
+from isthmus.tasks.augment.mixing import cut_out, cutmix_box, erased, mixed
+from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, transformed, warped
+from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
 
 FILL = torch.tensor([124.0, 17.0, 200.0])
 OUTSIDE = (124, 17, 200)
@@ -169,7 +169,7 @@ def test_rand_augment_draws_operations_evenly_and_magnitudes_from_a_cut_normal_d
         calls.append((operation, argument))
         return images
 
-    monkeypatch.setattr("isthmus.augment.policies.transformed", noted)
+    monkeypatch.setattr("isthmus.tasks.augment.policies.transformed", noted)
     settings = Augmentation(policy="rand_augment")
     for step in range(20):
         varied(torch.zeros(1000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)
@@ -243,7 +243,7 @@ def test_auto_augment_carries_out_each_pair_with_its_probabilities(monkeypatch):
         calls.append(operation)
         return images
 
-    monkeypatch.setattr("isthmus.augment.policies.transformed", noted)
+    monkeypatch.setattr("isthmus.tasks.augment.policies.transformed", noted)
     for step in range(25):
         settings = Augmentation(policy="auto_augment_cifar10")
         varied(torch.zeros(2000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)

@@ -12,14 +12,14 @@ from PIL import Image
 from torch.nn import functional
 
 import isthmus
-from isthmus.augment.mixing import mixed
-from isthmus.draws import key, torch_generator
-from isthmus.errors import UserError
-from isthmus.protocols import Data, Split
-from isthmus.registry import component, find
+from isthmus.core.draws import key, torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data, Split
+from isthmus.core.registry import component, find
+from isthmus.core.train_config import TrainConfig
+from isthmus.tasks.augment.mixing import mixed
 from isthmus.training.devices import OneDevice
 from isthmus.training.loop import Rows, Training, Unwritten, evaluate
-from isthmus.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from isthmus.augment import oriented
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.super_resolution import reduced
 
 

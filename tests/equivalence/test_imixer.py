@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 
 import isthmus
-from isthmus.config import run_config
-from isthmus.errors import UserError
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import MODEL
 from isthmus.layers.spectral_norm import SpectralLinear
 from isthmus.models.imixer import BatchNormLinear, IMixer, IMixerConfig, InvertibleMLP
-from isthmus.record import MODEL
-from isthmus.run import Options, prepare, run
 from isthmus.training.loop import Stopped
+from isthmus.training.run import Options, prepare, run
 
 FIELDS: dict[str, Any] = {
     "input_shape": (3, 8, 12),

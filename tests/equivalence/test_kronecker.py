@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.models.kronecker import Kronecker, Monarch
 
 sides = st.integers(1, 6)

@@ -8,8 +8,8 @@ import torch
 from skimage.metrics import structural_similarity
 from sklearn.metrics import accuracy_score, r2_score
 
-from isthmus.protocols import Data, Split
-from isthmus.registry import component, find
+from isthmus.core.protocols import Data, Split
+from isthmus.core.registry import component, find
 
 
 def learned(name, train, held_out=None, **fields):

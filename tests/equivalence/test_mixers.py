@@ -13,13 +13,13 @@ import torch
 from torch.autograd import gradcheck
 
 import isthmus
-from isthmus.bench.mixers import PlainMixer
-from isthmus.errors import UserError
+from benchmarks.mixers import PlainMixer
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.layers import permuted_kronecker
 from isthmus.layers.permuted_kronecker import ChannelNorm, randomly_arranged, tokens_arranged
-from isthmus.protocols import Signature
-from isthmus.timm_weights import in_our_names
 from isthmus.training.checkpoint import write_model
+from isthmus.training.timm_weights import in_our_names
 
 IMAGE = {"input_shape": (2, 4, 6), "patch": 2, "C": 5, "depth": 2}
 MODELS = {

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from isthmus.protocols import Data, Split
-from isthmus.registry import component, create_model, find
+from isthmus.core.protocols import Data, Split
+from isthmus.core.registry import component, create_model, find
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.devices import OneDevice
 from isthmus.training.loop import Rows, Stopped, Training, Unwritten
 from isthmus.training.schedules import optimizer
-from isthmus.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import conv2d
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, cut, joined
-from isthmus.protocols import Signature
 
 small = st.integers(1, 4)
 

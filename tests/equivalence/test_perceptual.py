@@ -12,7 +12,7 @@ from scipy.ndimage import correlate1d
 from isthmus.analysis.inception import FEATURES, Inception
 from isthmus.analysis.perceptual import FILES, Fid, Lpips, frechet, missing, moments
 from isthmus.analysis.reconstruction import Quality
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 
 
 def pictures(side, rows=2, seed=0):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.schedules import learning_rate, optimizer
-from isthmus.training.settings import TrainConfig
 
 # Ten steps, five to an epoch, and a warm-up of 0.4 epochs: two steps up, eight down.
 BY_HAND = {

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import isthmus
-from isthmus.bench.sparse import MaskedLinear, Trained
-from isthmus.draws import key
-from isthmus.errors import UserError
+from benchmarks.sparse import MaskedLinear
+from isthmus.core.draws import key
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.layers import sparse_linear
 from isthmus.layers.sparse_linear import SparseLinear, connections, positions, sampled_product, sparse_product
-from isthmus.protocols import Signature
+from isthmus.papers.widesparse.table_s3 import Trained
 from isthmus.training.checkpoint import fingerprints
 
 sides = st.integers(1, 12)

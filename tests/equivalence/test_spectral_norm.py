@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.layers.pointwise import ACTIVATIONS
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 

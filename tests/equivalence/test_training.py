@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import isthmus
-from isthmus.protocols import Data, Split
-from isthmus.registry import component, find
+from isthmus.core.protocols import Data, Split
+from isthmus.core.registry import component, find
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.devices import OneDevice
 from isthmus.training.loop import EVALUATION_BLOCK, Rows, Training, evaluate
-from isthmus.training.settings import TrainConfig
 
 CPU = torch.device("cpu")
 IMAGES = np.random.default_rng(0).integers(0, 256, (48, 1, 6, 6), np.uint8)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.core.registry import component, create_model
 from isthmus.layers.drop_path import DropPath
-from isthmus.protocols import Signature
-from isthmus.registry import component, create_model
 
 SMALL: dict[str, Any] = {
     "input_shape": (3, 8, 12), "output_shape": (5,), "patch": 4, "d_z": 12, "d_h": 6, "depth": 3, "num_heads": 3,

@@ -20,11 +20,11 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin
 
 import isthmus
 from isthmus.export import HubModel, narrow, narrowing
+from isthmus.export.prediction import Predictor, predict_files
 from isthmus.export.writing import write_format
-from isthmus.exported import EXPORT, FILES, FORMATS, FormatName
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
-from isthmus.prediction import Predictor, predict_files
+from isthmus.training.exported import EXPORT, FILES, FORMATS, FormatName
 from tests.architecture.test_commands import call, train, write_table
 
 
@@ -101,7 +101,7 @@ def test_the_code_on_the_model_card_runs(form: str, run: Path, tmp_path: Path) -
 
 
 def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.streaming.PIECE", 400 * 3 * 4)
+    monkeypatch.setattr("isthmus.sources.streaming.PIECE", 400 * 3 * 4)
     file = tmp_path / "rows.npy"
     np.save(file, np.zeros((1000, 3), np.float32))
     heard: list[tuple[Path, int]] = []

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.export import folded
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import TOLERANCE, difference, read_format, write_format
-from isthmus.exported import FILES
+from isthmus.training.exported import FILES
 from tests.conformance.test_models import CASES, SMALL, build, inputs, stepped
 
 FIRST = [pytest.param(name, SMALL[name][0], id=name) for name in SMALL]

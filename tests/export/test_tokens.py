@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from isthmus.config import run_config
-from isthmus.record import find_run
-from isthmus.run import run
+from isthmus.core.config import run_config
+from isthmus.core.record import find_run
+from isthmus.training.run import run
 from tests.architecture.test_commands import call
 from tests.unit.test_hyperset_runs import SETTINGS
 from tests.unit.test_masked_images import TOKENIZER, masked

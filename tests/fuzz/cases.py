@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest import mock
 
-from isthmus import cli
+from isthmus.cli.main import main
 
 LONGEST = 300
 """Characters of an error line."""
@@ -53,7 +53,7 @@ def call(*words: object) -> Answer:
     out, err = io.StringIO(), io.StringIO()
     with mock.patch.object(sys, "argv", ["isthmus", *map(str, words)]), redirect_stdout(out), redirect_stderr(err):
         try:
-            cli.main()
+            main()
             code: Any = 0
         except SystemExit as end:
             code = end.code or 0
@@ -135,7 +135,7 @@ def start(words: Sequence[str], streams: Streams | None = None, *, is_new: bool 
                     os.close(taken)
         if is_new:
             os.environ["PYTHONIOENCODING"] = streams.encoding
-            os.execv(sys.executable, [sys.executable, "-m", "isthmus.cli", *words])
+            os.execv(sys.executable, [sys.executable, "-m", "isthmus", *words])
         os._exit(run_main(words, streams))
     finally:
         os._exit(BROKEN)
@@ -158,7 +158,7 @@ def run_main(words: Sequence[str], streams: Streams) -> int:
         setattr(sys, name, stream)
     code: Any = 0
     try:
-        cli.main()
+        main()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:

@@ -19,8 +19,8 @@ from unittest import mock
 
 import typer.main
 
-from isthmus import cli
-from isthmus.registry import catalogue
+from isthmus.cli.main import app
+from isthmus.core.registry import catalogue
 from tests.fuzz import files
 from tests.fuzz.cases import BROKEN, Answer, Failure, Streams, ended, judge, start
 
@@ -117,7 +117,7 @@ def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield path, command.params
 
 
-COMMANDS = list(walk(typer.main.get_command(cli.app)))
+COMMANDS = list(walk(typer.main.get_command(app)))
 
 
 def prepare(store: Path) -> None:

@@ -21,14 +21,14 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from isthmus.config import RunConfig, StudyConfig, read_settings, run_config, study_config
-from isthmus.errors import UserError
-from isthmus.registry import catalogue, find
-from isthmus.run import Options, Prepared, run
-from isthmus.run import prepare as prepare_run
-from isthmus.space import amount
+from isthmus.core.config import RunConfig, StudyConfig, read_settings, run_config, study_config
+from isthmus.core.errors import UserError
+from isthmus.core.registry import catalogue, find
+from isthmus.core.space import amount
+from isthmus.core.train_config import TrainConfig
 from isthmus.studies.planning import Plan
-from isthmus.training.settings import TrainConfig
+from isthmus.training.run import Options, Prepared, run
+from isthmus.training.run import prepare as prepare_run
 from tests.fuzz.cases import Failure, call
 
 COUNT, AT_ONCE, SECONDS = 5_000, 25, 60.0
@@ -185,7 +185,7 @@ def held() -> Iterator[None]:
         plan = Plan.of(config, options)
         raise Held(plan if plan.preview else None)
 
-    with mock.patch("isthmus.run.run", hold), mock.patch("isthmus.studies.command.complete", hold_study):
+    with mock.patch("isthmus.training.run.run", hold), mock.patch("isthmus.cli.complete.complete_study", hold_study):
         yield
 
 

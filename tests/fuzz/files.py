@@ -31,7 +31,7 @@ import yaml
 from PIL import Image
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from tests.fuzz.cases import Answer, Failure, call
 
 COUNT, AT_ONCE, SECONDS = 500, 1, 150.0

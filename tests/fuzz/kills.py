@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from isthmus.record import read_metrics, read_record
+from isthmus.core.record import read_metrics, read_record
 from tests.fuzz.cases import Answer, Failure, ended, judge, start
 from tests.fuzz.files import RUNGS, timeless, without_drawings
 

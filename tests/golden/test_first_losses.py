@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import run_config
-from isthmus.record import read_metrics
-from isthmus.run import prepare, run
+from isthmus.core.config import run_config
+from isthmus.core.record import read_metrics
+from isthmus.training.run import prepare, run
 
 GOLDEN = Path(__file__).with_name("first_losses.json")
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from isthmus import registry
-from isthmus.config import RunConfig
-from isthmus.files import digest
+from isthmus.core import registry
+from isthmus.core.config import RunConfig
+from isthmus.core.files import digest
 from tests.conformance.test_models import SMALL, build, inputs
 
 GOLDEN = Path(__file__).with_name("unchanged.json")

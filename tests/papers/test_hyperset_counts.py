@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from isthmus import cost
+from isthmus.core.protocols import Signature
+from isthmus.core.registry import catalogue, find
 from isthmus.models import crate, hyper_set, recurrent_transformer
-from isthmus.protocols import Signature
-from isthmus.registry import catalogue, find
 
 PUBLISHED = [
     (hyper_set, "small", "1.24", None),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import isthmus
+from isthmus.core.registry import component, find
 from isthmus.models import mlp_mixer, s_mixer
-from isthmus.registry import component, find
 
 
 def planned(fields):

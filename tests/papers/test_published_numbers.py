@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.papers import list_papers, load_paper
 
 FRONT_TABLES = ("T6", "T7", "T8", "T9")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.counting import cost
 from isthmus.models.vit import VARIANTS
 from isthmus.papers import load_paper
+from isthmus.training.counting import cost
 
 ROWS = list(load_paper("hourglass").tables["T2"].rows.values())
 EXACT = {  # as timm's ViTs of these sizes have them, with a head for 196 classes

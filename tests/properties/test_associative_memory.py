@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isthmus import associative_memory as memory
+from isthmus.analysis import associative_memory as memory
 
 
 def signs(*shape, seed=0):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.draws import key, numpy_generator, torch_generator
+from isthmus.core.draws import key, numpy_generator, torch_generator
 
 ADDRESSES = st.tuples(st.integers(0, 2**63 - 1), st.text("ab/01", max_size=6), st.integers(0, 10**6))
 

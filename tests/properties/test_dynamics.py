@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from isthmus.dynamics import MethodName, Solver, fixed_point, statistics
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.layers.dynamics import MethodName, Solver, fixed_point, statistics
 
 seeds = st.integers(0, 2**32 - 1)
 METHODS: tuple[MethodName, ...] = ("plain", "anderson")

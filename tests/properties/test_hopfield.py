@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isthmus.dynamics import Solver
-from isthmus.errors import UserError
-from isthmus.hopfield import LAGRANGIANS, Hopfield, lagrangian, rises, rising_fraction
+from isthmus.analysis.hopfield import LAGRANGIANS, Hopfield, lagrangian, rises, rising_fraction
+from isthmus.core.errors import UserError
+from isthmus.layers.dynamics import Solver
 from isthmus.models.imixer import IMixerBlock, IMixerConfig, InvertibleMLP
 
 seeds = st.integers(0, 2**32 - 1)

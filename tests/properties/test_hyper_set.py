@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.models.hyper_set import HyperSETConfig, Layer
 
 FIELDS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from isthmus.intervals import Interval, Noise, Sample, combine, compare, decide_together, fit_noise
+from isthmus.studies.statistics import Interval, Noise, Sample, combine, compare, decide_together, fit_noise
 
 
 def draw_study(generator, candidates, seeds, std=1.0):

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.export import narrow, narrow_gain
 from isthmus.export.narrowing import _axis
 from isthmus.models.narrow import NarrowMLP

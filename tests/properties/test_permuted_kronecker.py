@@ -18,8 +18,8 @@ from sklearn.linear_model import Lasso
 from torch.nn.functional import gelu
 
 import isthmus
-from isthmus import weights
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.layers import effective_weight as weights
 from isthmus.layers.permuted_kronecker import (
     Commutation,
     Identity,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import isthmus
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.layers.projections import projection
 from isthmus.training.checkpoint import fingerprints, load_weights, read_tensors, write_model
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.config import RunConfig, run_config
-from isthmus.registry import find
-from isthmus.training.settings import TrainConfig
+from isthmus.core.config import RunConfig, run_config
+from isthmus.core.registry import find
+from isthmus.core.train_config import TrainConfig
 
 BASE = {
     "source": {"name": "digits"},

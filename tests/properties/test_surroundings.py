@@ -12,9 +12,9 @@ import torch
 from jaxtyping import TypeCheckError
 
 import isthmus
-from isthmus import files
-from isthmus.augment import oriented
+from isthmus.core import files
 from isthmus.layers.projections import FixedProjection
+from isthmus.tasks.augment import oriented
 from isthmus.tasks.super_resolution import reduced
 from tests.conftest import SHAPED
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.fronts import best, front, summarise
-from isthmus.protocols import Data, Split
-from isthmus.run import prepare, run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data, Split
 from isthmus.studies.executors import ThisProcess
+from isthmus.studies.fronts import best, front, summarise
+from isthmus.training.run import prepare, run
 from tests.studies.drivers import opened
 
 TRAIN = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01}

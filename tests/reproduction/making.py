@@ -7,14 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isthmus.config import RunConfig, StudyConfig
-from isthmus.intervals import Sample
-from isthmus.protocols import ModelConfig, Signature
-from isthmus.record import RunRecord
-from isthmus.reproduction import find_exhibit, reproduce
-from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings, Measured, Part
-from isthmus.run import Options
+from isthmus.cli.complete import complete_study
+from isthmus.core.config import RunConfig, StudyConfig
+from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.record import RunRecord
+from isthmus.papers.engine import find_exhibit, reproduce
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import Findings, Measured, Part
+from isthmus.studies.statistics import Sample
+from isthmus.training.run import Options
 
 
 def network(
@@ -122,7 +123,7 @@ def as_printed(parts: Sequence[Part]) -> Findings:
 
 def smoke(paper: str, table: str, out: Path) -> dict[str, Any]:
     """A table at the smoke scale, where everything is real, with what holds of every result."""
-    result = reproduce(paper, table, "smoke", out)
+    result = reproduce(paper, table, "smoke", out, carry_out=complete_study)
     assert {claim["id"] for claim in result["claims"]} == set(find_exhibit(paper, table).tests)
     assert {claim["measured"] for claim in result["claims"]} <= {"yes", "no", "undecided", "not addressed"}
     assert result["differences"]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from isthmus.reproduction.hourglass import TABLES, claims, protocols
-from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import Findings, Measured
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import Findings, Measured
+from isthmus.papers.hourglass import claims, protocols
+from isthmus.papers.hourglass.exhibits import TABLES
 from tests.reproduction.making import around, findings, network
 
 T6, T7 = protocols.imagenet224_denoise("smoke"), protocols.imagenet224_super_resolution("smoke")

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.cli import app
-from isthmus.errors import UserError
+from isthmus.cli import terminal
+from isthmus.cli.complete import complete_study
+from isthmus.cli.main import app
+from isthmus.cli.reproduce import print_result
+from isthmus.core.errors import UserError
 from isthmus.papers import load_paper
-from isthmus.reproduction import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
-from isthmus.reproduction.hourglass import TABLES
+from isthmus.papers.engine import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
+from isthmus.papers.hourglass.exhibits import TABLES
 from tests.reproduction.making import Fabricated, fabricating
 
 PAPER = load_paper("hourglass")
@@ -128,7 +131,7 @@ def test_parts_have_their_own_rows_and_differences(tmp_path, no_page):
 
 
 def test_the_result_is_one_canonical_text(tmp_path, no_page, capsys):
-    fabricated("T8", "cpu", tmp_path / "one", as_json=True)
+    terminal.print_json(fabricated("T8", "cpu", tmp_path / "one"), sort_keys=True)
     printed = capsys.readouterr().out
     fabricated("T8", "cpu", tmp_path / "two")
     assert printed == (tmp_path / "one" / "result.json").read_text() == (tmp_path / "two" / "result.json").read_text()
@@ -139,6 +142,7 @@ def test_the_result_is_one_canonical_text(tmp_path, no_page, capsys):
 
 def test_the_table_stands_in_markdown_and_csv_and_in_the_terminal(tmp_path, no_page, capsys):
     result = fabricated("T8", "cpu", tmp_path)
+    print_result(result, tmp_path)
     said = capsys.readouterr().out
     text = (tmp_path / "table.md").read_text()
     for row in result["rows"]:
@@ -161,14 +165,14 @@ def test_results_go_home_where_no_folder_is_given(no_page, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("paper", "table", "scale", "message"),
     [
-        ("hourglas", "T8", "smoke", "there is no reproduction of 'hourglas'; did you mean 'hourglass'?"),
+        ("hourglas", "T8", "smoke", "there is no paper 'hourglas'; did you mean 'hourglass'?"),
         ("hourglass", "T88", "smoke", "hourglass has no 'T88' to reproduce; did you mean 'T8'?"),
         ("hourglass", "T8", "smok", "there is no scale 'smok'; did you mean 'smoke'?"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_nearest(paper, table, scale, message):
     with pytest.raises(UserError) as error:
-        reproduce(paper, table, scale)
+        reproduce(paper, table, scale, carry_out=complete_study)
     assert str(error.value) == message
 
 
@@ -194,7 +198,7 @@ def test_missing_data_is_one_line_before_anything_is_trained(tmp_path):
         reproduce("hourglass", "F7", "cpu", data_dir=tmp_path, carry_out=lambda *given: pytest.fail("trained"))
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="imagenet32"):
-        reproduce("hourglass", "T9", "paper", data_dir=tmp_path)
+        reproduce("hourglass", "T9", "paper", data_dir=tmp_path, carry_out=complete_study)
     assert not (tmp_path / "isthmus-home" / "runs").exists()
 
 
@@ -211,7 +215,7 @@ def test_a_study_of_which_nothing_finished_is_no_result(tmp_path):
 
 
 def _smoke(table: str, out: Path) -> dict[str, Any]:
-    result = reproduce("hourglass", table, "smoke", out)
+    result = reproduce("hourglass", table, "smoke", out, carry_out=complete_study)
     for name in ("result.json", "rows.csv", "table.md", "figure.png", "index.html", "candidates.csv", "runs.csv"):
         assert (out / name).stat().st_size > 100
     tables = PAPER.figures[table].tables if table in PAPER.figures else [table] if table in PAPER.tables else []
@@ -226,7 +230,7 @@ def _smoke(table: str, out: Path) -> dict[str, Any]:
 
 def test_a_smoke_reproduction_trains_once_and_then_answers_from_records(tmp_path, monkeypatch):
     first = _smoke("F9", tmp_path / "one")
-    monkeypatch.setattr("isthmus.run._train", lambda *given: pytest.fail("trained again"))
+    monkeypatch.setattr("isthmus.training.run._train", lambda *given: pytest.fail("trained again"))
     assert _smoke("F9", tmp_path / "two") == first
 
 

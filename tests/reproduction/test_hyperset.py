@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from isthmus.counting import cost
+from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
-from isthmus.protocols import Signature
-from isthmus.recipes import masked_images as recipes
-from isthmus.reproduction import list_reproductions
-from isthmus.reproduction.hyperset import TABLES, claims, masked, protocols
-from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import SCALES, Findings, Measured, Part
-from isthmus.run import prepare
+from isthmus.papers.engine import list_reproductions
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import SCALES, Findings, Measured, Part
+from isthmus.papers.hyperset import claims, masked, protocols
+from isthmus.papers.hyperset import masked_recipes as recipes
+from isthmus.papers.hyperset.exhibits import TABLES
+from isthmus.training.counting import cost
+from isthmus.training.run import prepare
 from tests.reproduction.making import around, as_printed, classifier, findings, models, run_ids, smoke
 
 PAPER = load_paper("hyperset")

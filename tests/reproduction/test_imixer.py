@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from isthmus.intervals import Sample, compare, contrast, seeds_to_decide
 from isthmus.papers import load_paper
-from isthmus.reproduction import list_reproductions
-from isthmus.reproduction.imixer import TABLES, claims, protocols
-from isthmus.reproduction.networks import Network
-from isthmus.reproduction.protocol import SCALES, Findings
+from isthmus.papers.engine import list_reproductions
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import SCALES, Findings
+from isthmus.papers.imixer import claims, protocols
+from isthmus.papers.imixer.exhibits import TABLES
+from isthmus.studies.statistics import Sample, compare, contrast, seeds_to_decide
 from tests.reproduction.making import around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.reproduction.networks import best, meetings, rival
+from isthmus.papers.engine.networks import best, meetings, rival
 from tests.reproduction.making import around, network
 
 

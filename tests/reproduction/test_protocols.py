@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import StudyConfig, run_config
+from isthmus.core.config import StudyConfig, run_config
+from isthmus.core.registry import find
+from isthmus.core.space import condition
 from isthmus.papers import load_paper
-from isthmus.registry import find
-from isthmus.reproduction.hourglass import TABLES, protocols
-from isthmus.reproduction.protocol import SCALES, Part
-from isthmus.run import Options, load_data, prepare
-from isthmus.space import condition
+from isthmus.papers.engine.protocol import SCALES, Part
+from isthmus.papers.hourglass import protocols
+from isthmus.papers.hourglass.exhibits import TABLES
+from isthmus.training.run import Options, load_data, prepare
 from tests.reproduction.making import size
 
 PAPER = load_paper("hourglass")

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from isthmus.counting import cost
+from isthmus.cli.complete import complete_study
+from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
-from isthmus.protocols import Signature
-from isthmus.recipes import hourglass_vit as recipes
-from isthmus.reproduction import reproduce
-from isthmus.reproduction.hourglass import TABLES, transformers
-from isthmus.reproduction.hourglass import transformer_claims as claims
-from isthmus.reproduction.protocol import SCALES, Findings, Measured
+from isthmus.papers.engine import reproduce
+from isthmus.papers.engine.protocol import SCALES, Findings, Measured
+from isthmus.papers.hourglass import transformer_claims as claims
+from isthmus.papers.hourglass import transformers
+from isthmus.papers.hourglass import vit_recipes as recipes
+from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.studies.judging import Judge
+from isthmus.training.counting import cost
 from tests.reproduction.making import around, classifier, completed, run_ids
 
 PAPER = load_paper("hourglass")
@@ -195,7 +197,7 @@ def test_sooner_is_the_first_epoch_near_the_last_value(halfway, answer):
 
 
 def test_table_2_is_counted_exactly_and_timed_here(tmp_path):
-    result = reproduce("hourglass", "T2", "smoke", tmp_path)
+    result = reproduce("hourglass", "T2", "smoke", tmp_path, carry_out=complete_study)
     values = {item["id"]: item for item in result["quantities"]}
     counted = [item for name, item in values.items() if name.endswith((" params", " gflops"))]
     assert len(counted) == 12
@@ -211,7 +213,7 @@ def test_table_2_is_counted_exactly_and_timed_here(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["T3", "T4", "F10", "F13"])
 def test_exhibits_at_the_smoke_scale(table: str, tmp_path: Path) -> None:
-    result = reproduce("hourglass", table, "smoke", tmp_path)
+    result = reproduce("hourglass", table, "smoke", tmp_path, carry_out=complete_study)
     for name in ("result.json", "rows.csv", "table.md", "figure.png", "index.html"):
         assert (tmp_path / name).stat().st_size > 100
     assert any(row["measured"] for row in result["rows"])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from isthmus.intervals import Interval, Sample, compare
-from isthmus.reproduction.verdicts import agreement, all_of, any_of
+from isthmus.papers.engine.verdicts import agreement, all_of, any_of
+from isthmus.studies.statistics import Interval, Sample, compare
 
 
 def welch(first, second):

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
 from isthmus.papers import load_paper
-from isthmus.reproduction import find_exhibit, list_reproductions, reproduce
-from isthmus.reproduction.protocol import SCALES, Findings, Given, Measured, Scale
-from isthmus.reproduction.widesparse import TABLES, claims, protocols, supplement, values
-from isthmus.reproduction.widesparse.shapes import FIGURE_4, FIGURE_5, SPARSE_5
-from isthmus.shape_theory import mixer_connections, sparse_connections
+from isthmus.papers.engine import find_exhibit, list_reproductions, reproduce
+from isthmus.papers.engine.protocol import SCALES, Findings, Given, Measured, Scale
+from isthmus.papers.widesparse import claims, protocols, supplement, values
+from isthmus.papers.widesparse.exhibits import TABLES
+from isthmus.papers.widesparse.shapes import FIGURE_4, FIGURE_5, SPARSE_5
 from tests.reproduction.making import around, classifier, completed, findings, models, smoke
 
 PAPER = load_paper("widesparse")
@@ -351,7 +352,9 @@ def test_an_exhibit_without_training_has_values_and_no_page(tmp_path):
 
 def test_table_s3_says_what_its_rules_give(monkeypatch):
     """Without the timing, which the bench has its own test for."""
-    monkeypatch.setattr("isthmus.bench.sparse._epochs", lambda models, threads, steps: dict.fromkeys(models, 10.0))
+    monkeypatch.setattr(
+        "isthmus.papers.widesparse.table_s3._epochs", lambda models, threads, steps: dict.fromkeys(models, 10.0)
+    )
     found = values.costs(Given([], "smoke"))
     words = {entry.what: entry.word for entry in found["quantities"]}
     assert words["sw_mlp, imagenet: bytes"] == words["rp_mixer, cifar: FLOPs"] == "agrees"

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.registry import catalogue
+from isthmus.core.registry import catalogue
 
 NODES = """
 import json, os, sys
@@ -213,7 +213,7 @@ TROUBLE = '''
 import os, signal
 import torch
 from torch import nn
-from isthmus.protocols import ModelConfig
+from isthmus.core.protocols import ModelConfig
 
 
 class Config(ModelConfig):

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from isthmus.config import study_config
-from isthmus.files import home
-from isthmus.record import MODEL, read_record, run_folders
-from isthmus.run import Options
+from isthmus.core.config import study_config
+from isthmus.core.files import home
+from isthmus.core.record import MODEL, read_record, run_folders
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Storage, default_url
 from isthmus.studies.study import Study
+from isthmus.training.run import Options
 
 BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 2}, "threads": 1}
 SPACES = [
@@ -60,8 +60,8 @@ def models() -> dict[str, str]:
 
 DRIVER = """
 import itertools, json, os, signal, sys
-from isthmus.config import study_config
-from isthmus.run import Options
+from isthmus.core.config import study_config
+from isthmus.training.run import Options
 from isthmus.studies import storage, study as studies
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
 from isthmus.studies.planning import Plan

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.search import Curve, Grid, Outcome, draw_curves, searched, summary
-from isthmus.config import Pruning, Sampling, study_config
-from isthmus.run import Options
+from benchmarks.search import Curve, Grid, Outcome, draw_curves, searched, summary
+from isthmus.core.config import Pruning, Sampling, study_config
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
+from isthmus.training.run import Options
 from tests.studies.test_space import BASE
 
 SPACE = {

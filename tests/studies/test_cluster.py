@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isthmus.errors import UserError
-from isthmus.files import home, write_json
-from isthmus.record import run_folders
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, write_json
+from isthmus.core.record import run_folders
 from isthmus.studies.cluster import RayCluster
 from tests.studies.conftest import Nodes, free_port, started_in
 from tests.studies.drivers import BASE, SAMPLED, SPACES, Driver, eventually, opened, result, settings
@@ -134,7 +134,7 @@ def test_a_run_whose_process_dies_on_every_node_fails_alone(nodes: Nodes, url: s
 def test_a_job_that_fits_no_node_is_told_after_a_while(nodes: Nodes, tmp_path: Path) -> None:
     script = """
 import sys
-from isthmus.run import Options
+from isthmus.training.run import Options
 from isthmus.studies.cluster import RayCluster
 from isthmus.studies.executors import Job
 with RayCluster(sys.argv[1], threads=64, patience=3.0) as cluster:
@@ -153,8 +153,8 @@ def test_nodes_that_do_not_share_the_home_are_found_out(nodes: Nodes, tmp_path: 
     """Instead of a study whose runs all seem to have no result."""
     script = """
 import os, sys, json
-from isthmus.config import study_config
-from isthmus.run import Options
+from isthmus.core.config import study_config
+from isthmus.training.run import Options
 from isthmus.studies import cluster
 from isthmus.studies.planning import Plan
 from isthmus.studies.executors import Job
@@ -242,7 +242,7 @@ def _is_answering(port: int) -> bool:
 
 @contextmanager
 def _isthmus(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "isthmus.cli", *arguments]
+    command = [sys.executable, "-m", "isthmus", *arguments]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=os.environ.copy())
     try:
@@ -285,8 +285,8 @@ def test_without_ray_everything_else_works() -> None:
     script = """
 import sys
 sys.modules["ray"] = None  # as if it were not installed
-import isthmus.studies.command
-from isthmus.errors import UserError
+import isthmus.cli.complete
+from isthmus.core.errors import UserError
 from isthmus.studies.cluster import RayCluster
 try:
     RayCluster("auto")
@@ -321,7 +321,7 @@ def test_a_stranger_at_the_address_is_one_line() -> None:
     pytest.importorskip("ray")
     script = """
 import sys
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.studies.cluster import RayCluster
 try:
     RayCluster(sys.argv[1])

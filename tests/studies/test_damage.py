@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import study_config
-from isthmus.errors import UserError
-from isthmus.files import home, write_json
-from isthmus.record import METRICS, RECORD
-from isthmus.run import Options
-from isthmus.run import run as execute
-from isthmus.studies.command import complete
+from isthmus.cli.complete import complete_study
+from isthmus.core.config import study_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, write_json
+from isthmus.core.record import METRICS, RECORD
 from isthmus.studies.executors import Ended, ThisProcess
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Damaged, Storage
 from isthmus.studies.study import Study
+from isthmus.training.run import Options
+from isthmus.training.run import run as execute
 from tests.architecture.test_commands import call
 from tests.studies.drivers import BASE, SAMPLED, SPACES, opened, result, settings
 
@@ -252,9 +252,9 @@ def test_a_database_is_built_again_from_the_records(carried: Carried, tmp_path: 
                 database.execute("DELETE FROM trials WHERE number = 2")
             database.close()
         with pytest.raises(UserError, match="--rebuild"):
-            complete(config, Options())
-        assert result(complete(config, Options(), rebuild=True)) == carried.expected
-        assert result(complete(config, Options())) == carried.expected
+            complete_study(config, Options())
+        assert result(complete_study(config, Options(), rebuild=True)) == carried.expected
+        assert result(complete_study(config, Options())) == carried.expected
     shared = tmp_path / "shared.db"
     shutil.copy(carried.snapshots["finished"], shared)
     other = Storage(str(shared), "other", True)
@@ -264,14 +264,14 @@ def test_a_database_is_built_again_from_the_records(carried: Carried, tmp_path: 
     with other.alone("ask"):
         other.add(proposal, 0, {}, {"params": 1.0})
     before = other.entries()
-    assert result(complete(config, Options(), url=str(shared), rebuild=True)) == carried.expected
+    assert result(complete_study(config, Options(), url=str(shared), rebuild=True)) == carried.expected
     other = Storage(str(shared), "other", True)
     assert other.entries() == before
     assert other.begun() == {"seeds": [3]}
     busy = Storage(str(shared), "small", True)
     assert busy.claim("run")
     with pytest.raises(UserError, match="at work"):
-        complete(config, Options(), url=str(shared), rebuild=True)
+        complete_study(config, Options(), url=str(shared), rebuild=True)
 
 
 def test_a_rejected_study_does_not_take_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,12 +279,12 @@ def test_a_rejected_study_does_not_take_its_name(monkeypatch: pytest.MonkeyPatch
         raise UserError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("isthmus.studies.command.check_room", refuse)
+        patch.setattr("isthmus.cli.complete.check_room", refuse)
         with pytest.raises(UserError, match="no room"):
-            complete(study_config(RATES), Options())
+            complete_study(study_config(RATES), Options())
     with pytest.raises(UserError, match="may be trained"):
-        complete(study_config(RATES | {"budget": {"params": 1}}), Options())
-    assert complete(study_config(RATES | {"seeds": [0], "learning_rates": []}), Options()).is_complete
+        complete_study(study_config(RATES | {"budget": {"params": 1}}), Options())
+    assert complete_study(study_config(RATES | {"seeds": [0], "learning_rates": []}), Options()).is_complete
 
 
 def test_a_measured_latency_outlives_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

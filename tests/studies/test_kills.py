@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 import pytest
 
-from isthmus.files import home, write_json
+from isthmus.core.files import home, write_json
 from isthmus.studies.executors import LocalWorkers
 from isthmus.studies.storage import Storage, default_url
 from tests.studies.drivers import BASE, children_of, eventually, is_running, opened, result, settings, workers_of
@@ -65,7 +65,7 @@ class Command:
 
     def __init__(self, folder: Path) -> None:
         write_json(folder / "killed.json", GIVEN)
-        self.words = [sys.executable, "-m", "isthmus.cli", "study", str(folder / "killed.json"), "--workers", "2"]
+        self.words = [sys.executable, "-m", "isthmus", "study", str(folder / "killed.json"), "--workers", "2"]
         self.log = folder / "log"
         self.orphans: set[int] = set()
         self.start()
@@ -86,19 +86,24 @@ class Command:
         return self.log.read_text()[-2000:]
 
 
-def disturb(command: Command, draw: random.Random, watch: Watch) -> None:
-    """Kill the driver or one of its workers, most often while runs are trained, and the driver also while it begins."""
+def disturb(command: Command, draw: random.Random, watch: Watch, whole: int) -> None:
+    """Kill the driver or one of its workers, most often while runs are trained, and the driver also while it begins.
+
+    ``whole`` is the progress of the undisturbed study. The kills are spread over it, so that a fast machine cannot
+    finish the study before the last one.
+    """
     victims = ["driver", "worker"] * (KILLS // 2)
     draw.shuffle(victims)
+    share = whole / (KILLS + 2)
     for number, victim in enumerate(victims):
+        moment, goal = float("inf"), (number + draw.random()) * share
         if victim == "driver" and (number < 5 or draw.random() < 0.3):
-            moment = time.monotonic() + draw.uniform(1.0, 6.0)
+            moment, goal = time.monotonic() + draw.uniform(1.0, 6.0), (number + 1) * share
         else:
             eventually(partial(_trains, command, progress()), 400)
-            moment = time.monotonic() + draw.random()
-        while time.monotonic() < moment:
+        while time.monotonic() < moment and progress() < goal and command.is_running():
             watch.look()
-            time.sleep(0.02)
+            time.sleep(0.01)
         assert command.is_running(), f"it ended after {number} kills: {command.said()}"
         if victim == "driver":
             command.kill()
@@ -120,13 +125,13 @@ def test_twenty_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         patch.setenv("ISTHMUS_HOME", str(tmp_path / "undisturbed"))
         study = opened(GIVEN)
         study.carry_out(LocalWorkers(2), lambda trial, run, event: None)
-        expected = result(study)
+        expected, whole = result(study), progress()
     assert {trial["state"] for trial in expected["trials"]} == {"finished", "pruned"}
 
     watch = Watch(default_url(home() / "studies" / "killed"))
     command = Command(tmp_path)
     try:
-        disturb(command, random.Random(0), watch)
+        disturb(command, random.Random(0), watch, whole)
         while command.is_running():
             watch.look()
             time.sleep(0.05)

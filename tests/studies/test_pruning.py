@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.config import Pruning
+from isthmus.core.config import Pruning
 from isthmus.studies.pruning import Standing, dominance_ranks, pruned
 
 RECORDED = Path(__file__).parents[2] / "results" / "bench"

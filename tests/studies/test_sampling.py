@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import study_config
+from isthmus.core.config import study_config
 from isthmus.studies.judging import Judge
 from isthmus.studies.sampling import Tried, draw
 from tests.studies.test_space import BASE, SIGNATURE

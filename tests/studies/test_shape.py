@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.cli import app
-from isthmus.counting import cost
-from isthmus.errors import UserError
-from isthmus.protocols import Signature
-from isthmus.run import Options
+from isthmus.cli.main import app
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.studies.shape import candidates, shape_study
+from isthmus.training.counting import cost
+from isthmus.training.run import Options
 
 
 def table(path: Path, rows: int = 120) -> Path:

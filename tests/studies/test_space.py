@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.config import study_config
-from isthmus.errors import UserError
-from isthmus.protocols import Signature
-from isthmus.space import Budget, Range, Space, amount, condition
+from isthmus.core.config import study_config
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.core.space import Budget, Range, Space, amount, condition
 from isthmus.studies.judging import Judge
 from isthmus.studies.sampling import grid, thinned
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import study_config
-from isthmus.errors import UserError
-from isthmus.run import Options
+from isthmus.core.config import study_config
+from isthmus.core.errors import UserError
 from isthmus.studies import storage as module
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Overtaken, Storage
+from isthmus.training.run import Options
 from tests.studies.conftest import Server
 from tests.studies.drivers import SPACES, opened, result, settings
 

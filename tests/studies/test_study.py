@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import study_config
-from isthmus.errors import UserError
-from isthmus.files import write_json
-from isthmus.record import read_record
-from isthmus.run import Options
-from isthmus.studies.command import answer, complete
+from isthmus.cli.complete import complete_study, print_answer
+from isthmus.core.config import study_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import write_json
+from isthmus.core.record import read_record
 from isthmus.studies.executors import Ended, Event, ThisProcess
 from isthmus.studies.study import Study
+from isthmus.training.run import Options
 from tests.architecture.test_commands import call
 from tests.studies.drivers import BASE, SAMPLED, SPACES, models, opened, result, settings
 
@@ -42,7 +42,7 @@ def carry_out(study: Study) -> list[str]:
 
 
 def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+    monkeypatch.setattr("isthmus.training.run._train", lambda *arguments: pytest.fail("trained again"))
 
 
 def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,14 +211,14 @@ def test_the_answer_is_a_table_and_a_page(tmp_path: Path, capsys: pytest.Capture
         {"name": "hourglass_mlp", "d_z": 70, "d_h": 8, "depth": 1},
         {"name": "conventional_mlp", "d_z": 32, "d_h": 64, "depth": 1},
     ]))  # fmt: skip
-    answer(complete(given, Options()), tmp_path / "page", as_json=False)
+    print_answer(complete_study(given, Options()), tmp_path / "page", as_json=False)
     said = capsys.readouterr()
     assert "2 candidates, 4 runs (0 on record)" in said.err
     assert "Hourglass" in said.out
     assert "Conventional" in said.out
     assert (tmp_path / "page" / "index.html").stat().st_size > 1_000_000
     before = models()
-    answer(complete(given, Options()), tmp_path / "page", as_json=True)
+    print_answer(complete_study(given, Options()), tmp_path / "page", as_json=True)
     lines = json.loads(capsys.readouterr().out)["candidates"]
     assert {len(line["seeds"]) for line in lines} == {2}
     assert models() == before

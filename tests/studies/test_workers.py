@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sql
 
-from isthmus.files import home, write_json
-from isthmus.record import read_record, run_folders
+from isthmus.core.files import home, write_json
+from isthmus.core.record import read_record, run_folders
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
 from isthmus.studies.storage import Storage, default_url
 from tests.studies.drivers import (
@@ -160,7 +160,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path, mon
     given = settings(base=BASE | {"train": {"epochs": 60}}, spaces=SPACES[:1])
     expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
     write_json(tmp_path / "small.json", given)
-    command = [sys.executable, "-m", "isthmus.cli", "study", str(tmp_path / "small.json"), "--workers", "2"]
+    command = [sys.executable, "-m", "isthmus", "study", str(tmp_path / "small.json"), "--workers", "2"]
     process = subprocess.Popen(command, env=os.environ.copy(), stderr=subprocess.PIPE, text=True)
     eventually(lambda: len(list((home() / "runs").glob("*/metrics.jsonl"))) == 2 or process.poll())
     workers = workers_of(process.pid)

@@ -25,10 +25,10 @@ from timm.utils import ModelEmaV3
 
 import isthmus
 import isthmus.timm
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.models.mlp_mixer import VARIANTS as MIXERS
 from isthmus.models.vit import VARIANTS as VITS
-from isthmus.timm_weights import in_our_names
+from isthmus.training.timm_weights import in_our_names
 from tests.architecture.test_docs import IN_TIMM, run_blocks
 from tests.papers.test_vit_counts import EXACT
 

@@ -15,16 +15,16 @@ from unittest import mock
 import pytest
 import torch
 
-from isthmus.config import run_config
-from isthmus.files import home
-from isthmus.record import read_metrics
-from isthmus.registry import create_model
-from isthmus.run import Options, _in_touch, prepare, run, starting_model
+from isthmus.core.config import run_config
+from isthmus.core.files import home
+from isthmus.core.record import read_metrics
+from isthmus.core.registry import create_model
+from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
 from isthmus.training.loop import Rows, Stopped, Training, Unwritten
+from isthmus.training.run import Options, _in_touch, prepare, run, starting_model
 from isthmus.training.schedules import optimizer
-from isthmus.training.settings import TrainConfig
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("lightning_fabric")
@@ -186,7 +186,7 @@ def written(folder: Path, **train: Any) -> Path:
 def command(*arguments: object, processes: int = 0) -> subprocess.CompletedProcess[str]:
     """``isthmus ARGUMENTS`` in a process of its own, or in several that torchrun starts."""
     launcher = ["torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", processes]
-    line = [sys.executable, "-m", *([*launcher, "-m"] if processes else []), "isthmus.cli", *arguments]
+    line = [sys.executable, "-m", *([*launcher, "-m"] if processes else []), "isthmus", *arguments]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     return subprocess.run([*map(str, line)], capture_output=True, text=True, check=False, env=environment, timeout=600)
 
@@ -222,9 +222,9 @@ def test_torchrun_with_another_number_of_processes_starts_nothing(tmp_path: Path
 
 
 COMPARE_COMPILED = """
-from isthmus.config import run_config
-from isthmus.record import read_metrics
-from isthmus.run import prepare, run
+from isthmus.core.config import run_config
+from isthmus.core.record import read_metrics
+from isthmus.training.run import prepare, run
 losses = []
 for compiled in (False, True):
     settings = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}

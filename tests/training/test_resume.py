@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from isthmus.config import run_config
-from isthmus.files import write_text
-from isthmus.record import METRICS, MODEL, read_metrics, read_record
-from isthmus.run import Options, prepare, run, starting_model
+from isthmus.core.config import run_config
+from isthmus.core.files import write_text
+from isthmus.core.record import METRICS, MODEL, read_metrics, read_record
 from isthmus.training.journal import Journal, Overtaken
 from isthmus.training.loop import Stopped
+from isthmus.training.run import Options, prepare, run, starting_model
 
 SETTINGS: dict[str, Any] = {
     "source": {"name": "digits"},
@@ -33,8 +33,8 @@ SETTINGS: dict[str, Any] = {
 
 CHILD = """
 import json, sys
-from isthmus.config import run_config
-from isthmus.run import Options, run
+from isthmus.core.config import run_config
+from isthmus.training.run import Options, run
 run(run_config(json.loads(sys.argv[1])), Options(save_every=0.0))
 """
 
@@ -119,18 +119,18 @@ def test_threads_and_seed_name_another_run() -> None:
 def test_a_finished_run_is_answered_from_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(SETTINGS)
     first = run(config)
-    monkeypatch.setattr("isthmus.run._train", lambda *arguments: pytest.fail("trained again"))
+    monkeypatch.setattr("isthmus.training.run._train", lambda *arguments: pytest.fail("trained again"))
     assert run(config) == first
     assert not list(prepare(config).folder.glob("state*")), "a finished run keeps no training state"
 
 
 def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.errors import UserError
+    from isthmus.core.errors import UserError
 
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
         run(config, stopped_after(5))
-    monkeypatch.setattr("isthmus.run.code_version", lambda *modules: {"version": "0", "digest": "other"})
+    monkeypatch.setattr("isthmus.training.run.code_version", lambda *modules: {"version": "0", "digest": "other"})
     with pytest.raises(UserError, match="begun by other code"):
         run(config)
     assert run(config, Options(other_code=True)).status == "finished"
@@ -223,8 +223,8 @@ def test_a_run_that_starts_from_another_keeps_its_frozen_projection() -> None:
 def test_a_record_written_under_other_defaults_is_no_answer() -> None:
     from dataclasses import replace
 
-    from isthmus.errors import UserError
-    from isthmus.record import write_record
+    from isthmus.core.errors import UserError
+    from isthmus.core.record import write_record
 
     config = run_config(SETTINGS)
     record = run(config)

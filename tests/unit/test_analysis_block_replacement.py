@@ -11,12 +11,12 @@ from PIL import Image
 
 from isthmus.analysis import block_replacement as analysis
 from isthmus.analysis.block_replacement import applies, draw, normal_blocks, of_run, replaced, summary, trained_configs
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.loading import load
-from isthmus.record import find_run, read_record
-from isthmus.registry import create_model
-from isthmus.run import run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import find_run, read_record
+from isthmus.core.registry import create_model
+from isthmus.training.loading import load
+from isthmus.training.run import run
 
 SHAPES: dict[str, Any] = {"input_shape": (1, 8, 8), "output_shape": (10,), "patch": 2, "C": 6}
 

@@ -18,12 +18,12 @@ from isthmus.analysis import cka as analysis
 from isthmus.analysis import opening
 from isthmus.analysis.cka import applies, blocks, cka, draw, of_run, summary, u_centred_gram
 from isthmus.analysis.opening import open_run, rounded
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.loading import load
-from isthmus.record import find_run
-from isthmus.registry import create_model
-from isthmus.run import run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import find_run
+from isthmus.core.registry import create_model
+from isthmus.training.loading import load
+from isthmus.training.run import run
 
 seeds = st.integers(0, 2**32 - 1)
 rows = st.integers(4, 12)

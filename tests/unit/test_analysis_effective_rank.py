@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from isthmus.analysis import effective_rank as analysis
 from isthmus.analysis.effective_rank import effective_rank, of_run
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.loading import load, load_task
-from isthmus.record import RunRecord, find_run, read_record
-from isthmus.run import load_data, run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import RunRecord, find_run, read_record
+from isthmus.training.loading import load, load_task
+from isthmus.training.run import load_data, run
 
 seeds = st.integers(0, 2**32 - 1)
 

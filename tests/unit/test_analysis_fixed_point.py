@@ -13,11 +13,11 @@ from PIL import Image
 
 from isthmus.analysis import fixed_point as analysis
 from isthmus.analysis.opening import open_run
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.loading import load
-from isthmus.record import RunRecord, find_run
-from isthmus.run import run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import RunRecord, find_run
+from isthmus.training.loading import load
+from isthmus.training.run import run
 
 
 def trained(**fields: Any) -> RunRecord:

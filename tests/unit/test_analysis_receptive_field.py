@@ -25,12 +25,12 @@ from isthmus.analysis.receptive_field import (
     squared_derivatives,
 )
 from isthmus.analysis.steps import steps_of
-from isthmus.config import run_config
-from isthmus.errors import UserError
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import find_run
+from isthmus.core.registry import create_model
 from isthmus.layers.permuted_kronecker import PermutedKronecker
-from isthmus.record import find_run
-from isthmus.registry import create_model
-from isthmus.run import run
+from isthmus.training.run import run
 
 SHAPES: dict[str, Any] = {"input_shape": (1, 8, 8), "output_shape": (10,), "patch": 2}
 

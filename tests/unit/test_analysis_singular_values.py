@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from isthmus import shape_theory as theory
+from isthmus.analysis import shape_theory as theory
 from isthmus.analysis import singular_values as analysis
 from isthmus.analysis.singular_values import (
     applies,
@@ -25,12 +25,12 @@ from isthmus.analysis.singular_values import (
     of_widths,
     summary,
 )
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.loading import load
-from isthmus.record import RunRecord, find_run
-from isthmus.registry import create_model
-from isthmus.run import run
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import RunRecord, find_run
+from isthmus.core.registry import create_model
+from isthmus.training.loading import load
+from isthmus.training.run import run
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.05, 1), st.integers(0, 1000))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.bench.estimators import summary
+from benchmarks.estimators import summary
 from isthmus.reports.tables import markdown_table
 
 

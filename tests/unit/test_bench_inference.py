@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.bench import inference, projections
-from isthmus.bench.inference import Case, Ratio, cases, measure, summary
-from isthmus.cli import app
-from isthmus.errors import UserError
+from benchmarks import inference, projections
+from benchmarks.inference import Case, Ratio, cases, measure, summary
+from isthmus.cli.main import app
+from isthmus.core.errors import UserError
 
 TINY = Case("T7.13", "super_resolution", 24, 48, 600, 8, 2, "trainable")
 RATIO = Ratio("T7.13", "super_resolution", 3075, 270, 4, "trainable", 256, "narrow", 2.0, None, 1e-7, 0.5)
@@ -49,7 +49,7 @@ def test_a_network_whose_narrow_form_does_not_pay_is_its_own_rival() -> None:
 
 
 COMPILED = """
-from isthmus.bench.inference import Case, measure
+from benchmarks.inference import Case, measure
 from isthmus.export import narrowing
 
 narrowing._speed = lambda *_: 2.0

@@ -7,9 +7,10 @@ from functools import partial
 
 import pytest
 
-from isthmus.bench import mixers, ratios, sparse
-from isthmus.bench.command import answer
-from isthmus.bench.ratios import row, timed
+from benchmarks import mixers, sparse
+from benchmarks.command import answer
+from isthmus.analysis import ratios
+from isthmus.analysis.ratios import row, timed
 
 FORM = ["measured", "unit", "ours", "rival's", "ratio", "bar", "load before", "load after"]
 

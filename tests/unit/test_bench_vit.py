@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from isthmus.bench.vit import AUGMENTATION_BAR, augmented_step, measure
-from isthmus.errors import UserError
+from benchmarks.vit import AUGMENTATION_BAR, augmented_step, measure
+from isthmus.core.errors import UserError
 
 
 def test_without_timm_it_says_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from isthmus.errors import UserError
-from isthmus.fronts import (
+from isthmus.core.errors import UserError
+from isthmus.core.record import RunRecord
+from isthmus.studies.fronts import (
     Alone,
     Candidate,
     Stretch,
@@ -26,7 +27,6 @@ from isthmus.fronts import (
     ladder,
     summarise,
 )
-from isthmus.record import RunRecord
 
 
 def make_record(

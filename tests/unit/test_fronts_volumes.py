@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from scipy.stats import ttest_ind, ttest_rel
 
-from isthmus.errors import UserError
-from isthmus.fronts import Candidate, best, compare, front, noise_of
-from isthmus.intervals import Interval
-from isthmus.volumes import Reference, Saving, area, gap, hypervolume, reference_point, saved
+from isthmus.core.errors import UserError
+from isthmus.studies.fronts import Candidate, best, compare, front, noise_of
+from isthmus.studies.statistics import Interval
+from isthmus.studies.volumes import Reference, Saving, area, gap, hypervolume, reference_point, saved
 from tests.unit.test_fronts import make_candidate, points
 
 pairs = st.lists(st.tuples(st.floats(1e-3, 1e9), st.floats(-50, 50)), max_size=12)

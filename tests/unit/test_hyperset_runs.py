@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 import isthmus
 from isthmus.analysis import iterations, token_dynamics
-from isthmus.cli import app
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.files import read_sealed
-from isthmus.prediction import Predictor
-from isthmus.puzzles import answers, only_solution, read_puzzles
-from isthmus.record import find_run, read_record
-from isthmus.run import run
-from isthmus.sudoku.boards import drawn, parse
+from isthmus.cli.main import app
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed
+from isthmus.core.record import find_run, read_record
+from isthmus.export.prediction import Predictor
+from isthmus.export.puzzles import answers, only_solution, read_puzzles
+from isthmus.sources.puzzles.boards import drawn, parse
+from isthmus.training.run import run
 from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
 
 SETTINGS = {

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from isthmus.cli.options import command_line
-from isthmus.interrupts import ended_by_signals, exit_code
+from isthmus.core.interrupts import ended_by_signals, exit_code
 
 
 class Ending:

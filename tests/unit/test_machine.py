@@ -11,7 +11,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from isthmus.machine import keep_freed_memory
+from isthmus.core.machine import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
     keep_freed_memory()

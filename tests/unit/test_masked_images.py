@@ -13,17 +13,17 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from isthmus.analysis import reconstruction
-from isthmus.cli import app
-from isthmus.config import run_config
-from isthmus.draws import torch_generator
-from isthmus.errors import UserError
-from isthmus.files import home, sha256
-from isthmus.loading import load
-from isthmus.protocols import Signature
-from isthmus.record import find_run
-from isthmus.registry import component, find
-from isthmus.run import load_data, run
-from isthmus.tokenizers import GREY, open_tokenizer, refuse_another
+from isthmus.cli.main import app
+from isthmus.core.config import run_config
+from isthmus.core.draws import torch_generator
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, sha256
+from isthmus.core.protocols import Signature
+from isthmus.core.record import find_run
+from isthmus.core.registry import component, find
+from isthmus.training.loading import load
+from isthmus.training.run import load_data, run
+from isthmus.training.tokenizers import GREY, open_tokenizer, refuse_another
 
 DIGITS = {"name": "digits", "validation": 20, "test": 60}
 TOKENIZER = {
@@ -66,7 +66,7 @@ def test_tokens_are_those_of_the_tokenizer_and_are_made_once(tokenizer, monkeypa
     assert np.array_equal(data.test.inputs, expected.numpy())
     assert (data.vocabulary, len(data.train), data.test.targets) == (16, len(images.train), None)
     assert len(list((home() / "cache" / "tokens").glob("*.npy"))) == 3
-    monkeypatch.setattr("isthmus.tokenizers.Tokenizer.tokens", None)  # would fail if it were asked again
+    monkeypatch.setattr("isthmus.training.tokenizers.Tokenizer.tokens", None)  # would fail if it were asked again
     again = tokens_of(tokenizer)
     assert again.fingerprint == data.fingerprint != images.fingerprint
     assert np.array_equal(again.train.inputs, data.train.inputs)
@@ -236,7 +236,7 @@ def test_the_protocol_of_table_8(recipe, params):
 
 def test_the_recipe_of_the_masked_model_names_the_run_of_the_tokenizers_recipe(shared_data):
     """An id is a hash of config and data: a change of either must be made in both recipes."""
-    from isthmus.run import Options, prepare
+    from isthmus.training.run import Options, prepare
 
     tokenizer = prepare(find("recipes", "cifar10-tokenizer")(), Options(data_dir=shared_data))
     for recipe in ("cifar10-masked", "cifar10-masked-transformer"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.registry import component, find
+from isthmus.core.registry import component, find
 from isthmus.tasks.masked_tokens import SHOWN
 
 CODES = 6

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isthmus.config import RunConfig, run_config
-from isthmus.errors import UserError
-from isthmus.export import export_run
-from isthmus.exported import read_exported
-from isthmus.files import read_sealed, sha256, write_sealed
-from isthmus.fronts import summarise
-from isthmus.record import (
+from isthmus.core.config import RunConfig, run_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed, sha256, write_sealed
+from isthmus.core.record import (
     METRIC_VERSIONS,
     METRICS,
     RECORD,
@@ -27,14 +24,17 @@ from isthmus.record import (
     run_folders,
     runs_folder,
 )
-from isthmus.registry import catalogue, find
+from isthmus.core.registry import catalogue, find
+from isthmus.export import export_run
 from isthmus.reports import write_report
 from isthmus.reports.sections import gather
 from isthmus.reports.wording import answer
-from isthmus.run import run
-from isthmus.runs import overview
+from isthmus.studies.fronts import summarise
+from isthmus.studies.runs import overview
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
+from isthmus.training.exported import read_exported
+from isthmus.training.run import run
 from tests.studies.drivers import opened
 from tests.studies.test_study import carry_out, forbid_training
 
@@ -105,7 +105,7 @@ def test_it_is_measured_again_from_the_stored_weights(
     assert record == read_record(folder)
     assert not record.outdated
     assert (folder / RECORD).read_bytes() == before, "a finished record never changes"
-    monkeypatch.setattr("isthmus.run.evaluate", lambda *arguments: pytest.fail("measured once more"))
+    monkeypatch.setattr("isthmus.training.run.evaluate", lambda *arguments: pytest.fail("measured once more"))
     assert run(config(0)) == record
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus import prediction
-from isthmus.errors import UserError
-from isthmus.prediction import Predictor, class_names, pixels, result_paths
-from isthmus.protocols import Signature
-from isthmus.streaming import write_pieces
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.export import prediction
+from isthmus.export.prediction import Predictor, class_names, pixels, result_paths
+from isthmus.sources.streaming import write_pieces
 from tests.unit.test_sources_arrays import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)

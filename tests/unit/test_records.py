@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from isthmus import machine
-from isthmus.errors import UserError
-from isthmus.files import digest, read_json, read_sealed, sha256, write_json, write_sealed, write_text, write_with
-from isthmus.machine import CAN_CHANGE_BITS, code_version
-from isthmus.record import (
+from isthmus.core import machine
+from isthmus.core.errors import UserError
+from isthmus.core.files import digest, read_json, read_sealed, sha256, write_json, write_sealed, write_text, write_with
+from isthmus.core.machine import CAN_CHANGE_BITS, code_version
+from isthmus.core.record import (
     METRICS,
     LogChecks,
     RunRecord,
@@ -31,7 +31,7 @@ from isthmus.record import (
     verify_file,
     write_record,
 )
-from isthmus.samples import write_sheet, write_values
+from isthmus.training.samples import write_sheet, write_values
 
 
 def record(**changes: Any) -> RunRecord:
@@ -271,12 +271,12 @@ def test_flat() -> None:
 
 
 def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.machine.__file__", str(tmp_path / "machine.py"))
+    monkeypatch.setattr("isthmus.core.machine.__file__", str(tmp_path / "core" / "machine.py"))
     write_text(tmp_path / "models" / "a.py", "x = 1")
     write_text(tmp_path / "reports" / "b.py", "x = 1")
     before = code_version.__wrapped__()["digest"]
     write_text(tmp_path / "reports" / "b.py", "x = 2")
-    write_text(tmp_path / "cli.py", "x = 2")
+    write_text(tmp_path / "core" / "record.py", "x = 2")
     assert code_version.__wrapped__()["digest"] == before, "what only reads records cannot change a run"
     write_text(tmp_path / "models" / "a.py", "x = 2")
     assert code_version.__wrapped__()["digest"] != before
@@ -284,19 +284,18 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
 
 # What only reads records, asks for runs, or writes down what was decided elsewhere.
 WITHOUT_EFFECT = {
-    "__init__", "analysis", "associative_memory", "bench", "cli", "config", "counting", "diagnosis", "errors",
-    "export", "exported", "files", "fronts", "hopfield", "interrupts", "intervals", "machine", "masked_images",
-    "papers", "prediction", "puzzles", "recipes", "record", "registry", "reports", "reproduction", "runs",
-    "samples", "shape_theory", "sklearn", "space", "streaming", "studies", "terminal", "timm", "timm_weights",
-    "volumes", "weights",
+    "__init__.py", "__main__.py", "analysis/", "cli/", "core/__init__.py", "core/config.py", "core/errors.py",
+    "core/files.py", "core/interrupts.py", "core/machine.py", "core/record.py", "core/registry.py", "core/space.py",
+    "export/", "papers/", "recipes/", "reports/", "sklearn/", "studies/", "timm/",
 }  # fmt: skip
 
 
 def test_every_part_of_the_package_is_known_to_change_a_run_or_not() -> None:
-    root = Path(machine.__file__).parent
-    parts = {path.stem for path in root.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert parts == CAN_CHANGE_BITS | WITHOUT_EFFECT
-    assert not CAN_CHANGE_BITS & WITHOUT_EFFECT
+    root = Path(machine.__file__).parents[1]
+    parts = {f"{path.name}/" if path.is_dir() else path.name for path in root.iterdir() if path.name != "__pycache__"}
+    inside = {f"core/{path.name}" for path in (root / "core").glob("*.py")}
+    assert (parts | inside) - {"core/", "py.typed"} == {*CAN_CHANGE_BITS, *WITHOUT_EFFECT}
+    assert not WITHOUT_EFFECT & {*CAN_CHANGE_BITS}
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.errors import UserError
-from isthmus.fronts import noise_of
-from isthmus.intervals import Interval
+from isthmus.core.errors import UserError
 from isthmus.papers import load_paper
 from isthmus.reports import write_report
 from isthmus.reports.drawing import plotly_front, plotly_gap
@@ -21,7 +19,9 @@ from isthmus.reports.figures import GapFigure, front_figure, gap_figure
 from isthmus.reports.measures import measure
 from isthmus.reports.sections import Section, gather
 from isthmus.reports.wording import answer, difference_text, summary
-from isthmus.volumes import gap, hypervolume, reference_point
+from isthmus.studies.fronts import noise_of
+from isthmus.studies.statistics import Interval
+from isthmus.studies.volumes import gap, hypervolume, reference_point
 from tests.architecture import test_report_page
 from tests.unit.test_reports import CONVENTIONAL, HOURGLASS, model_config, write_run, write_study
 

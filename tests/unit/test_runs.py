@@ -10,12 +10,12 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
-from isthmus.cli import app
-from isthmus.config import overridden, read_settings, run_config
-from isthmus.errors import UserError
-from isthmus.record import CONFIG, METRICS, read_record, run_folders, runs_folder
-from isthmus.registry import create_model
-from isthmus.runs import overview, removable
+from isthmus.cli.main import app
+from isthmus.core.config import overridden, read_settings, run_config
+from isthmus.core.errors import UserError
+from isthmus.core.record import CONFIG, METRICS, read_record, run_folders, runs_folder
+from isthmus.core.registry import create_model
+from isthmus.studies.runs import overview, removable
 
 TINY: dict[str, Any] = {
     "source": {"name": "digits"},

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from isthmus import shape_theory as theory
-from isthmus.errors import UserError
+from isthmus.analysis import shape_theory as theory
+from isthmus.core.errors import UserError
 from tests.architecture.test_commands import call
 
 sizes = st.floats(1, 1e4)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import Data
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(size=(40, 3))

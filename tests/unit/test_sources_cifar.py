@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus import registry
-from isthmus.errors import UserError
+from isthmus.core import registry
+from isthmus.core.errors import UserError
 from isthmus.sources import cifar
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[3] / "shared" / "data")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS
 from isthmus.sources.reading import packaged
 
 

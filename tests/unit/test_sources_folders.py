@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isthmus import registry
-from isthmus.errors import UserError
+from isthmus.core import registry
+from isthmus.core.errors import UserError
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isthmus import registry
-from isthmus.errors import UserError
+from isthmus.core import registry
+from isthmus.core.errors import UserError
 from isthmus.sources.imagenet224 import nine_patches
 
 

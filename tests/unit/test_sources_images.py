@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from isthmus import registry
-from isthmus.errors import UserError
+from isthmus.core import registry
+from isthmus.core.errors import UserError
 from isthmus.sources.caching import decode_all
 from isthmus.sources.imagenet1k import CMC, ImageNet1k, ImageNet100
 

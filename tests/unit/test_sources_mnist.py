@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import Data
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_mnist = pytest.mark.skipif(not (SHARED / "mnist").is_dir(), reason="MNIST's files are not on this machine")

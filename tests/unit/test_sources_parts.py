@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus import files
-from isthmus.errors import UserError
-from isthmus.protocols import Split
+from isthmus.core import files
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Split
 from isthmus.sources import caching
 from isthmus.sources.caching import memory_mapped
 from isthmus.sources.splitting import array_digest, checked, partition

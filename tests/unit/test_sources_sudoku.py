@@ -7,12 +7,12 @@ import gzip
 import numpy as np
 import pytest
 
-from isthmus import registry
-from isthmus.errors import UserError
-from isthmus.protocols import SPLITS
-from isthmus.sudoku.boards import complete, grid_keys, random_symmetries
-from isthmus.sudoku.generation import generated
-from isthmus.sudoku.solver import solve
+from isthmus.core import registry
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import SPLITS
+from isthmus.sources.puzzles.boards import complete, grid_keys, random_symmetries
+from isthmus.sources.puzzles.generation import generated
+from isthmus.sources.puzzles.solver import solve
 from tests.unit.test_sudoku import SEVENTEEN, SOLUTION
 
 MADE = generated(np.resize([50, 60], 40), np.random.default_rng(0))
@@ -178,7 +178,7 @@ def test_images_of_known_puzzles_are_drawn_anew_where_another_split_has_their_gr
         calls.append(boards)
         return random_symmetries(boards, np.random.default_rng(0) if len(calls) < 5 else generator)
 
-    monkeypatch.setattr("isthmus.sudoku.generation.random_symmetries", often_alike)
+    monkeypatch.setattr("isthmus.sources.puzzles.generation.random_symmetries", often_alike)
     alike = dict.fromkeys(SPLITS, (puzzle[:1], solution[:1]))
     monkeypatch.setattr("isthmus.sources.sudoku.GeneratedSudoku._pools", lambda *_: alike)
     asked = {"givens": (17,), "known": known, "train": 2, "validation": 1, "test": 1}
@@ -186,7 +186,8 @@ def test_images_of_known_puzzles_are_drawn_anew_where_another_split_has_their_gr
     assert calls[:2] == [2, 1]
     assert len(calls) > 4
     monkeypatch.setattr(
-        "isthmus.sudoku.generation.random_symmetries", lambda n, _: random_symmetries(n, np.random.default_rng(0))
+        "isthmus.sources.puzzles.generation.random_symmetries",
+        lambda n, _: random_symmetries(n, np.random.default_rng(0)),
     )
     with pytest.raises(UserError, match="images of its puzzles have the same solution in two splits"):
         source("sudoku", **asked, split_seed=1).load(tmp_path)

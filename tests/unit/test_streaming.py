@@ -13,10 +13,10 @@ import pyarrow.parquet
 import pytest
 from numpy.lib import format as npy
 
-from isthmus import streaming
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
+from isthmus.sources import streaming
 from isthmus.sources.reading import open_archive
-from isthmus.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
+from isthmus.sources.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)
 ARRAYS = [ROWS, ROWS.astype(">f8"), np.asfortranarray(ROWS), ROWS[:, 0], ROWS.reshape(250, 3, 4)]

@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import UserError
-from isthmus.sudoku.boards import UNITS, complete, conflict, drawn, grid_keys, parse, random_symmetries, relabelled
-from isthmus.sudoku.generation import derived, dug, generated, random_grids, revealed
-from isthmus.sudoku.solver import solve
+from isthmus.core.errors import UserError
+from isthmus.sources.puzzles.boards import (
+    UNITS,
+    complete,
+    conflict,
+    drawn,
+    grid_keys,
+    parse,
+    random_symmetries,
+    relabelled,
+)
+from isthmus.sources.puzzles.generation import derived, dug, generated, random_grids, revealed
+from isthmus.sources.puzzles.solver import solve
 
 SEVENTEEN = "000000010400000000020000000000050407008000300001090000300400200050100000000806000"
 SOLUTION = "693784512487512936125963874932651487568247391741398625319475268856129743274836159"

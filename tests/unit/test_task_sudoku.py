@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import isthmus
-from isthmus import registry
-from isthmus.config import run_config
-from isthmus.errors import UserError
-from isthmus.protocols import Data, Split
-from isthmus.run import prepare
-from isthmus.sudoku.boards import complete
-from isthmus.sudoku.generation import generated
+from isthmus.core import registry
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Data, Split
+from isthmus.sources.puzzles.boards import complete
+from isthmus.sources.puzzles.generation import generated
 from isthmus.tasks.sudoku import GIVEN
+from isthmus.training.run import prepare
 
 PUZZLES, SOLUTIONS = (side.astype(np.int16) for side in generated(np.array([50, 50, 60, 60]), np.random.default_rng(0)))
 SPLIT = Split(PUZZLES, SOLUTIONS)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from isthmus.config import run_config
-from isthmus.fronts import COSTS, summarise
-from isthmus.record import CONFIG, runs_folder
-from isthmus.registry import _telling_fields, catalogue, component, find, model_title, telling
+from isthmus.core.config import run_config
+from isthmus.core.record import CONFIG, runs_folder
+from isthmus.core.registry import _telling_fields, catalogue, component, find, model_title, telling
 from isthmus.reports.sections import Run, setting, varying
-from isthmus.runs import overview
+from isthmus.studies.fronts import COSTS, summarise
+from isthmus.studies.runs import overview
 from tests.unit.test_records import record
 
 OURS = {name: home for name, home in catalogue("models").items() if home.startswith("isthmus.")}

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import isthmus
-from isthmus.config import run_config
-from isthmus.errors import UserError
+from isthmus.core.config import run_config
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.core.record import read_metrics
+from isthmus.core.registry import component, find
 from isthmus.models.vq_tokenizer import Codebook, VQTokenizerConfig
-from isthmus.protocols import Signature
-from isthmus.record import read_metrics
-from isthmus.registry import component, find
-from isthmus.run import Options, prepare, run
 from isthmus.training.loop import Stopped
+from isthmus.training.run import Options, prepare, run
 
 
 def unit(*shape):

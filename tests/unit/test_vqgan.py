@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from isthmus.errors import UserError
+from isthmus.core.errors import UserError
 from isthmus.models.vqgan import VQGAN, chosen, weights
-from isthmus.tokenizers import open_tokenizer
+from isthmus.training.tokenizers import open_tokenizer
 
 
 def convolution(name, before, after, side=3):

@@ -1,0 +1,176 @@
+"""`isthmus bench`: a command for each measurement, which imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Measure speed on this machine, always as a ratio to a named rival.", no_args_is_help=True)
+
+Rows = Sequence[Mapping[str, Any]]
+Repeats = Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")]
+Threads = Annotated[int, typer.Option(min=1, help="CPU threads of the arithmetic.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    from isthmus.cli import terminal
+
+    with terminal.err.status("measuring …"):
+        yield
+
+
+def keep(path: Path | None, found: Mapping[str, Any], threads: int) -> None:
+    """Write a measurement with what it was measured on, for those who compare it later."""
+    from isthmus.core.files import write_json
+    from isthmus.core.machine import machine, versions
+
+    if path is not None:
+        write_json(path, {**found, "threads": threads, "machine": machine(), "versions": versions()})
+
+
+def answer(found: Rows | Mapping[str, Rows], as_json: bool, **titles: str) -> None:
+    """Rows, or several tables of rows by name: all that a measurement says, for a program or for a person."""
+    from isthmus.cli import terminal
+
+    if as_json:
+        terminal.print_json(found)
+        return
+    for name, rows in found.items() if isinstance(found, Mapping) else [("", found)]:
+        terminal.print_table(titles.get(name, ""), list(rows[0]), [list(row.values()) for row in rows])
+
+
+@app.command()
+def training(repeats: Repeats = 7, threads: Threads = 2, as_json: Json = False) -> None:
+    """Our loop against the barest PyTorch loop of the same model, and against the machine's GEMM rate."""
+    from benchmarks.training import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def search(
+    seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 5,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train the grids.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Also write the curves as JSON and PNG into this folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Hypervolume over training steps: grid, random, TPE and NSGA-II, with and without pruning, on two grids."""
+    from benchmarks.search import measure, save, summary
+    from isthmus.cli import terminal
+
+    curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False))
+    if out is not None:
+        save(curves, out)
+    answer(summary(curves), as_json)
+
+
+@app.command()
+def studies(
+    trials: Annotated[int, typer.Option(min=1, help="Trials over which the driver is measured.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """Two workers of one thread against one of two, and the driver's share of a study's time."""
+    from benchmarks.studies import measure
+
+    with measuring():
+        lines = measure(trials)
+    answer(lines, as_json)
+
+
+@app.command()
+def mixers(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """Permuted, plain and sparse rivals of the mixers, and Table S.3 of the wide-and-sparse paper on this machine."""
+    from benchmarks import mixers, sparse
+    from isthmus.papers.widesparse.table_s3 import measure_table
+
+    with measuring():
+        # The layer first: after large networks its rival's matrices would come from memory that these have left behind.
+        ratios = [*sparse.measure_layer(repeats, threads), *mixers.measure(repeats, threads)]
+        table = measure_table(threads)
+    answer({"ratios": ratios, "table_s3": table}, as_json, table_s3="Table S.3")
+
+
+@app.command()
+def hyperset(repeats: Repeats = 15, threads: Threads = 1, as_json: Json = False) -> None:
+    """One softmax against two, streamed attention against explicit, an iteration against a Transformer's; Sudoku."""
+    from benchmarks.hyperset import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def vit(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """Our ViT-Tiny and Mixer-S/16 against timm's, and what the augmentation of Table 11 adds to a training step."""
+    from benchmarks.vit import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def projections(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
+    """The Hadamard input projection against the dense product of the same map, forward and backward."""
+    from benchmarks.projections import measure
+
+    with measuring():
+        lines = measure(repeats, threads)
+    answer(lines, as_json)
+
+
+@app.command()
+def inference(
+    rows: Annotated[list[str] | None, typer.Argument(help="Rows such as `T7.13` (default: all of Tables 6–9).")] = None,
+    repeats: Repeats = 5,
+    threads: Threads = 2,
+    eager_only: Annotated[
+        bool, typer.Option("--eager-only", help="Leave out torch.compile, which takes long.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The narrow form of the published Hourglass networks against their straightforward forward pass."""
+    from benchmarks import inference
+    from isthmus.cli import terminal
+
+    chosen = inference.cases(rows or ())
+    if not eager_only and inference.compiler() is None:
+        terminal.err.print("no C++ compiler is here: torch.compile is left out", highlight=False)
+        eager_only = True
+    say = lambda line: terminal.err.print(line, highlight=False)  # noqa: E731
+    ratios = inference.measure(chosen, inference.BATCHES, repeats, threads, not eager_only, say)
+    found = {"rows": inference.lines(ratios), "groups": inference.summary(ratios)}
+    keep(out, found, threads)
+    answer(found, as_json)
+
+
+@app.command()
+def estimators(
+    seeds: Annotated[int, typer.Option(min=1, help="Splits and initialisations of every data set.")] = 5,
+    threads: Threads = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write everything into this JSON file, and the table beside it (.md).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The scikit-learn estimators against its own MLP of equally many parameters: quality and training time."""
+    from benchmarks.estimators import measure, summary
+    from isthmus.cli import terminal
+    from isthmus.core.files import write_text
+    from isthmus.reports.tables import markdown_table
+
+    rows = measure(seeds, threads, lambda line: terminal.err.print(line, highlight=False))
+    if out is not None:
+        write_text(out.with_suffix(".md"), "\n".join([*markdown_table(summary(rows)), ""]))
+    keep(out, {"summary": summary(rows), "rows": rows}, threads)
+    answer(summary(rows), as_json)

@@ -1,0 +1,284 @@
+"""How much training a search needs to find what the full grid finds.
+
+Every network of a grid is trained once. After that each sampler, with and without pruning, searches the same grid: its
+candidates are on record already, so what it would have trained is counted and not trained again. A pruned candidate
+counts the steps up to its rung, and nothing towards the front. A sampler draws at most a third of the grid. Quality is
+the validation PSNR that a search sees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.cli.complete import complete_study
+from isthmus.core.config import Pruning, Sampling, StudyConfig
+from isthmus.core.files import make_folder, write_json, write_with
+from isthmus.core.record import read_metrics, read_record
+from isthmus.core.registry import find
+from isthmus.studies.judging import Proposal
+from isthmus.studies.planning import Plan
+from isthmus.studies.pruning import Standing, pruned
+from isthmus.studies.sampling import Tried, draw
+from isthmus.studies.volumes import Reference, area
+from isthmus.training.run import Options
+
+RECIPES = ("digits-shapes", "mnist5k-shapes")
+SAMPLERS = ("grid", "random", "tpe", "nsga2")
+RUNGS = (1, 3, 8)
+GENERATION = 4
+GOAL = 0.99
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Of one search: parts of the grid's training steps, and parts of its hypervolume reached by then."""
+
+    recipe: str
+    sampler: str
+    pruned: bool
+    seed: int
+    steps: tuple[float, ...]
+    volume: tuple[float, ...]
+
+    @property
+    def to_goal(self) -> float | None:
+        """The part of the grid's steps after which 99 % of its hypervolume is there; None if it never is."""
+        return next((step for step, volume in zip(self.steps, self.volume, strict=True) if volume >= GOAL), None)
+
+
+def measure(seeds: int, workers: int, tell: Callable[[str], None]) -> list[Curve]:
+    """Train the grids (or find them on record), then search them."""
+    curves = []
+    for recipe in RECIPES:
+        config: StudyConfig = find("recipes", recipe)()
+        complete_study(config, Options(command=f"isthmus study {recipe}"), workers)
+        plan = Plan.of(config, Options())
+        known = Grid.of(plan)
+        for sampler, prune in itertools.product(SAMPLERS, (False, True)):
+            tell(f"{recipe}: {sampler}{' with pruning' * prune}")
+            for seed in range(seeds if sampler != "grid" else 1):
+                search = searched(_changed(plan, sampler, prune, seed), known)
+                curves.append(Curve(recipe, sampler, prune, seed, *known.progress(search)))
+    return curves
+
+
+def _changed(plan: Plan, sampler: str, prune: bool, seed: int) -> Plan:
+    number = None if sampler == "grid" else len(plan.listed) // 3
+    sampling = Sampling.model_validate({"name": sampler, "candidates": number, "generation": GENERATION, "seed": seed})
+    changes = {"sampling": sampling, "pruning": Pruning(rungs=RUNGS) if prune else None}
+    return replace(plan, config=plan.config.model_copy(update=changes))
+
+
+@dataclass
+class Outcome:
+    """A candidate of a search: its quality at the rungs that it reached, and whether it went on after the last."""
+
+    proposal: Proposal
+    generation: int
+    memory: Mapping[str, Any]
+    rungs: dict[int, float] = field(default_factory=dict)
+    is_pruned: bool = False
+
+    @property
+    def key(self) -> str:
+        return self.proposal.key
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every network of a grid as recorded: quality after each epoch, and that of the weights that were kept."""
+
+    curves: dict[str, list[float]]
+    quality: dict[str, float]
+    cost: dict[str, int]
+    epochs: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Grid:
+        curves, quality = {}, {}
+        for proposal in plan.listed:
+            folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0]).folder
+            lines = [line for line in read_metrics(folder, sealed=True) if line["split"] == "validation"]
+            curves[proposal.key] = [line[plan.quality] for line in lines]
+            quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]
+        cost = {proposal.key: proposal.cost["params"] for proposal in plan.listed}
+        return cls(curves, quality, cost, plan.config.base.train.epochs)
+
+    def points(self, keys: Iterable[str]) -> list[tuple[float, float]]:
+        return [(self.cost[key], self.quality[key]) for key in keys]
+
+    @property
+    def reference(self) -> Reference:
+        """The worst of the grid in both respects: from 0 dB, any point would look good."""
+        return Reference(max(self.cost.values()), min(self.quality.values()))
+
+    def progress(self, search: Sequence[Outcome]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Parts of the grid's steps, and of its hypervolume, whenever a candidate has been trained to its end.
+
+        Within a generation the rungs come first: all that reach one are trained to it before any goes on.
+        """
+        whole, target = self.epochs * len(self.quality), area(self.points(self.quality), self.reference)
+        used, ended, steps, volumes = 0, list[str](), list[float](), list[float]()
+        for _, members in itertools.groupby(search, key=lambda outcome: outcome.generation):
+            generation = list(members)
+            used += sum(max(outcome.rungs, default=0) for outcome in generation)
+            for outcome in (outcome for outcome in generation if not outcome.is_pruned):
+                used += self.epochs - max(outcome.rungs, default=0)
+                ended.append(outcome.key)
+                steps.append(used / whole)
+                volumes.append(area(self.points(ended), self.reference) / target)
+        return tuple(steps), tuple(volumes)
+
+
+def searched(plan: Plan, known: Grid) -> list[Outcome]:
+    """What a study of this plan would do, decided by the study's own functions (a test compares the two)."""
+    rule, search = plan.config.pruning, list[Outcome]()
+    for generation in itertools.count():
+        if plan.config.sampling.name == "grid":
+            new = [] if search else [Outcome(proposal, generation, {}) for proposal in plan.listed]
+        else:
+            new = _drawn(plan, known, search, generation)
+        if not new:
+            break
+        for rung in rule.rungs if rule else ():
+            _compare(new, search, known, rung, rule)
+        search += new
+    return search
+
+
+def _drawn(plan: Plan, known: Grid, search: list[Outcome], generation: int) -> list[Outcome]:
+    new: list[Outcome] = []
+    sampling = plan.config.sampling
+    while len(new) < sampling.generation and len(search) + len(new) < sampling.draws:
+        past = [_tried(outcome, known) for outcome in search] + [_tried(outcome, None) for outcome in new]
+        taken = {outcome.key for outcome in (*search, *new)}
+        found = draw(plan.config, 0, len(past), past, plan.judge, taken)
+        if found is None:
+            break
+        new.append(Outcome(found[0], generation, found[1]))
+    return new
+
+
+def _tried(outcome: Outcome, known: Grid | None) -> Tried:
+    quality = None
+    if known is not None:
+        quality = outcome.rungs[max(outcome.rungs)] if outcome.is_pruned else known.quality[outcome.key]
+    return Tried(outcome.proposal.varied, quality, outcome.proposal.cost["params"], outcome.memory)
+
+
+def _compare(new: list[Outcome], search: list[Outcome], known: Grid, rung: int, rule: Pruning | None) -> None:
+    assert rule is not None
+    alive = [outcome for outcome in new if not outcome.is_pruned]
+    for outcome in alive:
+        outcome.rungs[rung] = max(known.curves[outcome.key][:rung])
+    before = [outcome for outcome in search if rung in outcome.rungs]
+    standings = [
+        Standing(item.key, item.proposal.architecture, known.cost[item.key], item.rungs[rung], judged=item in alive)
+        for item in (*before, *alive)
+    ]
+    stopping = pruned(standings, rule)
+    for outcome in alive:
+        outcome.is_pruned = outcome.key in stopping
+
+
+def summary(curves: list[Curve]) -> list[dict[str, Any]]:
+    """One line per data set and method: the part of the grid's steps to 99 % of its hypervolume, over study seeds."""
+    lines = []
+    for (recipe, sampler, prune), group in itertools.groupby(curves, key=lambda c: (c.recipe, c.sampler, c.pruned)):
+        members = list(group)
+        goals = [curve.to_goal for curve in members]
+        reached = [goal for goal in goals if goal is not None]
+        lines.append(
+            {
+                "study": recipe,
+                "sampler": sampler,
+                "pruning": "yes" if prune else "no",
+                "reached": f"{len(reached)} of {len(goals)}",
+                "steps to 99 %": _percent(statistics.median(reached)) if reached else "–",
+                "worst seed": _percent(max(reached)) if len(reached) == len(goals) else "–",
+                **{
+                    f"volume at {part:.0%}": _percent(statistics.fmean(_at(c, part) for c in members))
+                    for part in (0.1, 0.25, 0.5)
+                },
+            }
+        )
+    return lines
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _at(curve: Curve, part: float) -> float:
+    """The hypervolume reached with this part of the grid's steps."""
+    return max((volume for step, volume in zip(curve.steps, curve.volume, strict=True) if step <= part), default=0.0)
+
+
+def recorded_curves(recipe: str) -> list[dict[str, Any]]:
+    """Cost and validation quality per epoch of every network of a grid that is on record."""
+    plan = Plan.of(find("recipes", recipe)(), Options())
+    known = Grid.of(plan)
+    return [
+        {
+            "model": dict(proposal.varied),
+            "cost": known.cost[proposal.key],
+            "quality": [round(value, 4) for value in known.curves[proposal.key]],
+        }
+        for proposal in plan.listed
+    ]
+
+
+def save(curves: list[Curve], folder: Path) -> None:
+    """``search.json`` (a line per method and the curves), ``search.png``, and the grids' recorded training curves."""
+    make_folder(folder)
+    content = {"summary": summary(curves), "curves": [_rounded(curve) for curve in curves]}
+    write_json(folder / "search.json", content)
+    write_with(folder / "search.png", lambda path: draw_curves(curves, path))
+    for recipe in RECIPES:
+        write_json(folder / f"{recipe}.json", recorded_curves(recipe))
+
+
+def _rounded(curve: Curve) -> dict[str, Any]:
+    values = {"steps": [round(step, 4) for step in curve.steps], "volume": [round(v, 4) for v in curve.volume]}
+    return asdict(curve) | values
+
+
+def draw_curves(curves: list[Curve], path: Path) -> None:
+    """Hypervolume over training steps, a panel per study; the band is from the worst to the best study seed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    grid_points = [i / 200 for i in range(201)]
+    figure, panels = plt.subplots(1, len(RECIPES), figsize=(11, 4.4), sharey=True, layout="constrained")
+    colours = dict(zip(SAMPLERS, ("#6b7280", "#d97706", "#2563eb", "#059669"), strict=True))
+    for panel, recipe in zip(panels, RECIPES, strict=True):
+        for sampler, prune in itertools.product(SAMPLERS, (False, True)):
+            mine = [c for c in curves if (c.recipe, c.sampler, c.pruned) == (recipe, sampler, prune)]
+            if not mine:
+                continue
+            parts = [part for part in grid_points if part <= max(curve.steps[-1] for curve in mine)]  # where it ended
+            heights = [[100 * _at(curve, part) for curve in mine] for part in parts]
+            style = "-" if prune else "--"
+            label = f"{sampler}{', pruned' * prune}"
+            x = [100 * part for part in parts]
+            panel.plot(x, [statistics.fmean(h) for h in heights], style, color=colours[sampler], label=label, lw=1.6)
+            if prune:
+                panel.fill_between(
+                    x, list(map(min, heights)), list(map(max, heights)), color=colours[sampler], alpha=0.12
+                )
+        panel.axhline(100 * GOAL, color="#9ca3af", lw=0.8)
+        panel.axvline(25, color="#9ca3af", lw=0.8)
+        panel.set(title=recipe, xlabel="Training steps, % of the full grid", xlim=(0, 100), ylim=(60, 101))
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("Hypervolume, % of the full grid")
+    handles, labels = max((panel.get_legend_handles_labels() for panel in panels), key=lambda found: len(found[1]))
+    panels[1].legend(handles, labels, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,92 @@
+"""Every analysis that applies to a run: its numbers, and its figures in files."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.record import find_run, read_record
+from isthmus.training.loading import load
+
+
+@cache
+def list_analyses() -> tuple[str, ...]:
+    """The files of this folder that define ``of_run``, read and not executed."""
+    return tuple(path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if _defines(path, "of_run"))
+
+
+def _defines(path: Path, function: str) -> bool:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(statement, ast.FunctionDef) and statement.name == function for statement in tree.body)
+
+
+def find_analysis(name: str) -> ModuleType:
+    if name not in list_analyses():
+        raise UserError(f"unknown analysis {name!r}; {nearest(name, list_analyses())}")
+    return import_module(f"isthmus.analysis.{name}")
+
+
+def analyze(
+    run: str,
+    only: Sequence[str] = (),
+    against: str | None = None,
+    data_dir: Path | None = None,
+    progress: Callable[[Sequence[str]], Iterable[str]] = iter,
+) -> dict[str, Any]:
+    """Measure and draw. Returns what was found, the files that hold it, and why other analyses do not apply.
+
+    ``progress`` iterates over the names of the analyses and may show which one is under way.
+    """
+    folder = find_run(run)
+    record = read_record(folder)
+    if record.status != "finished":
+        raise UserError(f"run {record.id} failed and left no weights to analyse: {record.reason}")
+    chosen = {name: find_analysis(name) for name in _chosen(only, against)}
+    model = load(folder)
+    reasons: dict[str, str | None] = {name: module.applies(model, record.task) for name, module in chosen.items()}
+    for name in only:
+        if reasons[name] is not None:
+            raise UserError(f"{name} does not apply to run {record.id}: {reasons[name]}")
+    place = folder / "analysis"
+    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
+    files: list[Path] = []
+    for name in progress([name for name in chosen if reasons[name] is None]):
+        module = chosen[name]
+        found[name] = module.of_run(folder, data_dir, **{"against": against} if against is not None else {})
+        shown[name] = _finite(module.summary(found[name]))
+        files += module.draw(found[name], place)
+    return {
+        "run": record.id,
+        "model": record.config["model"]["name"],
+        "folder": str(place),
+        "found": found,
+        "summary": shown,
+        "figures": [str(file) for file in files],
+        "does_not_apply": {name: reason for name, reason in reasons.items() if reason is not None},
+    }
+
+
+def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
+    """JSON has no NaN, and a reader has no use for it."""
+    return {title: value if isinstance(value, str) or math.isfinite(value) else "–" for title, value in numbers.items()}
+
+
+def _chosen(only: Sequence[str], against: str | None) -> Sequence[str]:
+    """The analyses that were asked for: all of one run, or those that compare it with another."""
+    names = list(dict.fromkeys(only)) or list_analyses()
+    if against is None:
+        return names
+    compare = [name for name in names if "against" in inspect.signature(find_analysis(name).of_run).parameters]
+    for name in only:
+        if name not in compare:
+            raise UserError(f"{name} looks at one run and takes no --against")
+    return compare

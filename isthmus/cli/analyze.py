@@ -1,0 +1,75 @@
+"""``isthmus analyze``: what can be read off a trained run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.cli.options import DataDir, Json
+
+
+def analyze(
+    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    against: Annotated[
+        str | None, typer.Option(help="Compare it with this run (CKA), or with its `untrained` self.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this analysis, such as `cka`; may be repeated.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """What can be read off a trained run: numbers, and figures beside its record. Each is measured once.
+
+    For example: `isthmus analyze RUN --only cka --against untrained`
+    """
+    from isthmus.analysis.analyze import analyze as measure
+    from isthmus.cli import terminal
+
+    answer = measure(run, only or (), against, data_dir, _show_progress)
+    if as_json:
+        terminal.print_json(answer)
+    else:
+        _print_answer(answer)
+
+
+def _show_progress(names: Sequence[str]) -> Iterator[str]:
+    """The names, one after the other, with a bar that says which one is under way; plain lines where nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+
+    from isthmus.cli import terminal
+
+    bar = Progress(
+        SpinnerColumn(), terminal.text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), console=terminal.err, transient=True,
+    )  # fmt: skip
+    task = bar.add_task("", total=len(names))
+
+    with bar:
+        for name in names:
+            began = time.monotonic()
+            bar.update(task, description=name)
+            yield name
+            bar.advance(task)
+            if not terminal.err.is_terminal:
+                terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}", highlight=False)
+
+
+def _print_answer(answer: Mapping[str, Any]) -> None:
+    """The numbers, the files, and what could not be measured on this model."""
+    from isthmus.cli import terminal
+
+    rows = [
+        [name if place == 0 else "", title, value if isinstance(value, str) else f"{value:.4g}"]
+        for name, numbers in answer["summary"].items()
+        for place, (title, value) in enumerate(numbers.items())
+    ]
+    if rows:
+        terminal.print_table(f"run {answer['run']}, {answer['model']}", ["analysis", "measured", "value"], rows)
+    for name, reason in answer["does_not_apply"].items():
+        terminal.out.print(f"{name} does not apply: {reason}", highlight=False, style="dim")
+    for file in answer["figures"]:
+        terminal.out.print(file, highlight=False, soft_wrap=True)
+    if rows:
+        terminal.out.print(f"the numbers are in {answer['folder']}", highlight=False, soft_wrap=True)

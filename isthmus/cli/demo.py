@@ -1,0 +1,28 @@
+"""``isthmus demo``: the main job on embedded data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import Json, Rebuild, command_line
+
+
+def demo(
+    workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = 2,
+    rebuild: Rebuild = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
+    as_json: Json = False,
+) -> None:
+    """The main job on embedded data: both shapes, many sizes, two seeds; ends in a table and a page.
+
+    Run again, it answers from its records; interrupted, it goes on.
+    """
+    from isthmus.cli.complete import complete_study, print_answer
+    from isthmus.papers.hourglass.recipes import demo as recipe
+    from isthmus.training.run import Options
+
+    study = complete_study(recipe(), Options(command=command_line()), workers, rebuild=rebuild)
+    print_answer(study, out, as_json)

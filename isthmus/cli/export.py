@@ -1,0 +1,39 @@
+"""``isthmus export``: take a trained run elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import Json
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    to: Annotated[str, typer.Option(help="`onnx`, `torch` (a torch.export program), `safetensors` or `narrow`.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the export (default: `RUN-FORMAT`).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Take a trained run elsewhere: one folder with the model, what its task learned, and a model card.
+
+    `narrow` computes the same without the residual stream, where that is faster. Every export is compared with the run
+    before it is kept. `isthmus predict` takes its folder like a run.
+
+    For example: `isthmus export RUN --to onnx --out my-model`
+    """
+    from isthmus.cli import terminal
+    from isthmus.core.record import find_run
+    from isthmus.export import export_run
+
+    with terminal.err.status("writing, and comparing with the run …"):
+        written = export_run(run, to, out or Path(f"{find_run(run).name}-{to}"))
+    if as_json:
+        terminal.print_json({**vars(written), "folder": str(written.folder)})
+        return
+    if written.note:
+        terminal.out.print(written.note, highlight=False)
+    size = terminal.size(written.bytes)
+    line = f"{written.folder}: {size} bytes, outputs differ by {written.error:.1g} of the largest"
+    terminal.out.print(line, highlight=False, soft_wrap=True)

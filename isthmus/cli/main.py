@@ -1,0 +1,119 @@
+"""The command line. Every command imports what it needs when it is called, so that help answers at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any
+
+import typer
+
+from isthmus.cli.analyze import analyze
+from isthmus.cli.bench import add_bench
+from isthmus.cli.demo import demo
+from isthmus.cli.describe import describe
+from isthmus.cli.doctor import doctor
+from isthmus.cli.export import export
+from isthmus.cli.failures import fail, fail_unforeseen
+from isthmus.cli.models import models
+from isthmus.cli.predict import predict
+from isthmus.cli.recipes import recipes
+from isthmus.cli.report import report
+from isthmus.cli.reproduce import reproduce
+from isthmus.cli.runs import app as runs
+from isthmus.cli.shapes import shapes
+from isthmus.cli.streams import discard_output, flush_output, open_streams, say
+from isthmus.cli.study import study
+from isthmus.cli.train import train
+from isthmus.core.errors import UserError
+
+app = typer.Typer(
+    help="Find, train and explain the shape of residual networks: wide skips, narrow computation.",
+    epilog="Runs, reports and caches live in ISTHMUS_HOME (default ~/.isthmus), data files in ISTHMUS_DATA.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (
+    demo, study, reproduce, train, export, predict, analyze, report, models, recipes, describe, shapes, doctor
+):  # fmt: skip
+    app.command()(command)
+app.add_typer(runs, name="runs")
+add_bench(app)
+
+_INTERRUPTED = 130
+"""What Typer makes of a KeyboardInterrupt."""
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+_OUT_OF_MEMORY = "out of memory; a smaller model or batch would fit"
+
+
+def main() -> None:
+    """Run the command line.
+
+    What a user did wrong is one line and exit code 2; an unforeseen error is two lines and 1; a stop is 130 or 143.
+    """
+    from isthmus.core.interrupts import ended_by_signals, exit_code
+
+    open_streams()
+    with ended_by_signals():
+        try:
+            code = _run()
+            if code == _INTERRUPTED:
+                if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, the first one speaks
+                    say("isthmus: stopped; the same command goes on where it stopped")
+                code = exit_code()
+        except KeyboardInterrupt:  # another one, while the first was answered
+            code = exit_code()
+    sys.exit(code)
+
+
+def _run() -> int:
+    """The exit code of the command that was typed."""
+    from isthmus.core.interrupts import was_interrupted
+
+    try:
+        code = app(prog_name="isthmus", standalone_mode=False) or 0
+        flush_output()
+    except UserError as error:
+        return fail(str(error), error)
+    except SystemExit as end:  # Rich and Typer leave so where nobody reads on: `isthmus runs list | head`
+        discard_output()
+        return end.code if isinstance(end.code, int) else 1
+    except MemoryError as error:
+        return fail(_OUT_OF_MEMORY, error)
+    except OSError as error:
+        discard_output()
+        return _fail_of_the_system(error)
+    except typer.Abort as error:
+        if was_interrupted():  # at the question
+            return _INTERRUPTED
+        return fail("nobody answered the question; --yes answers it in advance", error)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # Typer's own kinds, which it does not export
+            return _fail_of_usage(error)
+        if isinstance(error, RuntimeError) and "memory" in str(error):  # torch's own kinds of MemoryError
+            return fail(_OUT_OF_MEMORY, error)
+        return fail_unforeseen(error)
+    return int(code)
+
+
+def _fail_of_the_system(error: OSError) -> int:
+    """A full or unwritable disk, where no message of ours was nearer."""
+    if error.errno == errno.EPIPE:
+        return 1
+    if error.filename is None and error.errno not in _OF_THE_DISK:
+        return fail_unforeseen(error)
+    where = "the disk" if error.filename is None else str(error.filename)
+    return fail(f"{where}: {error.strerror or error}", error)
+
+
+def _fail_of_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help was shown
+        return 2
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = context.command_path if context is not None else "isthmus"
+    return fail(f"{message[:1].lower()}{message[1:]}; `{path} -h` shows what can be typed", error)

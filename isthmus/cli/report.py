@@ -1,0 +1,27 @@
+"""``isthmus report``: one page from records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import command_line
+
+
+def report(
+    paths: Annotated[list[str] | None, typer.Argument(help="Runs, or folders of runs (default: all runs).")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("report"),
+    title: Annotated[str, typer.Option(help="Headline of the page.")] = "Shapes of residual networks",
+) -> None:
+    """One self-contained page from records, with PNG and CSV beside it."""
+    from isthmus.cli import terminal
+    from isthmus.core.record import find_run, run_folders, runs_folder
+    from isthmus.reports import write_report
+
+    folders: list[Path] = []
+    for path in paths or [str(runs_folder())]:
+        inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
+        folders += inside or [find_run(path)]
+    terminal.out.print(str(write_report(folders, out, title, command_line())), highlight=False, soft_wrap=True)

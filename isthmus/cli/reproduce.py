@@ -1,0 +1,84 @@
+"""``isthmus reproduce``: measure a paper's table again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from isthmus.cli.options import DataDir, Json, Rebuild, default_workers
+
+
+def reproduce(
+    paper: Annotated[str | None, typer.Argument(help="A paper, such as `hourglass`.")] = None,
+    table: Annotated[str | None, typer.Argument(help="A table, figure or section, such as `T8`, `F3`, `S4`.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="`smoke`: seconds, embedded data; `cpu`: about an hour; `paper`: the exact protocol.")
+    ] = "cpu",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread (default: cores).")] = None,
+    rebuild: Rebuild = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
+    again: Annotated[
+        Path | None, typer.Option(help="Judge stored results below this folder again, without training.")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure a paper's table or figure again: measured beside published, row by row, and which claims hold.
+
+    Without a table: those that there are. For example: `isthmus reproduce hourglass T8 --scale smoke`
+    """
+    from isthmus.cli import terminal
+    from isthmus.papers.engine import default_folder, judge_below, list_exhibits
+    from isthmus.papers.engine import reproduce as measure
+
+    if again is not None:
+        for result in judge_below(again):
+            terminal.out.print(f"judged again: {result}", markup=False, highlight=False, soft_wrap=True)
+        return
+    if paper is not None and table is not None:
+        from isthmus.cli.complete import complete_study
+
+        out = out or default_folder(paper, table, scale)
+        carry_out, processes = partial(complete_study, rebuild=rebuild), workers or default_workers(1)
+        found = measure(paper, table, scale, out, carry_out=carry_out, workers=processes, data_dir=data_dir)
+        if as_json:
+            terminal.print_json(found, sort_keys=True)
+        else:
+            print_result(found, out)
+        return
+    lines = list_exhibits(paper)
+    if as_json:
+        terminal.print_json(lines)
+    else:
+        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+
+
+def print_result(result: Mapping[str, Any], folder: Path) -> None:
+    from rich.text import Text
+
+    from isthmus.cli import terminal
+    from isthmus.papers.engine.rendering import NOTHING, note, quantities, table
+
+    title = f"{result['printed_as']}: {result['shows']}"
+    if rows := table(result):
+        trained = [row for row in rows if row["measured"] != NOTHING]
+        terminal.print_table(title, list(rows[0]), [list(row.values()) for row in trained])
+        if left := len(rows) - len(trained):
+            terminal.out.print(f"{left} printed rows are not run at this scale; table.md lists them", style="dim")
+        terminal.out.print(note(result), style="dim", highlight=False)
+    if values := quantities(result):
+        terminal.print_table("" if rows else title, list(values[0]), [list(value.values()) for value in values])
+    for claim in result["claims"]:
+        said = (f"{claim['id']}: {claim['measured']}", "bold")
+        terminal.out.print(Text.assemble(said, f"  {claim['statement']}\n    {claim['because']}"))
+    for line in result["analysis"].get("summary", ()):
+        terminal.out.print(line, highlight=False)
+    terminal.out.print("What differs from the paper", style="bold")
+    for line in result["differences"]:
+        terminal.out.print(f"  {line}", highlight=False)
+    files = "page, figure, table.md, rows.csv, result.json" if rows else "figure, table.md, rows.csv, result.json"
+    terminal.out.print(f"{files}: {folder}", highlight=False, soft_wrap=True)

@@ -1,0 +1,132 @@
+"""``isthmus train``: train one model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.cli.options import DataDir, Json, Overrides, command_line
+from isthmus.core.errors import UserError
+
+if TYPE_CHECKING:
+    from isthmus.core.train_config import TrainConfig
+
+PATIENCE = 30.0  # seconds in which the first of several processes has come to its first words
+
+
+def train(
+    target: Annotated[
+        str, typer.Argument(help="A recipe (`isthmus recipes`) or a JSON or YAML file of the same fields.")
+    ],
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this run (fine-tuning).")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Processes of one device each.")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run's folder.")
+    ] = False,
+    other_code: Annotated[bool, typer.Option("--other-code", help="Go on with a run that other code began.")] = False,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saved states.")] = 30.0,
+    as_json: Json = False,
+) -> None:
+    """Train one model. The same command goes on where it stopped, and answers from its record once it is done.
+
+    For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
+    """
+    from isthmus.cli import terminal
+    from isthmus.core.config import overridden, run_config
+    from isthmus.core.interrupts import requests_to_stop
+    from isthmus.core.record import find_run, flat, read_record
+    from isthmus.core.registry import find
+    from isthmus.training.devices import is_another, processes
+    from isthmus.training.loop import Stopped
+    from isthmus.training.run import Options, prepare, run
+
+    settings = _settings(target, overrides)
+    start = find_run(init) if init is not None else None
+    if start is not None:
+        settings["init"] = read_record(start).id
+    if devices is not None:
+        settings = overridden(settings, [f"train.devices={devices}"])
+    elif processes() > 1 and "train.devices" not in flat(settings):
+        settings = overridden(settings, [f"train.devices={processes()}"])
+    config = run_config(settings)
+    _check_processes(config.train)
+    prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
+    display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
+    with requests_to_stop() as stop:
+        options = Options(
+            data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
+            command=command_line(), stop=stop, heard=display.heard,
+        )  # fmt: skip
+        if not is_another():
+            terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
+        try:
+            with contextlib.nullcontext() if is_another() else display:
+                record = run(prepared, options, display.step)
+        except Stopped:
+            raise KeyboardInterrupt from None
+    if as_json and not is_another():
+        terminal.print_json(vars(record))
+    elif not is_another():
+        _print_record(record, prepared.folder)
+    raise typer.Exit(0 if record.status == "finished" else 1)
+
+
+def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
+    """The settings of a recipe or of a JSON or YAML file, with the overrides applied."""
+    from isthmus.core.config import RunConfig, overridden, read_settings
+    from isthmus.core.registry import find
+
+    if Path(target).suffix in (".json", ".yaml", ".yml"):
+        settings = read_settings(Path(target))
+    else:
+        config = find("recipes", target)()
+        if not isinstance(config, RunConfig):
+            raise UserError(
+                f"recipe {target!r} is a study of many runs, for `isthmus study {target}`; `isthmus recipes` lists all"
+            )
+        settings = config.model_dump(mode="json", exclude_defaults=True)
+    return overridden(settings, overrides or [])
+
+
+def _check_processes(config: TrainConfig) -> None:
+    """Of the processes that torchrun started, the first one says what is wrong."""
+    from isthmus.training.devices import check_processes, is_another
+
+    try:
+        check_processes(config)
+    except UserError:
+        if not is_another():
+            raise
+        # torchrun ends all of them when one has failed, and the first one might not have spoken yet.
+        time.sleep(PATIENCE)
+        raise typer.Exit(2) from None
+
+
+def _print_record(record: Any, folder: Path) -> None:
+    from rich.text import Text
+
+    from isthmus.cli import terminal
+
+    if record.status != "finished":
+        terminal.out.print(Text.assemble(("failed:", "red"), f" {record.reason}"))
+        return
+    names = list(record.metrics["test"])
+    rows = [[split, *(_number(values.get(name)) for name in names)] for split, values in record.metrics.items()]
+    terminal.print_table("", ["split", *names], rows)
+    chosen = record.selected
+    terminal.out.print(
+        f"weights of epoch {chosen['epoch']:g} ({chosen['by']}), {terminal.size(record.cost['params'])} parameters, "
+        f"{terminal.duration(record.wall_seconds)}",
+        highlight=False,
+    )
+    terminal.out.print(f"isthmus predict {record.id} FILES    isthmus report {record.id}", highlight=False)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.5g}"

@@ -1,0 +1,1 @@
+"""Errors, files, draws, records, settings and the registry: what every other part may import."""

@@ -1,0 +1,223 @@
+"""Files that are whole or absent: atomic writes, checksums, and where Isthmus keeps things."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import UserError
+
+_LARGEST_JSON = 2**28
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
+
+
+def home() -> Path:
+    """Where runs, studies, reports and caches live: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
+    return _expanded("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
+
+
+def data_dir() -> Path:
+    """Where data files are looked for: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
+    given = os.environ.get("ISTHMUS_DATA")
+    return _expanded("ISTHMUS_DATA", given) if given else home() / "data"
+
+
+def _expanded(variable: str, given: str) -> Path:
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:  # a container may have no home folder
+        why = "HOME is not set and the user is unknown here"
+        raise UserError(f"there is no home folder for {given}: {why}; set {variable} to a folder") from None
+
+
+def expanded(path: str | Path) -> Path:
+    """A path that a user gave, with ``~`` as the shell reads it."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"there is no home folder for {path}; give the whole path") from None
+
+
+def resolved(path: Path) -> Path:
+    """The path without symbolic links."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # the second one until Python 3.12
+        raise UserError(f"{path} is a loop of symbolic links") from None
+
+
+def need_regular(path: Path) -> int:
+    """The size in bytes of a regular file; asked before it is opened, because a pipe or a device may never end."""
+    try:
+        facts = path.stat()
+    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+        raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not stat.S_ISREG(facts.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "of a special kind")
+        raise UserError(f"{path} is {kind}; give a regular file")
+    return facts.st_size
+
+
+def read_text(path: Path, largest: int) -> str:
+    """The text of a regular file of at most so many characters."""
+    need_regular(path)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(largest + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read {path}: it is no text file in UTF-8 ({error})") from None
+    if len(text) > largest:
+        raise UserError(f"{path} is too large: it may have {largest:,} characters")
+    return text
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a JSON value, for hashing: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any, length: int = 64) -> str:
+    try:
+        text = canonical_json(value).encode()
+    except UnicodeEncodeError as error:  # half of a character, or a byte of a file's name that is no text
+        around = error.object[max(0, error.start - 40) : error.end + 40]
+        raise UserError(f"{around!r} is not valid text in UTF-8; rename what is called so") from None
+    return hashlib.sha256(text).hexdigest()[:length]
+
+
+def make_folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        advice = "; set ISTHMUS_HOME to a writable one" if path.is_relative_to(home()) else ""
+        raise UserError(f"cannot create the folder {path}: {error.strerror}{advice}") from None
+    return path
+
+
+def write_with(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary file, flush it to disk and rename it over ``path``: readers see all or nothing."""
+    make_folder(path.parent)
+    remove_abandoned(path, path.suffix)
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        with locked(temporary):
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)  # mkstemp makes files for their owner only
+            temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+_hidden: dict[Path, frozenset[str]] = {}
+"""The hidden names in every folder that this process wrote into, as they were before: a folder may have many files."""
+
+
+def remove_abandoned(path: Path, suffix: str = "") -> None:
+    """Remove the temporary files, or folders, for ``path`` that a killed process left behind."""
+    folder = path.parent.absolute()
+    if folder not in _hidden:
+        _hidden[folder] = frozenset(name for name in os.listdir(folder) if name.startswith("."))  # noqa: PTH208
+    ours = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}{re.escape(suffix)}")
+    for name in filter(ours.fullmatch, _hidden[folder]):
+        left = folder / name
+        with contextlib.suppress(OSError), locked(left) as nobody_writes:
+            if nobody_writes:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock on a temporary file or folder, which ends with the process; yields whether that was possible."""
+    if sys.platform == "win32":  # where an open file cannot be renamed
+        yield False
+        return
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
+    except OSError:  # another process has it, or the file system knows no locks
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_with(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in a file; a truncated or foreign file is named instead of half used."""
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+    try:
+        return json.loads(read_text(path, _LARGEST_JSON))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: not valid JSON ({error})") from None
+
+
+def write_sealed(path: Path, content: dict[str, Any]) -> None:
+    """JSON that carries the checksum of its own content."""
+    write_json(path, content | {"checksum": digest(content)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What :func:`write_sealed` wrote; content that was altered or cut short is named, never used."""
+    content = read_json(path)
+    try:
+        intact = content.pop("checksum") == digest(content)
+    except (AttributeError, KeyError, TypeError, ValueError):  # no mapping, no checksum, or a number that is none
+        intact = False
+    if not intact:
+        raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
+    return dict(content)
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def as_cell(value: Any) -> Any:
+    """A cell of a table for spreadsheets: text that one would run as a formula begins with an apostrophe."""
+    runs = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
+    return f"'{value}" if runs else value

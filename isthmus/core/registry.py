@@ -1,0 +1,209 @@
+"""Names to classes. Our own files and the entry points of other packages are found without importing them.
+
+A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares what it offers in a literal, which is read and
+not executed::
+
+    NAMES = {"hourglass_mlp": "ResidualMLP"}
+    TELLING = ("d_z", "d_h", "depth")  # of models: the fields by which a person tells two networks apart
+
+Another package declares its names in its ``pyproject.toml``, and ``TELLING`` in the module::
+
+    [project.entry-points."isthmus.models"]
+    my_mlp = "my_package.my_mlp:MyMLP"
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import ValidationError
+
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.protocols import Component
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = Literal["sources", "tasks", "models", "recipes"]
+
+
+PACKAGE = Path(__file__).parents[1]
+
+
+def _files(kind: Kind) -> list[Path]:
+    """Ours that may declare names. A paper keeps its recipes in its own folder."""
+    own = sorted((PACKAGE / kind).glob("*.py"))
+    return [*own, *sorted(PACKAGE.glob("papers/*/*recipes.py"))] if kind == "recipes" else own
+
+
+def _declared_names(path: Path) -> dict[str, str]:
+    """The literal ``NAMES`` of a file, empty where it declares none."""
+    return cast("dict[str, str]", _literal(path, "NAMES") or {})
+
+
+def _literal(path: Path, name: str) -> Any:
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
+    return None
+
+
+@cache
+def catalogue(kind: Kind) -> dict[str, str]:
+    """Every registered name of a kind with its home, ``module:attribute``."""
+    homes: dict[str, str] = {}
+    for path in _files(kind):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        homes |= {name: f"{module}:{attribute}" for name, attribute in _declared_names(path).items()}
+    for entry in entry_points(group=f"isthmus.{kind}"):
+        if entry.name in homes:
+            warnings.warn(f"{entry.value} is ignored: {entry.name!r} is taken by {homes[entry.name]}", stacklevel=2)
+        else:
+            homes[entry.name] = entry.value
+    return dict(sorted(homes.items()))
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The class (or, of recipes, the function) behind a name, imported now."""
+    homes = catalogue(kind)
+    if name not in homes:
+        listing = f"isthmus {kind}" if kind in ("recipes", "models") else ""
+        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}; {nearest(name, homes, listing)}")
+    module, _, attribute = homes[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # another package's file may be broken in any way
+        raise UserError(f"{kind.removesuffix('s')} {name!r} cannot be loaded from {homes[name]}: {error}") from error
+
+
+def component(kind: Kind, settings: Any) -> Component:
+    """Settings of a source, task or model, checked against the class that its name stands for."""
+    if isinstance(settings, Component):
+        return settings
+    if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
+        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_shown(settings)}")
+    if kind == "models":
+        settings = _expanded(settings)
+    config: type[Component] = find(kind, settings["name"]).Config
+    return checked(config, settings, settings["name"])
+
+
+def variants(name: str) -> dict[str, dict[str, Any]]:
+    """The published networks of a model by name; of one that stands for several (``vit``), those of its file."""
+    known: dict[str, dict[str, Any]] = getattr(sys.modules[find("models", name).__module__], "VARIANTS", {})
+    return {key: fields for key, fields in known.items() if fields["name"] == name} or known
+
+
+def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
+    """``vit/tiny-hourglass`` is a published network; fields that are given change it."""
+    name, slash, variant = settings["name"].partition("/")
+    if not slash:
+        return settings
+    known = variants(name)
+    if variant not in known:
+        raise UserError(f"{name} has no variant {variant!r}; {nearest(variant, known)}")
+    return {**known[variant], **settings, "name": known[variant]["name"]}
+
+
+def checked(config: type[Component], settings: dict[str, Any], title: str) -> Component:
+    """``config(**settings)``, with pydantic's report turned into one line that names the nearest valid field."""
+    try:
+        return config(**settings)
+    except ValidationError as error:
+        raise UserError(f"{title}: {explain(error, config)}") from None
+
+
+def explain(error: ValidationError, config: type[Any]) -> str:
+    """One line for a rejected config: every problem, with what was given and what would fit."""
+    problems = []
+    found = error.errors(include_url=False)
+    for problem in found:
+        if problem["type"] == "too_short" and any(problem["loc"] == other["loc"][:-1] for other in found):
+            continue  # only because items were refused, which is said of each
+        where = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            names = _fields_at(config, problem["loc"][:-1])
+            problems.append(f"unknown field {where!r}; {nearest(str(problem['loc'][-1]), names)}")
+        elif problem["type"] == "missing":
+            problems.append(f"{where} is required")
+        elif problem["type"] == "value_error":
+            problems.append(str(problem["ctx"]["error"]) if not where else f"{where}: {problem['ctx']['error']}")
+        else:
+            problems.append(f"{where}={_shown(problem.get('input'))}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
+    return "; ".join(problems)
+
+
+def _shown(value: Any) -> str:
+    """What was given, short enough for a line."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists in lists
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
+    for part in path:
+        annotation = config.model_fields[str(part)].annotation if str(part) in config.model_fields else None
+        if not hasattr(annotation, "model_fields"):
+            return []
+        config = cast("type[Any]", annotation)
+    return list(config.model_fields)
+
+
+@cache
+def _telling_fields(name: str) -> tuple[str, ...] | None:
+    """What the file of a model declares, without running it: a page of records is made without torch."""
+    try:
+        spec = importlib.util.find_spec(catalogue("models")[name].partition(":")[0])
+        return tuple(_literal(Path(str(spec and spec.origin)), "TELLING"))
+    except Exception:  # not installed here, or another package's file, which may be broken in any way
+        return None
+
+
+def telling(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields by which a network is told from others of its kind, as far as they are set.
+
+    Of a model that does not say which: its numbers, but for seeds and what the task decides.
+    """
+    names = _telling_fields(model["name"])
+    if names is None:
+        names = tuple(name for name, value in model.items() if _is_size(name, value))
+    values = {name: model.get(name) for name in (*names, *also)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _is_size(name: str, value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and not name.endswith("seed") and name not in ("d_in", "d_out")
+
+
+def model_title(model: Mapping[str, Any], also: Iterable[str] = ()) -> str:
+    """A network in a line of a list: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
+    fields = telling(model, also).items()
+    shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields)
+    return " ".join([model["name"], *shown])
+
+
+def list_models() -> list[str]:
+    """The names that :func:`create_model` knows, ours and those of installed packages."""
+    return list(catalogue("models"))
+
+
+def create_model(name: str, **config: Any) -> torch.nn.Module:
+    """A freshly initialised model; ``isthmus describe NAME`` lists the fields that ``config`` may hold.
+
+    ``vit/tiny-hourglass`` is a published network by its name; fields that are given change it.
+    """
+    settings = component("models", {"name": name, **config})
+    model: torch.nn.Module = find("models", settings.name)(settings)
+    return model

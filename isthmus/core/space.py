@@ -1,0 +1,223 @@
+"""What a study searches: architectures, the fields in which their candidates differ, and what a candidate must fulfil.
+
+model: {name: hourglass_mlp, norm: layer}          what all candidates share
+vary:
+  d_z: [785, 1000]                                 choices
+  d_h: {low: 16, high: 512, log: true, points: 6}  a range; a grid takes six values of it, a sampler any
+  depth: {low: 2, high: 6}
+where: [d_z > d_in, d_h < d_z, params <= 2M]       fields of the model, and its cost
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from isthmus.core.protocols import Settings
+
+Value = bool | int | float | str
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+_LONGEST_AMOUNT = 40
+_LONGEST_CONDITION, _MOST_TERMS = 500, 50
+_LARGEST_END = 2**53
+"""Of a range: samplers compute in float64, which has no exact integers beyond it."""
+
+
+def amount(value: Any) -> Any:
+    """``200k`` and ``1.5M`` as finite numbers; anything else as it is, for pydantic to judge."""
+    if not isinstance(value, str) or len(value) > _LONGEST_AMOUNT:
+        return value
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgb]?)", value.strip().lower(), re.ASCII):
+        number = float(match[1]) * _SCALES[match[2]]
+        if math.isfinite(number):
+            return int(number) if number.is_integer() else number
+    return value
+
+
+Amount = Annotated[int, BeforeValidator(amount), Field(ge=1)]
+
+
+End = Annotated[int | float, Field(ge=-_LARGEST_END, le=_LARGEST_END)]
+
+
+class Range(Settings):
+    """Numbers from ``low`` to ``high``, both included: integers where both are, otherwise real."""
+
+    low: End
+    high: End
+    log: bool = False
+    step: Annotated[int, Field(ge=1)] = 1
+    """Between two integers; without ``log``."""
+    points: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many values a grid takes; without it, every integer."""
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"the range from {self.low} to {self.high} is empty")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range starts above 0, not at {self.low}")
+        if self.log and self.step > 1:
+            raise ValueError("a logarithmic range has no step; say points")
+        return self
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def values(self) -> tuple[int | float, ...]:
+        """What a grid takes."""
+        return tuple(self.axis())
+
+    def axis(self) -> Sequence[int | float]:
+        """The same values; those of a wide range are counted and not yet made."""
+        if self.points is None:
+            if not self.is_integer:
+                raise ValueError(
+                    f"a grid over real numbers from {self.low} to {self.high} needs points; or say sampling.name=tpe"
+                )
+            return range(int(self.low), int(self.high) + 1, self.step)
+        to, back = (math.log, math.exp) if self.log else (float, float)
+        start, stop = to(self.low), to(self.high)
+        inner = [back(start + (stop - start) * i / (self.points - 1)) for i in range(1, self.points - 1)]
+        values = [self.low, *inner, self.high][: self.points]
+        return tuple(dict.fromkeys(map(round, values) if self.is_integer else values))
+
+
+Choices = Annotated[tuple[Value, ...], Field(min_length=1)]
+
+
+class Space(Settings):
+    """One architecture and the fields in which its candidates differ."""
+
+    model: dict[str, Any]
+    vary: dict[str, Range | Choices] = Field(default_factory=dict)
+    where: tuple[str, ...] = ()
+
+    @field_validator("where")
+    @classmethod
+    def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
+        for text in where:
+            condition(text)
+        return where
+
+    @model_validator(mode="after")
+    def _names_an_architecture(self) -> Self:
+        if not isinstance(self.model.get("name"), str):
+            raise ValueError("a space has a model with a name, such as {name: hourglass_mlp}")
+        if both := sorted(self.model.keys() & self.vary.keys()):
+            raise ValueError(f"{', '.join(both)} cannot be fixed and varied at once")
+        return self
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """The settings of every model in the grid, whether it fulfils the conditions or not."""
+        for values in itertools.product(*self._axes()):
+            yield self.model | dict(zip(self.vary, values, strict=True))
+
+    def grid_size(self) -> int:
+        """How many they are, counted without making them."""
+        return math.prod(len(axis) for axis in self._axes())
+
+    def _axes(self) -> list[Sequence[Value]]:
+        return [item.axis() if isinstance(item, Range) else item for item in self.vary.values()]
+
+
+class Budget(Settings):
+    """What a candidate may cost at most."""
+
+    params: Amount | None = None
+    trainable_params: Amount | None = None
+    macs: Amount | None = None
+    training_flops: Amount | None = None
+    """Of one row, forward and backward."""
+
+    def exceeded(self, cost: Mapping[str, Any]) -> str:
+        """Which limit a candidate breaks, in words; empty if none."""
+        for name, limit in self:
+            if limit is not None and cost[name] > limit:
+                return f"{name} above {limit}"
+        return ""
+
+
+_EQUAL: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = _EQUAL | {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+_COMBINE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}  # fmt: skip
+_Term = Callable[[Mapping[str, Any]], Any]
+
+
+def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
+    """A comparison such as ``d_h < d_z / 2`` as a function of the names in it. It is read, never executed.
+
+    Only numbers are computed with and ordered. Text may be one side of ``==`` and ``!=``, as in ``norm == 'layer'``.
+    """
+    if len(text) > _LONGEST_CONDITION:
+        raise ValueError(f"a condition of {len(text)} characters is too long; it may have {_LONGEST_CONDITION}")
+    plain = re.sub(r"\b(\d+(?:\.\d+)?)([kKmMgG])\b", lambda match: str(amount(match[0])), text)
+    try:
+        tree = ast.parse(plain.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = None
+    if not isinstance(tree, ast.Compare) or not all(type(item) in _COMPARE for item in tree.ops):
+        raise ValueError(f"{text!r} is not a comparison such as d_h < d_z")
+    if sum(isinstance(node, ast.Name | ast.Constant) for node in ast.walk(tree)) > _MOST_TERMS:
+        raise ValueError(f"{text[:60]!r}… has too many terms; a condition may have {_MOST_TERMS}")
+    comparison = tree
+    sides = (comparison.left, *comparison.comparators)
+    tests = [(type(item) in _EQUAL, _COMPARE[type(item)]) for item in comparison.ops]
+    compared = [
+        (test, _side(a, equal, text), _side(b, equal, text))
+        for (equal, test), (a, b) in zip(tests, itertools.pairwise(sides), strict=True)
+    ]
+
+    def holds(names: Mapping[str, Any]) -> bool:
+        # All of them first: a name that does not exist is an error, also behind a comparison that fails.
+        answers = [test(left(names), right(names)) for test, left, right in compared]
+        return all(answers)
+
+    return holds
+
+
+def _side(node: ast.expr, only_equal: bool, text: str) -> _Term:
+    """One side of a comparison; what is only asked to be equal need not be a number."""
+    if only_equal and isinstance(node, ast.Constant) and isinstance(node.value, str):
+        word = node.value
+        return lambda names: word
+    if only_equal and isinstance(node, ast.Name):
+        return lambda names: names[node.id]
+    return _term(node, text)
+
+
+def _term(node: ast.expr, text: str) -> _Term:
+    if isinstance(node, ast.Constant) and _is_number(node.value):
+        constant = node.value
+        return lambda names: constant
+    if isinstance(node, ast.Name):
+        return lambda names: _number(names[node.id], node.id)
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMBINE:
+        combine, left, right = _COMBINE[type(node.op)], _term(node.left, text), _term(node.right, text)
+        return lambda names: _number(combine(left(names), right(names)), "a result")
+    raise ValueError(
+        f"{text!r} may hold names of fields, finite numbers, + - * / %, comparisons, and text beside == or !="
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _number(value: Any, what: str) -> Any:
+    if not _is_number(value):
+        raise TypeError(f"{what} is {value!r} and no finite number")
+    return value

@@ -1,0 +1,134 @@
+"""A trained run applied to a user's Sudoku puzzles: what it fills in, whether that is right, and how it got there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_text
+from isthmus.export.prediction import runnable
+from isthmus.sources.puzzles.boards import CELLS, cells_of, conflict, drawn, parse
+from isthmus.sources.puzzles.solver import solve
+from isthmus.training.loading import load_task, task_name
+
+_LARGEST_FILE = 2**26
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One puzzle, its only solution, and the boards after each iteration, of which the last is the answer."""
+
+    file: str
+    puzzle: np.ndarray
+    solution: np.ndarray
+    boards: list[np.ndarray]
+
+    @property
+    def board(self) -> np.ndarray:
+        return self.boards[-1]
+
+    @property
+    def empty(self) -> int:
+        return int((self.puzzle == 0).sum())
+
+    def right(self, board: np.ndarray) -> int:
+        """How many of the empty cells a board has right."""
+        return int(((self.puzzle == 0) & (board == self.solution)).sum())
+
+    @property
+    def verdict(self) -> str:
+        if np.array_equal(self.board, self.solution):
+            return "valid: this solves the puzzle"
+        broken = conflict(self.board)
+        return f"not valid: {broken}; {self.right(self.board)} of {self.empty} empty cells are right"
+
+    def as_dict(self) -> dict[str, Any]:
+        def text(board: np.ndarray) -> str:
+            return "".join(map(str, board.tolist()))
+
+        return {
+            "puzzle": text(self.puzzle),
+            "board": text(self.board),
+            "solution": text(self.solution),
+            "valid": bool(np.array_equal(self.board, self.solution)),
+            "right": self.right(self.board),
+            "empty": self.empty,
+            "iterations": [text(board) for board in self.boards],
+        }
+
+    def lines(self, trace: bool) -> Iterator[str]:
+        """What a person reads: with ``trace``, each iteration's board before the last."""
+        given = self.puzzle > 0
+        if trace:
+            yield f"{self.file}, the puzzle\n{drawn(self.puzzle)}"
+            before = self.puzzle
+            for number, board in enumerate(self.boards):
+                changed = int((board != before).sum())
+                yield (
+                    f"iteration {number}: {changed} cells changed, {self.right(board)} of {self.empty} empty cells "
+                    f"right\n{drawn(board, given)}"
+                )
+                before = board
+        else:
+            yield drawn(self.board, given)
+        yield f"{self.file}: {self.verdict}"
+
+
+def solves_puzzles(run: str | Path) -> bool:
+    """Whether a run was trained on Sudoku."""
+    return task_name(run) == "sudoku"
+
+
+@torch.no_grad()
+def answers(
+    run: str | Path, files: Iterable[Path], iterations: int | None = None, trace: bool = False
+) -> Iterator[Answer]:
+    """The run's board for every puzzle of the files, all of which are checked before the first is answered.
+
+    Its boards are those of each iteration, or the last alone where the model cannot show them: an exported graph.
+    """
+    puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
+    solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
+    model: Any = runnable(run)
+    task = load_task(run)
+    iterates = hasattr(model, "states")
+    if not iterates and (trace or iterations is not None):
+        raise UserError(f"{run} has no iterations to show: only its last board; leave out --trace and --iterations")
+    for (origin, puzzle), solution in zip(puzzles, solutions, strict=True):
+        tokens = task.encode(puzzle[None])
+        states = model.states(tokens, iterations) if iterates else ()
+        outputs = [model.readout(state) for state in states] or [model(tokens)]
+        boards = [np.where(puzzle > 0, puzzle, task.decode(output)[0]) for output in outputs]
+        yield Answer(origin, puzzle, solution, boards)
+
+
+def read_puzzles(file: Path) -> list[np.ndarray]:
+    """A text file of one board, or of several with one in each line."""
+    text = read_text(file, _LARGEST_FILE)
+    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if cells_of(line)}
+    if "puzzle,solution" in (line.strip().lower() for line in lines.values()):
+        raise UserError(
+            f"{file} is a csv file of puzzles with solutions, which source sudoku_csv reads to train on; "
+            f"to predict, give the puzzles alone: `tail -n +2 {file} | cut -d, -f1 > puzzles.txt`"
+        )
+    # No line of a board in nine lines is so long; a board that is wrapped somewhere else has 81 cells in all.
+    if any(len(line) > CELLS // 2 for line in lines.values()) and len(cells_of(text)) != CELLS:
+        return [parse(line, f"{file}, line {number}") for number, line in lines.items()]
+    return [parse(text, str(file))]
+
+
+def only_solution(puzzle: np.ndarray, origin: str) -> np.ndarray:
+    if broken := conflict(puzzle):
+        raise UserError(f"{origin}: the puzzle is invalid, it has {broken}")
+    solved = solve(puzzle[None])
+    if solved.counts[0] == 0:
+        raise UserError(f"{origin}: the puzzle is contradictory, no digits solve it")
+    if solved.counts[0] > 1:
+        raise UserError(f"{origin}: the puzzle has more than one solution; a puzzle to predict has exactly one")
+    return np.asarray(solved.solutions[0])

@@ -1,0 +1,203 @@
+"""Points that a network iterates to instead of computing them at once: x = x0 + F(x).
+
+Every solver keeps one contract. It returns a ``Solution``: the point, the trajectory that led there (if it was asked
+for) and, read off the trajectory, statistics of each iteration. The first axis counts rows; each row is a problem of
+its own, is accelerated and stops by itself, and so never depends on its neighbours.
+
+    plain       x^{a+1} = x0 + F(x^a), a fixed number of times: iMixer's FPA, Eq. (29) of Ota and Taki
+    anderson    the next iterate is the best combination of the last few, in least squares of their residuals
+    tolerance   either of them until the residual of a row is small, and at most ``iterations`` times
+
+The gradient is that of the unrolled loop, whose memory grows with the number of iterations, or that of the fixed point
+by the implicit function theorem: with J = ∂F/∂x at the point and g the gradient that arrives there, the gradient
+that leaves is λ = g + Jᵀλ, which is a problem of the same kind and is handed to the same solver. Its memory is that of
+one evaluation of F, whatever n. Both agree where the iteration has converged and nowhere else: after n = 2 iterations
+the implicit gradient is that of another function, x^∞.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from isthmus.core.errors import UserError
+
+Map = Callable[[Tensor], Tensor]
+MethodName = Literal["plain", "anderson"]
+GradientName = Literal["unrolled", "implicit"]
+
+_RIDGE = 1e-12  # of Anderson's normal equations, relative to their trace: residuals become parallel as they vanish
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How a point is looked for, and how its gradient is taken."""
+
+    iterations: int
+    """n; with a tolerance, the most that are made."""
+    method: MethodName = "plain"
+    tolerance: float | None = None
+    """A row stops when ‖x0 + F(x) − x‖ is at most this share of ‖x0 + F(x)‖: gradients are small numbers too."""
+    gradient: GradientName = "unrolled"
+    memory: int = 5
+    """Earlier iterates that Anderson acceleration combines."""
+
+    def __post_init__(self) -> None:
+        if self.iterations < 0:
+            raise UserError(f"iterations={self.iterations}: a number of iterations is 0 or more")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise UserError(f"tolerance={self.tolerance:g}: a tolerance is above 0, or left out")
+        if self.memory < 1:
+            raise UserError(f"memory={self.memory}: Anderson acceleration combines 1 earlier iterate or more")
+
+
+class Statistics(NamedTuple):
+    """Of each iteration a, for each row."""
+
+    steps: Float[Tensor, "iterations batch"]
+    """‖x^{a+1} − x^a‖ / √size."""
+    cosines: Float[Tensor, "iterations batch"]
+    """cos(x^{a+1}, x^a)."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    point: Float[Tensor, "batch ..."]
+    trajectory: tuple[Tensor, ...]
+    """x^0, x^1, …, the point: kept only if asked for."""
+    taken: Int[Tensor, " batch"]
+    """Iterations that each row made."""
+    converged: Bool[Tensor, " batch"]
+    """Rows that met the tolerance; none where there is no tolerance."""
+
+    def statistics(self, size: int | None = None) -> Statistics:
+        """``size`` is the number of entries that the norms are divided by the root of; by default, that of a row."""
+        if not self.trajectory:
+            raise ValueError("the trajectory was not kept: solve with keep=True")
+        return statistics(self.trajectory, size)
+
+
+@torch.no_grad()
+def statistics(trajectory: tuple[Tensor, ...], size: int | None = None) -> Statistics:
+    """Norms and cosines of successive iterates, whoever made them."""
+    flat = [x.flatten(1) for x in trajectory]
+    scale = math.sqrt(size or flat[0].shape[1])
+    pairs = list(pairwise(flat))
+    if not pairs:
+        nothing = flat[0].new_empty(0, len(flat[0]))
+        return Statistics(nothing, nothing)
+    steps = [torch.linalg.vector_norm(after - before, dim=1) / scale for before, after in pairs]
+    cosines = [torch.cosine_similarity(after, before, dim=1) for before, after in pairs]
+    return Statistics(torch.stack(steps), torch.stack(cosines))
+
+
+def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bool = False) -> Solution:
+    """Iterate x ← x0 + F(x) from x = x0 as the solver says. ``F`` is evaluated once per iteration."""
+    if solver.gradient == "unrolled" or solver.iterations == 0 or not torch.is_grad_enabled():
+        return _iterated(F, x0, solver, keep)
+    with torch.no_grad():
+        found = _iterated(F, x0, solver, keep)
+    # A graph of one evaluation serves twice: λ goes through it to F's parameters, and Jᵀ is read off it.
+    x = found.point.detach().requires_grad_()
+    image = F(x)
+    attached = x0 + image
+    if not attached.requires_grad:
+        return found
+    point = _Adjoint.apply(attached, found.point, _pullback(image, x), solver)
+    trajectory = (*found.trajectory[:-1], point) if keep else ()
+    return Solution(point, trajectory, found.taken, found.converged)
+
+
+def _iterated(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
+    x = x0
+    trajectory = [x0] if keep else []
+    anderson = _Anderson(solver.memory) if solver.method == "anderson" else None
+    # Not len(x0): it would fix the batch in an export.
+    taken = torch.zeros(x0.shape[0], dtype=torch.long, device=x0.device)
+    converged = torch.zeros(x0.shape[0], dtype=torch.bool, device=x0.device)
+    moving = ~converged
+    for _ in range(solver.iterations):
+        image = x0 + F(x)  # Eq. (29)
+        after = image if anderson is None else anderson.next(x, image)
+        taken = taken + moving
+        if solver.tolerance is None:
+            x = after
+        else:
+            residual = torch.linalg.vector_norm((image - x).detach().flatten(1), dim=1)
+            allowed = solver.tolerance * torch.linalg.vector_norm(image.detach().flatten(1), dim=1)
+            # A row that has arrived stays where it is, and the others cannot move it.
+            x = torch.where(moving.view(-1, *[1] * (x.ndim - 1)), after, x)
+            converged = converged | (moving & (residual <= allowed))
+            moving = moving & (residual > allowed)  # false for a row that is not a number any more
+        if keep:
+            trajectory.append(x)
+        if solver.tolerance is not None and not _fixed_in_advance(x) and not bool(moving.any()):
+            break
+    return Solution(x, tuple(trajectory), taken, converged)
+
+
+def _fixed_in_advance(x: Tensor) -> bool:
+    """Where nothing may depend on values: the rows that have arrived stay there for the remaining iterations."""
+    return x.is_meta or torch.compiler.is_exporting()
+
+
+class _Anderson:
+    """x^{a+1} = image − Σ γ_i Δimage_i, where γ minimises ‖residual − Σ γ_i Δresidual_i‖, row by row.
+
+    The coefficients are constants to the gradient: at the fixed point every combination has the same derivative, and
+    that of the least squares is singular there.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self.images: deque[Tensor] = deque(maxlen=memory + 1)
+        self.residuals: deque[Tensor] = deque(maxlen=memory + 1)
+
+    def next(self, x: Tensor, image: Tensor) -> Tensor:
+        self.images.append(image)
+        # Normal equations square the condition number, which float32 cannot afford.
+        self.residuals.append((image - x).detach().flatten(1).double())
+        if len(self.images) == 1:
+            return image
+        residuals = torch.stack(tuple(self.residuals), dim=1)
+        differences = residuals.diff(dim=1)
+        gram = differences @ differences.mT
+        trace = gram.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
+        ridge = _RIDGE * trace + torch.finfo(torch.float64).tiny
+        gram = gram + torch.diag_embed(ridge.expand(gram.shape[:2]))
+        # No error for a row that is not a number any more: its neighbours go on.
+        gamma, _ = torch.linalg.solve_ex(gram, differences @ residuals[:, -1:].mT)
+        images = torch.stack(tuple(self.images), dim=1).flatten(2).diff(dim=1)
+        return image - (gamma.mT.to(image.dtype) @ images).view_as(image)
+
+
+def _pullback(image: Tensor, x: Tensor) -> Map:
+    """λ ↦ Jᵀλ."""
+
+    def pulled(gradient: Tensor) -> Tensor:
+        (back,) = torch.autograd.grad(image, x, gradient, retain_graph=True, materialize_grads=True)
+        return back
+
+    return pulled
+
+
+class _Adjoint(torch.autograd.Function):
+    """The identity, whose gradient is λ = g + Jᵀλ."""
+
+    @staticmethod
+    def forward(ctx: Any, attached: Tensor, point: Tensor, pullback: Map, solver: Solver) -> Tensor:
+        ctx.pullback, ctx.solver = pullback, solver
+        return point.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return fixed_point(ctx.pullback, gradient, ctx.solver).point, None, None, None

@@ -1,0 +1,102 @@
+"""What sets a study apart from the paper's, read off the two configs, so that nothing is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isthmus.core.config import StudyConfig
+from isthmus.core.protocols import Component
+from isthmus.core.record import flat
+
+SOURCES = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "stl10": "STL-10",
+    "food101": "Food-101",
+    "cars": "Stanford Cars",
+    "flowers102": "Flowers-102",
+    "imagenet1k": "ImageNet-1k",
+    "imagenet100": "ImageNet-100",
+    "imagenet32": "ImageNet-32",
+    "imagenet224": "ImageNet-224 patches",
+    "digits": "8×8 digits",
+    "mnist5k": "5,000 digits of MNIST",
+    "photos": "photographs",
+    "tokens": "tokens of images",
+    "sudoku": "generated Sudoku",
+    "sudoku_csv": "hard Sudoku",
+}
+ROWS = {"mnist": 50_000, "cifar10": 45_000, "cifar100": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
+"""Training images, as the sources split them; where a study's source is not named here, steps are not compared."""
+
+
+def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
+    """Data, task, training, learning rates, seeds and candidates, each where it differs."""
+    found = []
+    names = here.base.source.name, paper.base.source.name
+    if names[0] != names[1]:
+        found.append(f"other data: {SOURCES[names[0]]} instead of {SOURCES[names[1]]}")
+    found += _settings(flat(here.base.task.model_dump()), flat(paper.base.task.model_dump()), "task")
+    train = here.base.train.model_dump(exclude={"learning_rate"}), paper.base.train.model_dump()
+    found += _settings(*train, "training")
+    steps = _steps(here), _steps(paper)
+    if None not in steps and steps[0] != steps[1]:
+        found.append(f"{steps[0]:,} optimiser steps instead of {steps[1]:,}")
+    if here.rates != paper.rates:
+        found.append(f"learning rates: {_listed(here.rates)} instead of {_listed(paper.rates)}")
+    if here.rates_on != paper.rates_on and len(here.rates) > 1:
+        found.append("the learning rate is selected on the first seed alone, and the other seeds are trained with it")
+    if len(here.seeds) != len(paper.seeds):
+        found.append(f"{_count(len(here.seeds), 'seed')} instead of {len(paper.seeds)}")
+    return found + _candidates(here, paper)
+
+
+def _rows(source: Component) -> int | None:
+    """Those of ``ROWS``, less what is held out for validation beyond the usual number."""
+    rows, field = ROWS.get(source.name), type(source).model_fields.get("validation")
+    held_out = getattr(source, "validation", None)
+    if rows is None or field is None or not isinstance(held_out, int):
+        return rows
+    return rows + field.default - held_out
+
+
+def _steps(study: StudyConfig) -> int | None:
+    rows = _rows(study.base.source)
+    views = 4 if getattr(study.base.task, "flips", False) else 1
+    train = study.base.train
+    return None if rows is None else -(-rows * views // train.batch_size) * train.epochs
+
+
+def _settings(here: Mapping[str, object], paper: Mapping[str, object], of: str) -> list[str]:
+    words = {"epochs": _count(here.get("epochs"), "epoch"), "batch_size": f"batches of {here.get('batch_size')}"}
+    found = []
+    for name, value in here.items():
+        if name in ("name", "device") or value == paper.get(name, value):
+            continue
+        if name == "flips":
+            found.append("every training image in four orientations" if value else "no fourfold flips")
+        else:
+            found.append(f"{words.get(name, f'{of} {name}={value}')} instead of {paper[name]}")
+    return found
+
+
+def _candidates(here: StudyConfig, paper: StudyConfig) -> list[str]:
+    if not paper.candidates:
+        searched = ", ".join(dict.fromkeys(name for space in paper.spaces for name in space.vary))
+        return [f"{_count(len(here.candidates), 'network')} instead of a search over {searched}"]
+    theirs = [candidate.model_dump() for candidate in paper.candidates]
+    ours = [candidate.model_dump() for candidate in here.candidates]
+    shared = sum(model in theirs for model in ours)
+    if shared == len(theirs) == len(ours):
+        return []
+    others = f", and {len(ours) - shared} others" if shared < len(ours) else ""
+    return [f"{shared} of the {len(theirs)} networks of the paper's scale are trained{others}"]
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)
+
+
+def _count(number: object, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

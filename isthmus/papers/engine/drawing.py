@@ -1,0 +1,161 @@
+"""Figures of a reproduction: what was measured and what is printed, side by side, because the data differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import Findings
+from isthmus.reports.drawing import COLOURS, SYMBOLS
+from isthmus.reports.wording import architecture_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def page(rows: int, columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Figure, list[list[Axes]]]:
+    # Without pyplot there is no global state, and no display is looked for.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, [list(row) for row in axes]
+
+
+def finish(axis: Axes, title: str, x: str, y: str) -> None:
+    axis.set_title(title, loc="left", fontsize=10)
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(color="#dfe3e8", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, fontsize=8)
+
+
+def logarithmic(axis: Axes, base: float = 10) -> None:
+    """A logarithmic axis whose numbers a person would write; less than a decade has numbers between its powers too."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+
+    axis.set_xscale("log", base=base)
+    low, high = axis.get_xlim()
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    short = base == 10 and high / low < 12
+    axis.xaxis.set_minor_formatter(LogFormatter(base, minor_thresholds=(2, 0.4)) if short else NullFormatter())
+
+
+def style(place: int) -> dict[str, Any]:
+    """The colours and markers of the page."""
+    return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
+
+
+def members(networks: Iterable[Network]) -> list[Network]:
+    """Who would be selected as the budget grows."""
+    front: list[Network] = []
+    for network in sorted(networks, key=lambda item: (item.params, -item.chosen_by, item.id)):
+        if not front or network.chosen_by > front[-1].chosen_by:
+            front.append(network)
+    return front
+
+
+def fronts(findings: Findings) -> Figure:
+    """A row for each part: the measured front, and beside it the printed one, where there is any."""
+    anything = any(item.part.printed for item in findings.parts)
+    figure, axes = page(len(findings.parts), 2 if anything else 1)
+    for item, (left, *others) in zip(findings.parts, axes, strict=True):
+        draw_fronts(left, item.networks, item.part.subject)
+        finish(left, f"measured: {item.part.title}", "Parameters", "Test PSNR (dB), mean ± 1 σ")
+        for right in others:
+            printed = [row.network for row in item.part.printed.values()]
+            if printed:
+                draw_fronts(right, printed, item.part.subject)
+                finish(right, f"published: {item.part.printed_title}", "Parameters", "PSNR (dB), mean ± 1 σ")
+            else:
+                right.axis("off")
+                right.text(0.5, 0.5, "the paper prints no numbers for this", ha="center", transform=right.transAxes)
+    return figure
+
+
+def draw_fronts(axis: Axes, networks: Sequence[Network], subject: str) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
+
+    # The proposed shape has the first colour, whoever was measured first.
+    shapes = sorted({network.shape for network in networks}, key=lambda shape: (shape != subject, shape))
+    for place, shape in enumerate(shapes):
+        group = [network for network in networks if network.shape == shape]
+        front = members(group)
+        look = style(place)
+        axis.step(
+            [network.params for network in front], [network.quality.mean for network in front], where="post",
+            color=look["color"], linewidth=1.4,
+        )  # fmt: skip
+        scatter(axis, [(network.params, network) for network in group], architecture_title(shape), place)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(MaxNLocator(6))
+    axis.xaxis.set_major_formatter(EngFormatter())
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def scatter(axis: Axes, points: Sequence[tuple[float, Network]], label: str, place: int, line: bool = False) -> None:
+    """Networks over any quantity, with the spread of their seeds."""
+    look = style(place)
+    axis.errorbar(
+        [x for x, _ in points], [network.quality.mean for _, network in points],
+        yerr=[network.quality.std or 0.0 for _, network in points], fmt=look["marker"], color=look["color"],
+        linestyle="-" if line else "none", linewidth=1.4, markersize=5, elinewidth=1, capsize=2.5, label=label,
+    )  # fmt: skip
+
+
+ACCURACY = "Test accuracy (%), mean ± 1 σ"
+
+
+def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Network], float]) -> None:
+    """A line for each group of networks over one quantity."""
+    for place, (name, members) in enumerate(groups.items()):
+        points = sorted(((x(network), network) for network in members), key=lambda point: (point[0], point[1].id))
+        scatter(axis, points, name, place, line=len(points) > 1)
+
+
+def over(
+    x: Callable[[Network], float],
+    title: str,
+    groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
+    log: float | None = None,
+) -> Callable[[Findings], Figure]:
+    """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
+
+    def draw(findings: Findings) -> Figure:
+        figure, (axes,) = page(1, len(findings.parts))
+        for item, axis in zip(findings.parts, axes, strict=True):
+            curves(axis, groups(item.networks), x)
+            if log is not None:
+                logarithmic(axis, log)
+            finish(axis, item.part.title, title, ACCURACY)
+        return figure
+
+    return draw
+
+
+def by_shape(networks: Sequence[Network]) -> dict[str, list[Network]]:
+    names = dict.fromkeys(network.shape for network in networks)
+    return {name: [network for network in networks if network.shape == name] for name in names}
+
+
+def ratios(findings: Findings) -> Figure:
+    """Printed beside measured for every number that both have, as a ratio."""
+    lines = [
+        item
+        for item in findings.analysis["quantities"]
+        if all(isinstance(value, int | float) and value > 0 for value in (item.published, item.measured))
+    ]
+    figure, ((axis,),) = page(1, 1, width=8, height=1.2 + 0.3 * max(1, len(lines)))
+    found = [float(item.measured) / float(item.published) for item in lines]
+    axis.barh(range(len(lines)), found, 0.6, color=style(0)["color"])
+    axis.axvline(1, color="#22262b", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_yticks(range(len(lines)), [item.what for item in lines], fontsize=7)
+    axis.invert_yaxis()
+    finish(axis, "measured / published", "", "")
+    return figure

@@ -1,0 +1,104 @@
+"""A network with its size and its quality, measured here or printed in a paper: the same tests judge both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from isthmus.studies.fronts import Candidate
+from isthmus.studies.statistics import Interval, Noise, Sample, compare
+
+SIZE_TOLERANCE = 1.02
+"""A rival may have so many times the parameters: two shapes hardly ever have the same number of them."""
+
+
+@dataclass(frozen=True)
+class Network:
+    id: str
+    """Its row, such as ``T8.12`` or ``extra.1``."""
+    shape: str
+    """The architecture, such as ``hourglass_mlp``."""
+    model: Mapping[str, Any]
+    params: float
+    trainable: float
+    chosen_by: float
+    """What it is selected by: the mean on validation data; of a printed one, the printed mean."""
+    quality: Sample
+    """On test data. More is better."""
+    unit: str = "dB"
+    """Of its quality. Accuracies are in percent, and their differences in points."""
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        return all(self.model.get(name) == value for name, value in settings.items())
+
+
+def shape_of(model: Mapping[str, Any]) -> str:
+    """The architecture by its name. A Mixer whose permutations are all random is another architecture than a Mixer."""
+    name: str = model["name"]
+    return f"rp_{name}" if model.get("permutation") == "random" and model.get("random_blocks") is None else name
+
+
+def unit_of(objective: str) -> tuple[str, float]:
+    """The unit in which papers print a metric, and how many of them our metric's one is."""
+    shares = ("accuracy", "board_accuracy", "masked_accuracy")
+    return ("points", 100.0) if objective in shares else ("dB" if objective == "psnr" else "", 1.0)
+
+
+def measured(candidate: Candidate, identity: str, noise: Noise | None) -> Network:
+    unit, factor = unit_of(candidate.objective)
+    factor = factor if candidate.maximise else -factor
+    return Network(
+        id=identity,
+        shape=shape_of(candidate.settings["model"]),
+        model=candidate.settings["model"],
+        params=candidate.params,
+        trainable=candidate.trainable_params,
+        chosen_by=factor * candidate.validation,
+        quality=Sample.of([factor * value for value in candidate.test], candidate.seeds, noise),
+        unit=unit,
+    )
+
+
+def best(networks: Iterable[Network]) -> Network:
+    """The one that would be selected; among equals, the smallest."""
+    return max(networks, key=lambda network: (network.chosen_by, -network.params, network.id))
+
+
+def rival(network: Network, others: Iterable[Network], agreeing_in: Sequence[str] = ()) -> Network | None:
+    """The best of the other shapes that is not larger (but for 2 %) and shares the settings named."""
+    shared = {name: network.model.get(name) for name in agreeing_in}
+    small = [
+        other
+        for other in others
+        if other.shape != network.shape and other.params <= SIZE_TOLERANCE * network.params and other.has(shared)
+    ]
+    return best(small) if small else None
+
+
+class Meeting(NamedTuple):
+    """The best of two groups within one budget, and how far the first is ahead of the second."""
+
+    budget: float
+    first: Network
+    second: Network
+    interval: Interval
+
+
+def meetings(
+    first: Sequence[Network], second: Sequence[Network], cost: Callable[[Network], float] = lambda item: item.params
+) -> list[Meeting]:
+    """At every cost of a network, over the range in which both groups were tried: who would be selected from each.
+
+    A pair that meets at several budgets is listed once, at the smallest.
+    """
+    if not first or not second:
+        return []
+    costs = [sorted(map(cost, group)) for group in (first, second)]
+    low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
+    found: dict[tuple[str, str], Meeting] = {}
+    for budget in sorted({value for values in costs for value in values if low <= value <= high}):
+        one, other = (best(item for item in group if cost(item) <= budget) for group in (first, second))
+        if (one.id, other.id) not in found:
+            found[one.id, other.id] = Meeting(budget, one, other, compare(one.quality, other.quality))
+    return list(found.values())

@@ -1,0 +1,159 @@
+"""A result in words: a Markdown file, a CSV file, and what the terminal shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isthmus.core.files import as_cell
+from isthmus.core.record import flat
+from isthmus.reports.tables import markdown_table
+from isthmus.reports.wording import architecture_title
+from isthmus.studies.statistics import Interval
+
+Result = Mapping[str, Any]
+NOTE = (
+    "Means ± one standard deviation over runs (where a paper prints five, a fifth of that). Learning rates and weights "
+    "are selected on validation data."
+)
+
+
+RIVALS = (
+    " A rival is the best network of the other shape, selected on validation data, with at most 1.02 times the "
+    "parameters; beside a lead stands its interval at 95 %."
+)
+LEADS = ("lead over rival", "as published")
+NOTHING = "–"
+
+
+def note(result: Result) -> str:
+    """How the rows are to be read."""
+    compared = any(row["rival"]["measured"] or row["rival"]["published"] for row in result["rows"])
+    percent = " Accuracies are in percent." if any(row["unit"] == "points" for row in result["rows"]) else ""
+    return NOTE + percent + RIVALS * compared
+
+
+def table(result: Result) -> list[dict[str, str]]:
+    """The rows as text: printed beside measured, and each lead over its rival as measured and as printed, if any."""
+    rows = _rows(result)
+    empty = all(row[name] == NOTHING for row in rows for name in LEADS)
+    return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
+
+
+def _rows(result: Result) -> list[dict[str, str]]:
+    fields = list(dict.fromkeys(name for row in result["rows"] for name in row["model"]))
+    parts = len({row["part"] for row in result["rows"]}) > 1
+    return [
+        {
+            "row": row["id"],
+            **({"part": row["part"] if row["measured"] else row["printed_in"]} if parts else {}),
+            "shape": architecture_title(row["architecture"]),
+            **{name: "" if row["model"].get(name) is None else str(row["model"][name]) for name in fields},
+            "parameters": f"{row['params'] / 1e6:.3f} M",
+            "published": _quality(row["published"], row["unit"]),
+            "measured": _quality(row["measured"], row["unit"]),
+            "against published": row["verdict"]["word"],
+            "lead over rival": _lead(row["rival"]["measured"]),
+            "as published": _lead(row["rival"]["published"]),
+        }
+        for row in result["rows"]
+    ]
+
+
+def _quality(value: Mapping[str, Any] | None, unit: str) -> str:
+    if value is None:
+        return NOTHING
+    if unit == "points":
+        spread = "" if value["std"] is None else f" ± {value['std']:.2f}"
+        return f"{value['mean']:.2f}{spread}"
+    digits = 3 if round(value["mean"], 3) == value["mean"] or "values" in value else 4
+    spread = "" if value["std"] is None else f" ± {value['std']:.4f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def _lead(lead: Mapping[str, Any] | None) -> str:
+    if lead is None or lead["interval"] is None:
+        return NOTHING if lead is None else lead["word"]
+    return f"{lead['word']}: {Interval(**lead['interval']).text()} over {lead['id']}"
+
+
+def markdown(result: Result) -> str:
+    lines = [
+        f"# {result['title']}: {result['printed_as']}, measured again",
+        "",
+        f"{result['shows']} Scale `{result['scale']}`: `{result['command']}`",
+        "",
+        *_section("Rows", table(result), note(result)),
+        *_section("Values", quantities(result)),
+        "## Claims",
+        "",
+        *markdown_table([_claim(claim) for claim in result["claims"]]),
+    ]
+    for claim in result["claims"]:
+        lines += ["", f"**{claim['id']}** {claim['statement']} *Test:* {claim['test']}"]
+        lines += [f"*Measured, {claim['measured']}:* {claim['because']}."]
+        lines += [f"*Printed, {claim['published']}:* {claim['printed_because']}."] if claim["printed_because"] else []
+    if result["analysis"].get("summary"):
+        lines += ["", "## Also measured", "", *(f"- {line}" for line in result["analysis"]["summary"])]
+    lines += ["", "## What differs from the paper", "", *(f"- {line}" for line in result["differences"])]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, rows: Sequence[Mapping[str, str]], below: str = "") -> list[str]:
+    if not rows:
+        return []
+    return [f"## {title}", "", *markdown_table(rows), "", *([below, ""] if below else [])]
+
+
+def quantities(result: Result) -> list[dict[str, str]]:
+    """What is no network's quality, printed beside measured."""
+    return [
+        {
+            "value": item["id"],
+            "of": item["what"],
+            "published": _value(item["published"]),
+            "measured": _value(item["measured"]),
+            "against published": item["word"] or NOTHING,
+            "note": item["note"],
+        }
+        for item in result["quantities"]
+    ]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "claim": claim["id"],
+        "says": claim["statement"],
+        "measured": claim["measured"],
+        "same test, printed numbers": claim["published"],
+        "borne out by its own tables": claim["supported"] or NOTHING,
+    }
+
+
+def rows_csv(result: Result) -> str:
+    """Every row with all digits, and below them every other value; lists are JSON."""
+    rows = []
+    for row in result["rows"]:
+        values = flat({name: value for name, value in row.items() if name != "config" and value is not None})
+        rows.append(values | {"config": row["config"]})
+    rows += [dict(item) for item in result["quantities"]]
+    cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
+    names = list(dict.fromkeys(name for row in cells for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(as_cell, names))
+    writer.writerows([as_cell(row.get(name, "")) for name in names] for row in cells)
+    return text.getvalue()

@@ -1,0 +1,184 @@
+"""The figures of this paper that are more than accuracy over one quantity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from isthmus.papers.engine.drawing import ACCURACY, by_shape, curves, finish, page, scatter, style
+from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocol import Findings, Measured
+from isthmus.papers.hyperset.claims import CHOSEN, by_cells
+from isthmus.papers.hyperset.dynamics import line
+from isthmus.papers.hyperset.protocols import ABLATIONS
+from isthmus.reports.drawing import COLOURS
+from isthmus.reports.wording import architecture_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ITERATION = "iteration; dashed: the last in training"
+TITLES = {
+    "attention_energy": "E_ATTN",
+    "feed_forward_energy": "E_FF",
+    "effective_rank": "effective rank",
+    "full_rank": "full rank",
+    "angle": "average angle (degrees)",
+}
+
+
+TOLD = ("positions", "step_sizes", "time_mlp", "step_init")
+
+
+def _labels(networks: Sequence[Network]) -> dict[str, str]:
+    """By id: what a network is, its width, and those of the other fields in which these networks differ."""
+    values = {name: {network.model[name] for network in networks if name in network.model} for name in TOLD}
+    telling = [name for name in TOLD if len(values[name]) > 1]
+
+    def label(network: Network) -> str:
+        fields = [f"{name} {network.model[name]}" for name in telling if name in network.model]
+        return ", ".join([f"{architecture_title(network.shape)}, d {network.model['d']}", *fields])
+
+    return {network.id: label(network) for network in networks}
+
+
+def one_layer(findings: Findings) -> Figure:
+    """Table 1: accuracy over the parameters, and over the iterations at test time; a row for each data set."""
+    figure, rows = page(len(findings.parts), 2)
+    for item, (left, right) in zip(findings.parts, rows, strict=True):
+        curves(left, by_shape(item.networks), lambda network: network.params)
+        finish(left, item.part.title, "parameters", ACCURACY)
+        _over_iterations(right, item, findings, "Test accuracy (%)")
+    return figure
+
+
+def extrapolation(findings: Findings) -> Figure:
+    """Figure 3: solved boards over the iterations at test time, the mean of the seeds and their range."""
+    figure, ((axis,),) = page(1, 1, width=7)
+    (item,) = findings.parts
+    _over_iterations(axis, item, findings, "solved boards (%)")
+    return figure
+
+
+def _over_iterations(axis: Axes, item: Measured, findings: Findings, quality: str) -> None:
+    labels = _labels(item.networks)
+    for place, network in enumerate(item.networks):
+        found = findings.analysis["extrapolation"][network.id]
+        _range(axis, found["runs"], labels[network.id], place)
+    _dashed(axis, found["trained"])
+    finish(axis, item.part.title, ITERATION, quality)
+
+
+def _range(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
+    by_iteration = list(zip(*runs, strict=True))
+    look: dict[str, Any] = {"color": style(place)["color"]}
+    again = place >= len(COLOURS)  # the colours come round
+    mean = [sum(values) / len(values) for values in by_iteration]
+    axis.plot(range(len(mean)), mean, label=label, linestyle="--" if again else "-", **look)
+    low, high = ([pick(values) for values in by_iteration] for pick in (min, max))
+    axis.fill_between(range(len(mean)), low, high, alpha=0.15, **look)
+
+
+def _dashed(axis: Axes, trained: int) -> None:
+    axis.axvline(trained, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+
+
+def energies(findings: Findings) -> Figure:
+    """Figure 4: a row for each data set."""
+    return _over_seeds(findings, ("attention_energy", "feed_forward_energy"), first_head=False)
+
+
+def ranks_and_angles(findings: Findings) -> Figure:
+    """Figure 5: of the first head, a row for each data set."""
+    return _over_seeds(findings, ("effective_rank", "full_rank", "angle"), first_head=True)
+
+
+def _over_seeds(findings: Findings, names: Sequence[str], first_head: bool) -> Figure:
+    found = findings.analysis["tokens"]
+    figure, axes = page(len(found), len(names))
+    for (title, entry), row in zip(found.items(), axes, strict=True):
+        for place, (axis, name) in enumerate(zip(row, names, strict=True)):
+            runs = [_first(run, name) if first_head else line(run, name) for run in entry["runs"]]
+            _range(axis, runs, f"{len(runs)} seeds", place)
+            _dashed(axis, entry["trained"])
+            finish(axis, title, ITERATION, TITLES[name] + (", head 1" if first_head else ""))
+    return figure
+
+
+def _first(run: Mapping[str, Any], name: str) -> list[float]:
+    return [heads[0] for heads in run[name]]
+
+
+def ranks_of_heads(findings: Findings) -> Figure:
+    """Figures 9 and 11."""
+    return _heads(findings, "effective_rank")
+
+
+def angles_of_heads(findings: Findings) -> Figure:
+    """Figures 10 and 12."""
+    return _heads(findings, "angle")
+
+
+def _heads(findings: Findings, name: str) -> Figure:
+    """A panel for each head: the mean of the seeds and their range."""
+    ((title, entry),) = findings.analysis["tokens"].items()
+    heads = len(entry["runs"][0][name][0])
+    columns = min(4, heads)
+    figure, axes = page(-(-heads // columns), columns, width=3.6, height=2.8)
+    for head, axis in enumerate(axis for row in axes for axis in row):
+        if head >= heads:
+            axis.axis("off")
+            continue
+        _range(
+            axis, [[values[head] for values in run[name]] for run in entry["runs"]], f"{len(entry['runs'])} seeds", 0
+        )
+        _dashed(axis, entry["trained"])
+        finish(axis, f"head {head + 1}, {title}", "iteration", TITLES[name])
+    return figure
+
+
+def sphere(findings: Findings) -> Figure:
+    """Figure 1: the tokens of one board in the first head, on the three directions in which they vary most at first."""
+    from isthmus.analysis.token_dynamics import on_spheres
+
+    ((title, entry),) = findings.analysis["tokens"].items()
+    figure = on_spheres(entry["sphere"])
+    figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def layers(findings: Findings) -> Figure:
+    """Figure 6: accuracy and parameters over the number of distinct layers."""
+    figure, ((left, right),) = page(1, 2)
+    (item,) = findings.parts
+    groups: dict[str, list[Network]] = {}
+    for network in item.networks:
+        groups.setdefault(f"{network.shape} d {network.model['d']}", []).append(network)
+    curves(left, groups, lambda network: float(network.model["layers"]))
+    finish(left, item.part.title, "distinct layers", ACCURACY)
+    for place, (name, members) in enumerate(groups.items()):
+        points = sorted((network.model["layers"], network.params) for network in members)
+        right.plot(*zip(*points, strict=True), label=name, **style(place))
+    finish(right, item.part.title, "distinct layers", "parameters")
+    return figure
+
+
+def compared(findings: Findings) -> Figure:
+    """The ablations: right cells as trained, and solved boards over the iterations at test time."""
+    figure, ((left, right),) = page(1, 2, width=6.4)
+    (item,) = findings.parts
+    networks = by_cells(item)
+    named = {
+        name: next((network for network in networks if network.has({**CHOSEN, **fields})), None)
+        for name, fields in ABLATIONS.items()
+    }
+    for place, (name, network) in enumerate(named.items()):
+        if network is not None:
+            scatter(left, [(place, network)], "", place)
+            _range(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
+    left.set_xticks(range(len(named)), list(named))
+    finish(left, item.part.title, "", "right cells (%), mean ± 1 σ")
+    _dashed(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
+    finish(right, item.part.title, ITERATION, "solved boards (%)")
+    return figure

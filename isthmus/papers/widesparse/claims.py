@@ -1,0 +1,402 @@
+"""The claims of the wide-and-sparse paper as tests. Each docstring states its test, and is printed with the answer.
+
+Networks are compared on test accuracy in percent. Every pair is judged at 95 % on its own; no correction is made for
+how many there are. Where the seeds leave a pair undecided, the number of seeds that would decide it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from isthmus.analysis import shape_theory as theory
+from isthmus.papers.engine.asking import (
+    AHEAD,
+    TRAILS,
+    Finding,
+    Rule,
+    asked,
+    at_least,
+    judged,
+    less_than,
+    not_addressed,
+    pair,
+    together,
+    within,
+)
+from isthmus.papers.engine.networks import Network, best
+from isthmus.papers.engine.protocol import Findings, Judgement
+from isthmus.studies.statistics import Answer, Sample, compare, compare_runs
+
+LITTLE = 1.0
+"""Points of accuracy; our bound of "about the same", as the paper names none. Its figures show a few points in all."""
+NEAR = 2.0
+"""C and S are near each other up to this factor."""
+EDGE = 0.05
+"""How far a Mixer's largest singular value may be from 1 + √γ, relatively: finite matrices are below their limit."""
+
+
+def of(networks: Iterable[Network], *shapes: str) -> list[Network]:
+    return [network for network in networks if network.shape in shapes]
+
+
+def width(network: Network) -> int:
+    """m: S·C of a Mixer."""
+    model = network.model
+    return int(model["m"]) if "m" in model else int(model["S"] * model["C"])
+
+
+def omega(network: Network) -> float:
+    """Connections in a layer, on average over the two mixing steps."""
+    model, gamma = network.model, network.model.get("gamma", 1.0)
+    if "m" in model:
+        return theory.sparse_connections(model["m"], model["p"], gamma)
+    return theory.mixer_connections(model["S"], model["C"], gamma)
+
+
+def series(networks: Iterable[Network]) -> dict[str, list[Network]]:
+    """Networks of one kind with about the same Ω, by width; whole numbers of C and S miss Ω by a few percent."""
+    found: dict[str, list[Network]] = {}
+    for network in sorted(networks, key=lambda item: (item.shape, omega(item), item.id)):
+        for name, members in found.items():
+            shape = name.split(",")[0]
+            if shape == network.shape and omega(network) <= 1.25 * omega(members[0]):
+                members.append(network)
+                break
+        else:
+            found[f"{network.shape}, Ω near {omega(network):,.0f}"] = [network]
+    return {name: sorted(members, key=lambda item: (width(item), item.id)) for name, members in found.items()}
+
+
+def rises(members: Sequence[Network], x: Callable[[Network], float]) -> Finding:
+    """Whether those with the largest x are ahead of those with the smallest."""
+    low, high = min(map(x, members)), max(map(x, members))
+    if high <= 1.02 * low:
+        return not_addressed("the networks hardly differ in it")
+    least = [item for item in members if x(item) <= 1.02 * low]
+    most = [item for item in members if x(item) >= high / 1.02]
+    return together({f"{x(b):g} against {x(a):g}": pair(b, a) for a in least for b in most})
+
+
+def c1(findings: Findings) -> Judgement:
+    """The Mixer with smaller patches, which is the wider one, is ahead of the other, and in the printed numbers of
+    β-LASSO as well: yes if decided ahead, no if decided behind. β-LASSO is not trained here."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        mixers = sorted(of(networks, "mlp_mixer"), key=lambda item: item.model["patch"])
+        if len(mixers) < 2:
+            return not_addressed("one of the two Mixers has no finished run")
+        cases = {"wide against narrow": pair(mixers[0], mixers[-1])}
+        quoted = of(networks, "beta_lasso")
+        return together(cases | ({"wide against β-LASSO": pair(mixers[0], quoted[0])} if quoted else {}))
+
+    return asked(findings, test, ["T1a"])
+
+
+def c2(findings: Findings) -> Judgement:
+    """On ImageNet-1k, Mixer-B-W is ahead of Mixer-B/16: yes if decided ahead, no if decided behind. The printed error
+    of Mixer-B/16 has no spread, and is taken as exact."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        by_patch = {item.model["patch"]: item for item in networks}
+        return pair(by_patch.get(14), by_patch.get(16))
+
+    judgement = asked(findings, test, ["T1b"])
+    reason = "ImageNet-1k is trained at the paper's scale alone"
+    return judgement if judgement.measured != "not addressed" else replace(judgement, because=reason)
+
+
+def c3(findings: Findings) -> Judgement:
+    """Three things, all needed. The widest Mixer is ahead of the narrowest, and the widest SW-MLP within the Mixers'
+    widths likewise; SW-MLP gains less than one point beyond the width of the widest Mixer, where any are so wide; and
+    the best Mixer is ahead of the best SW-MLP, both selected on validation data. Yes or no where intervals decide."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        mixers, masks = of(networks, "mlp_mixer"), of(networks, "sw_mlp")
+        if not mixers or not masks:
+            return not_addressed("one of the two kinds has no finished run")
+        limit = max(map(width, mixers))
+        within, beyond = ([m for m in masks if (width(m) > limit) == far] for far in (False, True))
+        found = {"Mixer over m": rises(mixers, width), "SW-MLP over m": rises(within, width)}
+        if beyond:
+            widest = max(within, key=width)
+            found["SW-MLP beyond"] = pair(best(beyond), widest, less_than(LITTLE))
+        return together(found | {"Mixer against SW-MLP": pair(best(mixers), best(masks))})
+
+    return asked(findings, test)
+
+
+def c4(findings: Findings) -> Judgement:
+    """Random weights are drawn for every width. SW-MLP's largest singular value is above 1 + √γ at the smallest width
+    and larger at the largest: yes or no where the intervals over the draws decide. The Mixer's mean is nowhere above
+    1 + √γ by more than 5 %, and within 5 % of it at the largest width. All are needed."""
+    found = findings.analysis["singular_values"]
+    edge, lines = found["dense_edge"], sorted(found["widths"], key=lambda line: line["width"])
+    masks = [Sample(line["sw_mlp"]["mean"], line["sw_mlp"]["std"], found["trials"]) for line in lines]
+    mixers = [line["mixer"]["mean"] for line in lines]
+    # The edge is exact: a mean without a spread, of more than one run.
+    above, rise = compare(masks[0], Sample(edge, None, 2)), compare(masks[-1], masks[0])
+    stays = max(mixers) <= (1 + EDGE) * edge and mixers[-1] >= (1 - EDGE) * edge
+    span = f"as γm grows from {lines[0]['width']:,} to {lines[-1]['width']:,}"
+    return judged(
+        {
+            "SW-MLP − (1 + √γ), narrowest": (AHEAD[above.decision], {"said": above.text()}),
+            "SW-MLP, widest − narrowest": (AHEAD[rise.decision], {"said": rise.text()}),
+            "Mixer": ("yes" if stays else "no", {"said": f"{mixers[0]:.3f} to {mixers[-1]:.3f} {span}, of {edge:.3f}"}),
+        }
+    )
+
+
+def c5(findings: Findings) -> Judgement:
+    """For every Ω and both kinds of permutation, each S-Mixer of the largest effective width S·C is ahead of each of
+    the smallest: yes if all are decided ahead, no if one is decided behind."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        return together({name: rises(group, width) for name, group in series(_mixers(networks)).items()})
+
+    return asked(findings, test)
+
+
+def _mixers(networks: Iterable[Network]) -> list[Network]:
+    return of(networks, "s_mixer", "rp_s_mixer", "mlp_mixer", "rp_mlp_mixer")
+
+
+def near_equal(members: Sequence[Network]) -> Finding:
+    """Whether the best with C/S between 1/2 and 2 is ahead of the best below and of the best above."""
+    ratio = {item.id: item.model["C"] / item.model["S"] for item in members}
+    middle = [item for item in members if 1 / NEAR <= ratio[item.id] <= NEAR]
+    sides = {
+        "C below S": [item for item in members if ratio[item.id] < 1 / NEAR],
+        "C above S": [item for item in members if ratio[item.id] > NEAR],
+    }
+    if not middle or not all(sides.values()):
+        return not_addressed("there are not networks on both sides of C = S and near it")
+    return together({f"against {name}": pair(best(middle), best(side)) for name, side in sides.items()})
+
+
+def c6(findings: Findings) -> Judgement:
+    """With normal and with random permutations, the best network with C/S between 1/2 and 2 is ahead of the best with C
+    below that and of the best with C above it, each selected on validation data: yes if decided ahead of both, no if
+    decided behind one."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        return together({name: near_equal(group) for name, group in series(_mixers(networks)).items()})
+
+    return asked(findings, test)
+
+
+def c7(findings: Findings) -> Judgement:
+    """RP − normal at the smallest number of blocks is decided behind, and at the largest number it is not below −1
+    point: yes if both are decided so, no if one is decided the other way."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        depths = sorted({item.model["depth"] for item in networks})
+        kinds = {
+            (item.shape, item.model["depth"]): item for item in sorted(networks, key=lambda item: item.id, reverse=True)
+        }
+
+        def difference(blocks: int, rule: Rule) -> Finding:
+            normal = next((kinds[k] for k in kinds if k[1] == blocks and not k[0].startswith("rp_")), None)
+            random = next((kinds[k] for k in kinds if k[1] == blocks and k[0].startswith("rp_")), None)
+            return pair(random, normal, rule)
+
+        return together(
+            {
+                f"{depths[0]} blocks": difference(depths[0], TRAILS),
+                f"{depths[-1]} blocks": difference(depths[-1], at_least(-LITTLE)),
+            }
+        )
+
+    return asked(findings, test)
+
+
+def c8(findings: Findings) -> Judgement:
+    """Mean CKA of corresponding blocks, for every seed. The p with the largest mean over seeds is neither the largest
+    nor the smallest tried, and its interval against the dense MLP (p = 1) lies above 0: yes if both, no if the largest
+    is at an end or it is decided below the dense one."""
+    found: dict[str, Finding] = {}
+    for name, curve in findings.analysis["cka"].items():
+        means = {line["p"]: line["mean"] for line in curve}
+        values = {line["p"]: line["values"] for line in curve}
+        peak = max(means, key=lambda p: means[p])
+        gap = compare_runs(values[peak], values[max(values)])
+        inside = min(means) < peak < max(means)
+        answer: Answer = AHEAD[gap.decision] if inside else "no"
+        text = f"largest at 1/p = {1 / peak:g} of 1 to {1 / min(means):g}, above the dense MLP by {gap.text()}"
+        found[name] = (answer, {"said": text, "peak": peak})
+    return judged(found)
+
+
+def c9(findings: Findings) -> Judgement:
+    """The two shallow nets differ by less than one point: yes if the interval lies within that, no if outside of it."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        first, second = of(networks, "monarch_mlp"), of(networks, "kronecker_mlp")
+        return pair(first[0] if first else None, second[0] if second else None, within(LITTLE))
+
+    parts = [item for item in findings.parts if {"monarch_mlp", "kronecker_mlp"} & {n.shape for n in item.networks}]
+    return asked(Findings(parts), test)
+
+
+def c10(findings: Findings) -> Judgement:
+    """At C = S, the network with the largest γ is ahead of the one with the smallest; and at one Ω, the test of C6. For
+    normal and for random permutations: yes if all are decided so, no if one is decided the other way."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        found: dict[str, Finding] = {}
+        for shape in sorted({item.shape for item in networks}):
+            group = [item for item in networks if item.shape == shape]
+            square = [item for item in group if item.model["C"] == item.model["S"]]
+            found[f"{shape}, γ"] = rises(square, lambda item: item.model["gamma"]) if square else not_addressed("none")
+            for name, members in series(group).items():
+                found[f"{name}, C/S"] = near_equal(members)
+        return together(found)
+
+    return asked(findings, test)
+
+
+def c11(findings: Findings) -> Judgement:
+    """In the ImageNet setting, SW-MLP's memory and FLOPs divided by RP-Mixer's, computed from the printed settings,
+    both lie between 10^3 and 10^6: yes or no. The same is asked of the printed entries."""
+    found = {name: _ratios(findings.analysis["ratios"][name]) for name in ("measured", "published")}
+    return judged({"by the rules": found["measured"]}, {"Table S.3": found["published"]})
+
+
+def _ratios(ratios: Mapping[str, float]) -> Finding:
+    holds: Answer = "yes" if all(1e3 <= ratio <= 1e6 for ratio in ratios.values()) else "no"
+    return holds, {"said": ", ".join(f"{name} {ratio:,.0f}" for name, ratio in ratios.items()), **ratios}
+
+
+def c12(findings: Findings) -> Judgement:
+    """The network with a random first block is decided behind the normal one, and those with another random block are
+    not below it by one point: yes if all are decided so, no if one is decided the other way."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        blocks = {tuple(item.model.get("random_blocks") or ()): item for item in networks}
+        normal = blocks.get(())
+        found: dict[str, Finding] = {}
+        for random, item in sorted(blocks.items()):
+            if random == (1,):
+                found["block 1"] = pair(item, normal, TRAILS)
+            elif random:
+                found[f"block {random[0]}"] = pair(item, normal, at_least(-LITTLE))
+        return together(found)
+
+    return asked(findings, test)
+
+
+def c13(findings: Findings) -> Judgement:
+    """Overfitting is the last validation loss less the lowest one, in every run. At the largest C, its mean with normal
+    permutations is more than twice that with random ones: yes if the interval of normal − 2 · random lies above 0,
+    no if below. Where neither overfits, nothing is said."""
+    lines = findings.analysis["curves"]
+    found: dict[str, Finding] = {}
+    for title in dict.fromkeys(line["part"] for line in lines):
+        group = [line for line in lines if line["part"] == title]
+        largest = max(line["C"] for line in group)
+        rises_ = {line["random"]: line["rises"] for line in group if line["C"] == largest}
+        found[title] = _overfits(rises_.get(False), rises_.get(True), largest)
+    return judged(found)
+
+
+def _overfits(normal: Sequence[float] | None, random: Sequence[float] | None, C: int) -> Finding:
+    if not normal or not random:
+        return not_addressed("one of the two kinds has no finished run")
+    if max(*normal, *random) <= 0:
+        return not_addressed(f"at C = {C} the lowest loss is the last one: nothing overfits")
+    gap = compare_runs(normal, [2 * value for value in random])
+    text = f"at C = {C} the loss rises by {_mean(normal):.4f} (normal) and {_mean(random):.4f} (random)"
+    return AHEAD[gap.decision], {"said": f"{text}; normal − 2 · random is {gap.text()}"}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def widest(findings: Findings) -> Judgement:
+    """Computed on a grid of C: m = S·C is largest at C = S = (Ω/γ)^{1/3} and (Ω/γ)^{2/3} there, and p = (1/S + 1/C)/2
+    is smallest there: yes if so to a thousandth."""
+    found: dict[str, Any] = dict(findings.analysis["peak"])
+    holds = abs(found["C"] / found["C_theory"] - 1) < 1e-3 and abs(found["m"] / found["m_theory"] - 1) < 1e-3
+    holds = holds and abs(found["C_of_least_p"] / found["C_theory"] - 1) < 1e-3
+    said = (
+        f"m is largest, {found['m']:,.0f}, at C = {found['C']:.1f}, and p smallest at C = {found['C_of_least_p']:.1f}"
+    )
+    return judged({"eq. (15)": ("yes" if holds else "no", {"said": said})})
+
+
+def sparser(findings: Findings) -> Judgement:
+    """The sparsest SW-MLP tried is behind the best one, which is selected on validation data: yes if decided behind, no
+    if it is the best itself."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        masks = sorted(of(networks, "sw_mlp"), key=lambda item: item.model["p"])
+        if len(masks) < 3:
+            return not_addressed("fewer than three densities have finished")
+        top = best(masks)
+        if top is masks[0]:
+            return "no", {"said": f"the sparsest, p = {top.model['p']:g}, is the best"}
+        return pair(top, masks[0])
+
+    return asked(findings, test)
+
+
+def largest_value(findings: Findings) -> Judgement:
+    """Random sparse weights with m = Ω^{(1+a)/2} and p = Ω^{-a}, scaled to a mean squared singular value of 1: the mean
+    largest singular value rises from each a to the next: yes or no."""
+    lines = findings.analysis["scaling"]["exponents"]
+    values = [line["largest"]["mean"] for line in lines]
+    holds: Answer = "yes" if all(a < b for a, b in pairwise(values)) else "no"
+    said = f"from {values[0]:.2f} at a = {lines[0]['a']:g} to {values[-1]:.2f} at a = {lines[-1]['a']:g}"
+    return judged({"at initialisation": (holds, {"said": said})})
+
+
+def wider(findings: Findings) -> Judgement:
+    """The test of C5, for every Ω of normal Mixers, RP Mixers and SW-MLP: each of the widest is ahead of each of the
+    narrowest."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        return together({name: rises(group, width) for name, group in series(networks).items()})
+
+    return asked(findings, test)
+
+
+def best_patch(findings: Findings) -> Judgement:
+    """On CIFAR, patches of 4 pixels (C0 = 48) are ahead of the best of the other patches, selected on validation data:
+    yes if decided ahead, no if decided behind, for normal and random permutations."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        found: dict[str, Finding] = {}
+        for shape in sorted({item.shape for item in networks}):
+            by_patch = {item.model["patch"]: item for item in networks if item.shape == shape}
+            four = by_patch.get(4)
+            others = [item for patch, item in by_patch.items() if patch != 4]
+            found[shape] = (
+                pair(four, best(others)) if four and others else not_addressed("patches of 4 pixels are not trained")
+            )
+        return together(found)
+
+    return asked(findings, test)
+
+
+def surpasses(findings: Findings) -> Judgement:
+    """With AdamW and C = S, RP − normal in test accuracy: yes if decided ahead, no if decided behind."""
+
+    def test(networks: Sequence[Network]) -> Finding:
+        random, normal = of(networks, "rp_mlp_mixer"), of(networks, "mlp_mixer")
+        return pair(random[0] if random else None, normal[0] if normal else None)
+
+    return asked(findings, test)
+
+
+def listed(findings: Findings) -> Judgement:
+    """Every entry that the table prints is what is built here: yes if all agree, no if one differs."""
+    entries = findings.analysis["quantities"]
+    off = [entry.id for entry in entries if entry.word == "differs"]
+    printed = [entry for entry in entries if entry.published is not None]
+    said = f"{len(printed) - len(off)} of {len(printed)} printed entries agree" + (
+        f"; not {', '.join(off)}" if off else ""
+    )
+    return judged({"entries": ("no" if off else "yes", {"said": said})})

@@ -1,0 +1,341 @@
+"""Pareto fronts: what quality each architecture reaches for what cost, and which one leads where.
+
+Records become candidates (one network, its learning rate chosen on validation data, its seeds averaged), candidates
+become fronts, and two sets of candidates become a comparison. Everything is selected on validation data, and what was
+selected is compared on test data. Everything is plain data; who prints it finds the words. What a front is worth, and
+how far two fronts are apart, is in `volumes.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.record import RunRecord
+from isthmus.studies.statistics import Noise, Sample, decide_together, fit_noise
+from isthmus.studies.statistics import compare as intervals_between
+
+COSTS = ("params", "trainable_params", "macs")
+LATENCY = "latency"  # a cost too, where it was measured for every candidate
+BUDGET_TOLERANCE = 1.02
+_LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
+                                 "board_accuracy", "masked_accuracy")  # fmt: skip
+_DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
+"""Whether more is better, of the metrics in records that do not say it."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One network with the learning rate that was best on validation data, over its seeds.
+
+    ``metrics`` holds the test metrics, one value per seed in the order of ``seeds`` and ``run_ids``.
+    """
+
+    source: str
+    task: str
+    architecture: str
+    settings: dict[str, Any]  # the config without seed and learning rate
+    learning_rate: float
+    objective: str
+    maximise: bool
+    params: int
+    trainable_params: int
+    macs: int
+    seeds: tuple[int, ...]
+    run_ids: tuple[str, ...]
+    metrics: dict[str, tuple[float, ...]]
+    validation: float  # mean objective
+    wall_seconds: float  # mean
+    failed: int = 0  # runs of this network that failed, at any learning rate
+    latency: float | None = None  # milliseconds per batch, mean over the runs that were timed
+
+    @property
+    def test(self) -> tuple[float, ...]:
+        return self.metrics[self.objective]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.test)
+
+    @property
+    def std(self) -> float | None:
+        return sample_std(self.test)
+
+    @property
+    def five_sigma(self) -> float | None:
+        """The spread as the papers print it."""
+        return None if self.std is None else 5 * self.std
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A range of cost with one answer. Without a ``leader`` the seeds can explain the difference: undecided."""
+
+    start: float
+    stop: float
+    leader: str | None
+    lead: float  # the largest difference in the stretch, never negative
+    at: float  # the cost at which it occurs
+    ahead: str | None  # who is better there, decided or not
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A range of cost in which only one architecture was tried."""
+
+    architecture: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which of two architectures leads where. No ``stretches``: they were tried at no common cost."""
+
+    architectures: tuple[str, str]
+    cost: str
+    objective: str
+    stretches: tuple[Stretch, ...]
+    alone: tuple[Alone, ...]
+    can_decide: bool
+    """False where one seed says nothing of the noise."""
+
+
+def sample_std(values: Sequence[float]) -> float | None:
+    """Unknown for one value, which is something else than zero."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def is_outdated(record: RunRecord) -> bool:
+    """Finished, but with an objective that was measured in another way than today: not comparable."""
+    return record.objective in record.outdated
+
+
+def is_measured(record: RunRecord) -> bool:
+    """Finished, and with a finite objective on validation and test data."""
+    return record.status == "finished" and None not in (record.quality("validation"), record.quality("test"))
+
+
+def summarise(
+    records: Iterable[RunRecord], latencies: Mapping[str, float] | None = None, quality: str | None = None
+) -> list[Candidate]:
+    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged, and
+    those whose quality is not comparable with today's are left out.
+
+    ``latencies`` maps run ids to milliseconds per batch. ``quality`` names the metric to select and to compare by,
+    instead of the records' objective.
+    """
+    groups: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in {record.id: record for record in records}.values():
+        if is_outdated(judged := judged_by(record, quality) if quality else record):
+            continue
+        # Equal settings over other data are another experiment.
+        key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
+        groups[key].append(judged)
+    candidates = [_candidate(group, latencies or {}) for group in groups.values() if any(map(is_measured, group))]
+    return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
+
+
+def cost_of(candidate: Candidate, cost: str) -> float:
+    if cost not in (*COSTS, LATENCY):
+        raise UserError(f"there is no cost {cost!r}; {nearest(cost, (*COSTS, LATENCY))}")
+    value: float | None = getattr(candidate, cost)
+    if value is None:
+        raise UserError(f"run {candidate.run_ids[0]} has no measured latency; give one for every candidate")
+    return value
+
+
+def best(candidates: Iterable[Candidate], cost: str = "params") -> Candidate:
+    """The best on validation data, and the cheapest among equals."""
+    return min(candidates, key=lambda item: (_point(item, cost)[::-1], item.run_ids))
+
+
+def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
+    """The candidates that no other of their architecture dominates on validation data, sorted by cost.
+
+    One dominates another when it is at least as cheap and as good, and cheaper or better. On test data, which has no
+    say in this, a member may be worse than a cheaper one.
+    """
+    groups: dict[str, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        groups[candidate.architecture].append(candidate)
+    members: list[Candidate] = []
+    for group in groups.values():
+        last: tuple[float, float] | None = None
+        for candidate in sorted(group, key=lambda item: _point(item, cost)):
+            point = _point(candidate, cost)
+            # The order is by cost, and the best first among equal costs; equal points stay together.
+            if last is None or point[1] < last[1] or point == last:
+                last = point
+                members.append(candidate)
+    return sorted(members, key=lambda item: (cost_of(item, cost), item.architecture, item.run_ids))
+
+
+def ladder(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
+    """Who is best on validation data as the budget grows, by rising cost: the front of all given, without ties."""
+    rungs: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda item: (_point(item, cost), item.run_ids)):
+        if not rungs or _point(candidate, cost)[1] < _point(rungs[-1], cost)[1]:
+            rungs.append(candidate)
+    return rungs
+
+
+def at_budget(rungs: Sequence[Candidate], budget: float, cost: str = "params") -> Candidate:
+    """The highest rung of a ladder that costs at most ``budget``."""
+    return rungs[bisect_right(rungs, budget, key=lambda item: cost_of(item, cost)) - 1]
+
+
+def budgets(first: Iterable[Candidate], second: Iterable[Candidate], cost: str = "params") -> list[float]:
+    """The costs at which two architectures can be compared, in the range in which both were tried; none: no such range.
+
+    Costs within 2 % of each other are one budget, the largest of them: two shapes hardly ever cost the same.
+    """
+    costs = [sorted({cost_of(item, cost) for item in items}) for items in (first, second)]
+    low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
+    groups: list[list[float]] = []
+    for value in sorted({*costs[0], *costs[1]}):
+        if groups and value <= BUDGET_TOLERANCE * groups[-1][0]:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    return [group[-1] for group in groups if group[-1] >= low and group[0] <= high]
+
+
+def sample_of(candidate: Candidate, noise: Noise | None) -> Sample:
+    """Its test qualities, larger being better."""
+    sign = 1 if candidate.maximise else -1
+    return Sample.of([sign * value for value in candidate.test], candidate.seeds, noise)
+
+
+def noise_of(candidates: Iterable[Candidate]) -> Noise | None:
+    """What networks and seeds leave unexplained of all test qualities."""
+    return fit_noise(dict(zip(item.seeds, item.test, strict=True)) for item in candidates)
+
+
+def compare(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
+) -> Comparison:
+    """Who leads where, over the budgets that both have: at each, the best on validation data that costs at most that
+    much stands for its architecture, and the two are compared on test data by the rule of `intervals.py`.
+
+    ``noise`` is that of the whole study; without it, of the candidates given. So give all candidates, not fronts: they
+    also show how far each architecture was tried, and an end of a front is no end of the experiment.
+    """
+    if not first or not second:
+        raise UserError("two architectures are compared; one of them has no finished run")
+    noise = noise or noise_of([*first, *second])
+    ladders = [ladder(items, cost) for items in (first, second)]
+    steps = budgets(first, second, cost)
+    pairs = [(at_budget(ladders[0], step, cost), at_budget(ladders[1], step, cost)) for step in steps]
+    intervals = {  # a pair that meets at several budgets is one question
+        (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise)) for one, other in pairs
+    }
+    decisions = dict(zip(intervals, decide_together(list(intervals.values())), strict=True))
+    names = {"ahead": first[0].architecture, "behind": second[0].architecture}
+    stretches: list[Stretch] = []
+    for start, stop, (one, other) in zip(steps, [*steps[1:], *steps[-1:]], pairs, strict=True):
+        interval, decision = intervals[id(one), id(other)], decisions[id(one), id(other)]
+        ahead = None if interval.difference == 0 else names["ahead" if interval.difference > 0 else "behind"]
+        stretch = Stretch(start, stop, names.get(decision), abs(interval.difference), start, ahead)
+        if stretches and stretches[-1].leader == stretch.leader:
+            previous = stretches.pop()
+            largest = max(previous, stretch, key=lambda item: item.lead)
+            stretch = replace(largest, start=previous.start, stop=stop)
+        stretches.append(stretch)
+    return Comparison(
+        architectures=(names["ahead"], names["behind"]),
+        cost=cost,
+        objective=first[0].objective,
+        stretches=tuple(stretches),
+        alone=_alone(first, second, cost),
+        can_decide=any(interval.low is not None for interval in intervals.values()),
+    )
+
+
+def judged_by(record: RunRecord, quality: str) -> RunRecord:
+    """The record as if ``quality`` were its objective."""
+    if quality == record.objective:
+        return record
+    if record.status == "finished" and quality not in record.outdated:
+        names = set(record.metrics["validation"]) & set(record.metrics["test"])
+        if quality not in names:
+            where = f"run {record.id} has no {quality!r} on validation and test data"
+            raise UserError(f"{where}; {nearest(quality, names)}")
+    directions = record.directions or _DIRECTIONS
+    if quality not in directions:
+        raise UserError(f"run {record.id} does not say whether more {quality!r} is better")
+    return replace(record, objective=quality, maximise=directions[quality])
+
+
+def _settings(record: RunRecord) -> dict[str, Any]:
+    """The config without the seed, what follows from the seed, and the learning rate."""
+    config = {name: value for name, value in record.config.items() if name != "seed"}
+    config["model"] = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
+    config["train"] = {name: value for name, value in config["train"].items() if name != "learning_rate"}
+    return config
+
+
+def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candidate:
+    rates: dict[float, list[RunRecord]] = defaultdict(list)
+    for record in sorted(filter(is_measured, group), key=lambda record: (record.seed, record.id)):
+        rates[record.config["train"]["learning_rate"]].append(record)
+    # Only the rates with the most seeds compete: the survivors of a rate that diverged would flatter it.
+    most = max(map(len, rates.values()))
+    sign = 1 if group[0].maximise else -1
+    rate = max(
+        sorted(rate for rate in rates if len(rates[rate]) == most), key=lambda rate: sign * _validation(rates[rate])
+    )
+    runs = rates[rate]
+    model = runs[0].config["model"]
+    timed = [latencies[run.id] for run in runs if run.id in latencies]
+    return Candidate(
+        source=runs[0].config["source"]["name"],
+        task=runs[0].task,
+        architecture=model["name"],
+        settings=_settings(runs[0]),
+        learning_rate=rate,
+        objective=runs[0].objective,
+        maximise=runs[0].maximise,
+        params=runs[0].cost["params"],
+        trainable_params=runs[0].cost["trainable_params"],
+        macs=runs[0].cost["macs"],
+        seeds=tuple(run.seed for run in runs),
+        run_ids=tuple(run.id for run in runs),
+        metrics={
+            name: tuple(run.metrics["test"][name] for run in runs)
+            for name in runs[0].metrics["test"]
+            if all(run.metrics["test"].get(name) is not None for run in runs)
+        },
+        validation=_validation(runs),
+        wall_seconds=statistics.fmean(run.wall_seconds for run in runs),
+        failed=sum(not is_measured(record) for record in group),
+        latency=statistics.fmean(timed) if timed else None,
+    )
+
+
+def _validation(runs: list[RunRecord]) -> float:
+    return statistics.fmean(run.metrics["validation"][run.objective] for run in runs)
+
+
+def _point(candidate: Candidate, cost: str) -> tuple[float, float]:
+    """Cost and quality on validation data, both to be made small."""
+    return cost_of(candidate, cost), -candidate.validation if candidate.maximise else candidate.validation
+
+
+def _alone(first: Sequence[Candidate], second: Sequence[Candidate], cost: str) -> tuple[Alone, ...]:
+    tried = []
+    for items in (first, second):
+        costs = [cost_of(item, cost) for item in items]
+        tried.append(Alone(items[0].architecture, min(costs), max(costs)))
+    low, high = max(item.start for item in tried), min(item.stop for item in tried)
+    if low > high:
+        return tuple(tried)
+    below = [replace(item, stop=low) for item in tried if item.start < low]
+    above = [replace(item, start=high) for item in tried if item.stop > high]
+    return (*below, *above)

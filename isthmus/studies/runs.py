@@ -1,0 +1,110 @@
+"""Managing run folders: what there is, how two differ, what may go."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, read_json, read_sealed, resolved
+from isthmus.core.record import (
+    CONFIG,
+    RECORD,
+    find_run,
+    flat,
+    read_record,
+    remove_leftovers,
+    run_folders,
+    runs_folder,
+    verify_file,
+)
+from isthmus.core.registry import model_title
+
+_NOT_COMPARED = {"id", "files", "command", "started", "finished"}
+
+
+def overview() -> list[dict[str, Any]]:
+    """One line per run. A damaged record is shown as such instead of hiding the others."""
+    folders = list(run_folders())
+    for folder in folders:
+        remove_leftovers(folder)
+    return [_line(folder) for folder in folders]
+
+
+def _line(folder: Path) -> dict[str, Any]:
+    names = ("run", "status", "problem", "model", "seed", "params", "test", "finished")
+    line: dict[str, Any] = dict.fromkeys(names, "") | {"run": folder.name, "status": "unfinished"}
+    try:
+        record = read_record(folder) if (folder / RECORD).exists() else None
+        config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
+        line |= {"problem": f"{config['source']['name']} {config['task']['name']}", "seed": config["seed"]}
+        line["model"] = model_title(config["model"])
+        if record:
+            quality = record.quality()
+            line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
+            absent = "not comparable: measured by an older version" if record.outdated else record.reason
+            line["test"] = absent if quality is None else f"{record.objective} {quality:.4g}"
+    except (UserError, KeyError, TypeError):
+        line["status"] = "damaged"
+    return line
+
+
+def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
+    """Dotted fields of the two records whose values differ."""
+    content = []
+    for reference in (first, second):
+        record = read_record(find_run(reference))
+        content.append(flat({name: value for name, value in asdict(record).items() if name not in _NOT_COMPARED}))
+    names = list(dict.fromkeys([*content[0], *content[1]]))
+    pairs = {name: (content[0].get(name), content[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def removable(references: Sequence[str], failed: bool) -> list[Path]:
+    """The named runs; without names, the ones that never finished, and with ``failed`` the failed ones too."""
+    if references:
+        return [_ours(find_run(reference)) for reference in references]
+    statuses = {"unfinished", "failed"} if failed else {"unfinished"}
+    return [folder for folder in run_folders() if _line(folder)["status"] in statuses]
+
+
+def _ours(folder: Path) -> Path:
+    """Only what lies among our runs may be deleted: elsewhere, a folder with a config.json can be anything."""
+    if resolved(folder).parent != resolved(runs_folder()):
+        raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
+    return folder
+
+
+def studies_in_need(folders: Sequence[Path]) -> tuple[dict[str, int], list[str]]:
+    """How many of these runs each study needs, by the ``study.json`` that it keeps; and the studies whose own is
+    damaged, of which nobody knows."""
+    runs, found, unknown = {folder.name for folder in folders}, {}, []
+    for path in sorted((home() / "studies").glob("*/study.json")):
+        try:
+            content = read_json(path)
+            # Older versions list the runs that ended, and have no checksum.
+            ended = [run for trial in content["trials"] for run in trial["runs"]]
+            needed = runs & set(read_sealed(path)["needs"] if "checksum" in content else ended)
+        except (UserError, KeyError, TypeError):
+            unknown.append(path.parent.name)
+            continue
+        if needed:
+            found[path.parent.name] = len(needed)
+    return found, unknown
+
+
+def remove(folder: Path) -> bool:
+    """Delete a run folder, unless a process owns it."""
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            shutil.rmtree(folder)
+    except Timeout:
+        return False
+    except OSError as error:
+        raise UserError(f"cannot remove {folder}: {error.strerror}") from None
+    return True

@@ -1,0 +1,132 @@
+"""Batched augmentations: one call for a whole batch, each row with its own draw.
+
+Every draw is keyed by (seed, stream, step) over the whole batch, a stream per kind of augmentation: switching one on or
+off changes no other's draws.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from jaxtyping import Float, Float32, Int, Int64, UInt8
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from isthmus.core.draws import numpy_generator, torch_generator
+from isthmus.core.protocols import Settings
+from isthmus.tasks.augment.crops import fitted, flipped, padded_crop, resized_crop
+from isthmus.tasks.augment.jitter import jittered
+from isthmus.tasks.augment.mixing import cut_out, erased, mixed
+from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, auto_augment, rand_augment
+
+ORIENTATIONS = 4
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Strength = Annotated[float, Field(ge=0, le=2)]
+
+
+class Augmentation(Settings):
+    """What is done to training images, in the order of the fields. All of it is off by default."""
+
+    crop_padding: Annotated[int, Field(ge=0, le=512)] = 0
+    """Pixels of black border around an image, in which a window of its own size is cut at a random place."""
+    resized_crop: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
+    """Least and largest area of a random part (aspect ratio 3/4 to 4/3) that is brought to full size; usually
+    [0.08, 1]."""
+    flip: bool = False
+    """Half of the images are mirrored left to right."""
+    color_jitter: tuple[Strength, Strength, Strength, Annotated[float, Field(ge=0, le=0.5)]] = (0.0, 0.0, 0.0, 0.0)
+    """Strengths of brightness, contrast, saturation and hue."""
+    policy: Literal["none", "auto_augment_cifar10", "auto_augment_imagenet", "rand_augment"] = "none"
+    magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0
+    """RandAugment's mean magnitude, with ``magnitude_std`` and ``layers``, the operations per image."""
+    magnitude_std: Annotated[float, Field(ge=0, le=100)] = 0.5
+    layers: Annotated[int, Field(ge=1, le=20)] = 2
+    erasing: Share = 0.0
+    """Probability that a rectangle of the standardised image becomes noise."""
+    cutout: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Side of the square that is set to the mean colour."""
+    mixup: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """α of the Beta distribution of a batch's λ; 0 is off. Always on otherwise, unless cutmix takes its turn."""
+    cutmix: Annotated[float, Field(ge=0, le=100)] = 0.0
+    """Likewise for cutmix."""
+    cutmix_share: Share = 0.5
+    """Probability that a batch is cut and not mixed, where both are on."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Augmentation:
+        if self.crop_padding and self.resized_crop:
+            raise ValueError("crop_padding and resized_crop are two ways to crop; give one of them")
+        if self.resized_crop and self.resized_crop[0] > self.resized_crop[1]:
+            raise ValueError(f"resized_crop={list(self.resized_crop)} must rise")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        """Whether targets become shares of classes."""
+        return self.mixup > 0 or self.cutmix > 0
+
+
+def oriented(
+    images: Float[Tensor, "batch channels height width"], view: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch channels height width"]:
+    """Each image as it is (view 0), flipped left–right (1), top–bottom (2), or both (3)."""
+    mirrored = torch.where((view % 2 == 1)[:, None, None, None], images.flip(-1), images)
+    return torch.where((view >= 2)[:, None, None, None], mirrored.flip(-2), mirrored)
+
+
+def varied(
+    images: UInt8[Tensor, "batch channels height width"],
+    settings: Augmentation,
+    size: int | None,
+    fill: Float[Tensor, " channels"],
+    seed: int,
+    step: int,
+) -> UInt8[Tensor, "batch channels new_height new_width"]:
+    """8-bit images cropped, flipped, brought to ``size``, and changed by colour jitter and a policy.
+
+    A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``.
+    """
+
+    def drawn(stream: str) -> torch.Generator:
+        return torch_generator(seed, f"augment/{stream}", step)
+
+    if settings.crop_padding:
+        images = padded_crop(images, settings.crop_padding, drawn("crop"))
+    if settings.resized_crop:
+        images = resized_crop(images, settings.resized_crop, size, drawn("crop"))
+    if settings.flip:
+        images = flipped(images, drawn("flip"))
+    if size and not settings.resized_crop:
+        images = fitted(images, size)
+    if any(settings.color_jitter):
+        images = jittered(images, settings.color_jitter, drawn("jitter"))
+    if settings.policy == "rand_augment":
+        images = rand_augment(
+            images, settings.magnitude, settings.magnitude_std, settings.layers, fill, drawn("policy")
+        )
+    elif settings.policy != "none":
+        table = CIFAR10 if settings.policy == "auto_augment_cifar10" else IMAGENET
+        images = auto_augment(images, table, fill, drawn("policy"))
+    return images
+
+
+def hidden_and_mixed(
+    images: Float32[Tensor, "batch channels height width"],
+    labels: Int64[Tensor, " batch"],
+    classes: int,
+    settings: Augmentation,
+    seed: int,
+    step: int,
+) -> tuple[Float32[Tensor, "batch channels height width"], Tensor]:
+    """Standardised images with parts erased and cut out, and mixed: then the targets are shares of classes."""
+    if settings.erasing:
+        noise = torch_generator(seed, "augment/erasing/noise", step, images.device)
+        images = erased(images, settings.erasing, torch_generator(seed, "augment/erasing", step), noise)
+    if settings.cutout:
+        images = cut_out(images, settings.cutout, torch_generator(seed, "augment/cutout", step))
+    if settings.mixes:
+        generator = numpy_generator(seed, "augment/mix", step)
+        return mixed(images, labels, classes, settings.mixup, settings.cutmix, settings.cutmix_share, generator)
+    return images, labels

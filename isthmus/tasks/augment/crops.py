@@ -1,0 +1,117 @@
+"""Where an image is cut and to what size it is brought, each image of a batch at its own place."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float64, Int, Real, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from isthmus.tasks.augment.operations import Images
+
+ATTEMPTS = 10
+ASPECTS = (3 / 4, 4 / 3)
+
+
+def padded_crop(images: Images, padding: int, generator: torch.Generator) -> Images:
+    """A window of the image's own size, anywhere in the image with a black border of ``padding`` pixels."""
+    height, width = images.shape[2:]
+    padded = functional.pad(images, (padding,) * 4)
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    top, left = torch.randint(2 * padding + 1, (2, len(images)), generator=generator).to(images.device)
+    return windows[torch.arange(len(images), device=images.device), :, top, left]
+
+
+def flipped(images: Images, generator: torch.Generator) -> Images:
+    """Half of the images, left to right."""
+    chosen = torch.rand(len(images), generator=generator).to(images.device) < 0.5
+    return torch.where(chosen[:, None, None, None], images.flip(-1), images)
+
+
+def resized_crop(
+    images: Images, area: tuple[float, float], size: int | None, generator: torch.Generator
+) -> UInt8[Tensor, "batch channels new_height new_width"]:
+    """A part of each image, of a random area and aspect ratio, brought to ``size`` (or the image's own size).
+
+    Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
+    """
+    height, width = images.shape[2:]
+    parts = boxes(len(images), (height, width), area, ASPECTS, generator).to(images.device)
+    top, left, tall, wide = (side.double()[:, None] for side in parts.unbind(1))
+    rows, columns = (size, size) if size else (height, width)
+    y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
+    x = left + (torch.arange(columns, dtype=torch.float64, device=images.device) + 0.5) * wide / columns
+    # The part's own border pixels go on beyond it, as if it had been cut out first.
+    y, x = y.clamp(top + 0.5, top + tall - 0.5), x.clamp(left + 0.5, left + wide - 0.5)
+    grid = torch.stack(
+        [
+            (x * (2 / width) - 1).float()[:, None, :].expand(-1, rows, -1),
+            (y * (2 / height) - 1).float()[:, :, None].expand(-1, -1, columns),
+        ],
+        dim=-1,
+    )
+    sampled = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return sampled.round().clamp(0, 255).to(torch.uint8)
+
+
+def boxes(
+    number: int,
+    shape: tuple[int, int],
+    area: tuple[float, float],
+    aspects: tuple[float, float],
+    generator: torch.Generator,
+) -> Int[Tensor, "number 4"]:
+    """Top, left, height and width: the first of ten drawn shapes that fits, or else the largest central one."""
+    height, width = shape
+    tall, wide = shapes((number, ATTEMPTS), shape, area, aspects, generator)
+    fits = (tall <= height) & (wide <= width) & (tall > 0) & (wide > 0)
+    first = fits.long().argmax(1, keepdim=True)  # of equal values, the first
+    found = fits.any(1)
+    ratio = min(max(width / height, aspects[0]), aspects[1])
+    central = min(height, round(width / ratio)), min(width, round(height * ratio))
+    tall = torch.where(found, tall.gather(1, first).squeeze(1), central[0])
+    wide = torch.where(found, wide.gather(1, first).squeeze(1), central[1])
+    place = torch.rand((2, number), generator=generator, dtype=torch.float64)
+    top = torch.where(found, (place[0] * (height - tall + 1)).floor().long(), (height - tall) // 2)
+    left = torch.where(found, (place[1] * (width - wide + 1)).floor().long(), (width - wide) // 2)
+    return torch.stack([top, left, tall, wide], dim=1)
+
+
+def shapes(
+    number: tuple[int, ...],
+    shape: tuple[int, int],
+    area: tuple[float, float],
+    aspects: tuple[float, float],
+    generator: torch.Generator,
+) -> tuple[Int[Tensor, "*number"], Int[Tensor, "*number"]]:
+    """Heights and widths: the area evenly distributed, the aspect ratio in its logarithm."""
+    pixels = _between(area, number, generator) * (shape[0] * shape[1])
+    logarithms = math.log(aspects[0]), math.log(aspects[1])
+    aspect = _between(logarithms, number, generator).exp()
+    return (pixels / aspect).sqrt().round().long(), (pixels * aspect).sqrt().round().long()
+
+
+def _between(
+    bounds: tuple[float, float], shape: tuple[int, ...], generator: torch.Generator
+) -> Float64[Tensor, "*shape"]:
+    low, high = bounds
+    return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+
+
+def fitted(
+    images: Real[Tensor, "batch channels height width"], size: int, ratio: float = 1.0
+) -> Real[Tensor, "batch channels size size"]:
+    """The short side brought to ``size / ratio`` (bilinear, antialiased), then the central square of ``size``.
+
+    8-bit images stay such; a user's own floats stay floats.
+    """
+    short = min(images.shape[2:])
+    target = round(size / ratio)
+    if short != target:
+        wanted = [max(size, side * target // short) for side in images.shape[2:]]
+        resized = functional.interpolate(images.float(), wanted, mode="bilinear", antialias=True)
+        images = resized if images.is_floating_point() else resized.round().clamp(0, 255).to(torch.uint8)
+    top, left = (round((side - size) / 2) for side in images.shape[2:])
+    return images[:, :, top : top + size, left : left + size]

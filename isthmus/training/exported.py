@@ -1,0 +1,92 @@
+"""The folder that an export leaves: a trained model that needs neither its data nor its record.
+
+model.safetensors, model.onnx or model.pt2     the model in the format that was asked for
+task.safetensors                               what the task learned: scaling, class targets
+config.json                                    the model's settings
+README.md                                      a model card
+export.json                                    written last: the format, the task, names and checksums
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import read_sealed, sha256, write_sealed
+
+SCHEMA = "isthmus.export/1"
+EXPORT = "export.json"
+FormatName = Literal["onnx", "torch", "safetensors", "narrow"]
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+FILES: dict[FormatName, str] = {
+    "onnx": "model.onnx",
+    "torch": "model.pt2",
+    "safetensors": "model.safetensors",
+    "narrow": "model.safetensors",
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What ``export.json`` says. ``files`` maps names to their SHA-256."""
+
+    format: FormatName
+    run: str
+    model: dict[str, Any]
+    task: dict[str, Any]
+    source: dict[str, Any] = field(default_factory=dict)  # how files to predict from are read
+    classes: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)  # of the test split
+    files: dict[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+
+
+_KINDS: dict[str, type] = {
+    "format": str, "run": str, "model": dict, "task": dict, "source": dict, "classes": list, "columns": list,
+    "metrics": dict, "files": dict,
+}  # fmt: skip
+_NEEDED = ("format", "run", "model", "task")
+
+
+def is_exported(folder: Path) -> bool:
+    return (folder / EXPORT).is_file()
+
+
+def write_exported(folder: Path, content: Exported) -> None:
+    write_sealed(folder / EXPORT, asdict(content))
+
+
+def read_exported(folder: Path) -> Exported:
+    content = read_sealed(folder / EXPORT)
+    if content.get("schema") != SCHEMA:
+        raise UserError(f"{folder / EXPORT} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
+    if wrong := [name for name in _KINDS if not _is_right(name, content)]:
+        raise UserError(f"{folder / EXPORT} is damaged: {wrong[0]} is missing or of another kind; export the run again")
+    known = {item.name for item in fields(Exported)}
+    exported = Exported(**{name: value for name, value in content.items() if name in known})
+    if exported.format not in FORMATS:
+        raise UserError(f"{folder / EXPORT} says format {exported.format!r}; choose from: {', '.join(FORMATS)}")
+    return exported
+
+
+def _is_right(name: str, content: dict[str, Any]) -> bool:
+    if name not in content:
+        return name not in _NEEDED
+    value = content[name]
+    if name in ("model", "task") and isinstance(value, dict):
+        return isinstance(value.get("name"), str)
+    texts = value if isinstance(value, list) else value.values() if name == "files" and isinstance(value, dict) else ()
+    return isinstance(value, _KINDS[name]) and all(isinstance(text, str) for text in texts)
+
+
+def exported_file(folder: Path, name: str, exported: Exported) -> Path:
+    """A file of the folder, after comparing it with its checksum."""
+    path = folder / name
+    if name not in exported.files or not path.is_file():
+        raise UserError(f"{path} is missing; export the run again")
+    if sha256(path) != exported.files[name]:
+        raise UserError(f"{path} is damaged or was altered: its checksum is not the one in {EXPORT}")
+    return path

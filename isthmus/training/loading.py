@@ -1,0 +1,115 @@
+"""A trained run in memory again: its model, and its task with what it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import expanded
+from isthmus.core.protocols import Component, ModelConfig, Task
+from isthmus.core.record import MODEL, TASK, find_run, read_record, verify_file
+from isthmus.core.registry import component, find
+from isthmus.training.checkpoint import assign_whole, load_weights, need_fit, read_plan, read_tensors
+from isthmus.training.exported import FILES, Exported, exported_file, is_exported, read_exported
+
+_LARGEST = 2**31
+"""Of the sizes of a row."""
+
+
+def load(path: str | Path) -> nn.Module:
+    """A trained model, from a run (folder or id), an exported folder or a ``.safetensors`` file.
+
+    Nothing in the file is executed.
+    """
+    file = expanded(path)
+    if is_exported(file):
+        file = _weights_of(file, read_exported(file))
+    elif not file.is_file():
+        folder = find_run(path)
+        file = verify_file(folder, MODEL, read_record(folder))
+    plan, metadata = read_plan(file)
+    if "model" not in metadata:
+        raise UserError(f"{file} does not say which model it holds; it was not written by Isthmus")
+    config = component("models", metadata["model"])
+    empty = _empty(config, file)
+    need_fit(empty, plan, metadata, file)
+    weights, _ = read_tensors(file)
+    if metadata.get("whole"):
+        assign_whole(empty, weights, file)
+        return empty.eval()
+    model: nn.Module = find("models", config.name)(config)
+    load_weights(model, weights, metadata, file)
+    return model.eval()
+
+
+def _empty(config: Component, file: Path) -> nn.Module:
+    """The model on the meta device: its names, shapes and kinds of number, and no memory for them."""
+    try:
+        with torch.device("meta"):
+            model: nn.Module = find("models", config.name)(config)
+    except UserError:
+        raise
+    except Exception as error:  # of sizes whose products overflow
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{file} is damaged: the {config.name} of its header cannot be built: {reason}") from None
+    return model
+
+
+def _weights_of(folder: Path, exported: Exported) -> Path:
+    name = FILES[exported.format]
+    if not name.endswith(".safetensors"):
+        raise UserError(f"{folder} holds {name}, which is run and not loaded: `isthmus predict {folder} FILES`")
+    return exported_file(folder, name, exported)
+
+
+def task_name(path: str | Path) -> str:
+    """The task of a finished run or of an export."""
+    folder = expanded(path)
+    return str(read_exported(folder).task["name"]) if is_exported(folder) else read_record(find_run(path)).task
+
+
+def load_task(path: str | Path) -> Task:
+    """The task of a finished run or an export with what it learned, so that predictions need no data set."""
+    folder = expanded(path)
+    if is_exported(folder):
+        exported = read_exported(folder)
+        settings, model, memory = exported.task, exported.model, exported_file(folder, TASK, exported)
+    else:
+        folder = find_run(path)
+        record = read_record(folder)
+        settings, model = record.config["task"], record.config["model"]
+        memory = verify_file(folder, TASK, record)
+    config = component("tasks", settings)
+    task: Task = find("tasks", config.name)(config)
+    _recall(task, config.name, memory)
+    try:
+        cast("ModelConfig", component("models", model)).completed(task.signature, 0)
+    except UserError as error:
+        raise UserError(f"{memory} does not fit the model: {error}") from None
+    return task
+
+
+def _recall(task: Task, title: str, path: Path) -> None:
+    """Give a task what it learned, if that is of the kind that such a task learns."""
+    memory = read_tensors(path)[0]
+    try:
+        task.recall(memory)
+        again = task.memory()
+        sizes = [*task.signature.input_shape, *task.signature.output_shape, *task.row_shape]
+    except Exception as error:  # whatever a tensor of another name, shape or kind makes of it
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{path} is damaged: task {title} cannot use it ({reason})") from None
+    for name, tensor in memory.items():
+        if name in again and _described(again[name]) != _described(tensor):
+            raise UserError(f"{path} is damaged: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
+    finite = all(torch.isfinite(tensor).all() for tensor in memory.values())
+    if not finite or not all(0 < size < _LARGEST for size in sizes):
+        raise UserError(f"{path} is damaged: it holds numbers that no task {title} learns")
+
+
+def _described(tensor: torch.Tensor) -> tuple[bool, torch.Size]:
+    return tensor.is_floating_point(), tensor.shape

@@ -1,0 +1,123 @@
+"""Tokenizers of images, opened from a run of ours or from the public VQGAN's file: images to tokens and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import expanded, sha256
+from isthmus.core.record import MODEL, find_run, read_record, verify_file
+from isthmus.models.vqgan import STRIDE, VQGAN, chosen
+from isthmus.training.checkpoint import read_tensors
+from isthmus.training.loading import load
+
+GREY = 128
+_VALUES_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A trained model with ``tokens`` and ``pictures``, known by its weights."""
+
+    model: Any
+    digest: str
+    """SHA-256 of the file of its weights."""
+    codes: int
+    input_shape: tuple[int, int, int]
+    grid: tuple[int, int]
+
+    @property
+    def positions(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    @torch.no_grad()
+    def tokens(self, images: np.ndarray) -> np.ndarray:
+        """uint8 images as int16 (rows, positions)."""
+        found = np.empty((len(images), self.positions), np.int16)
+        for part in self._parts(len(images)):
+            pixels = torch.from_numpy(np.array(images[part])).float().div_(255)
+            found[part] = self.model.tokens(pixels).to(torch.int16).numpy()
+        return found
+
+    @torch.no_grad()
+    def pictures(self, tokens: np.ndarray) -> np.ndarray:
+        """int (rows, positions) as uint8 images, grey where a token is none of the codebook's: where it is hidden.
+
+        A hidden token t can be given as −1 − t: its neighbours are then drawn as if it were there.
+        """
+        images = np.empty((len(tokens), *self.input_shape), np.uint8)
+        for part in self._parts(len(tokens)):
+            numbers = torch.from_numpy(np.array(tokens[part], np.int64))
+            known = torch.where(numbers < 0, -1 - numbers, numbers).clamp(max=self.codes - 1)
+            drawn = self.model.pictures(known).clamp(0, 1).mul(255).round()
+            hidden = ((numbers < 0) | (numbers >= self.codes)).unflatten(1, self.grid)
+            for axis, side in enumerate(self.input_shape[1:], start=1):
+                hidden = hidden.repeat_interleave(side // self.grid[axis - 1], dim=axis)
+            images[part] = torch.where(hidden[:, None], GREY, drawn).to(torch.uint8).numpy()
+        return images
+
+    def _parts(self, rows: int) -> list[slice]:
+        size = max(1, _VALUES_AT_ONCE // int(np.prod(self.input_shape)))
+        return [slice(start, start + size) for start in range(0, rows, size)]
+
+
+def open_tokenizer(
+    reference: str, data_dir: Path, images: tuple[int, ...] | None = None, positions: int = 256
+) -> Tokenizer:
+    """A run's id or folder, or a safetensors file (absolute, under the data folder or the current one).
+
+    ``images`` is the shape of the images that it is to take. Where only tokens are there, the VQGAN, which takes images
+    of any size, takes their number to be that of a square.
+    """
+    file = next((place for place in (data_dir / reference, expanded(reference)) if place.is_file()), None)
+    if file is None and reference.endswith(".safetensors"):
+        raise UserError(f"there is no file {data_dir / reference}; give the weights of a tokenizer, or a run of one")
+    if file is not None and "model" not in (found := read_tensors(file))[1]:
+        side = STRIDE * math.isqrt(positions)
+        channels, height, width = images or (3, side, side)
+        model: Any = VQGAN((channels, height, width))
+        model.load_state_dict(chosen(found[0], str(file)))
+        return Tokenizer(model.eval(), sha256(file), model.codes, model.input_shape, model.grid)
+    model, digest = _of_run(reference) if file is None else (load(file), sha256(file))
+    if not hasattr(model, "tokens") or not hasattr(model, "pictures"):
+        raise UserError(f"{reference} is a {model.config.name}, which makes no tokens; a vq_tokenizer does")
+    if images not in (None, model.input_shape):
+        raise UserError(
+            f"tokenizer {reference} takes images of {model.input_shape}, and the source has rows of {images}"
+        )
+    return Tokenizer(model, digest, model.config.codes, model.input_shape, model.grid)
+
+
+def refuse_another(reference: str, digest: str, codes: int, positions: int, task: Any) -> None:
+    """One line if the tokenizer that is there is not the one whose tokens a masked_tokens task learned from."""
+    same = task.tokenizer in ("", digest)  # an earlier version kept no digest
+    if same and (codes, positions) == (task.codes, task.positions):
+        return
+    raise UserError(
+        f"tokenizer {reference} has {_known_by(codes, positions, digest)}, and the run was trained with one of "
+        f"{_known_by(task.codes, task.positions, task.tokenizer)}; put that one back, or train the run again"
+    )
+
+
+def _known_by(codes: int, positions: int, digest: str) -> str:
+    return f"{codes} codes and {positions} positions" + (f" (SHA-256 {digest[:12]}…)" if digest else "")
+
+
+def _of_run(reference: str) -> tuple[Any, str]:
+    try:
+        folder = find_run(reference)
+    except UserError as error:
+        raise UserError(
+            f"tokenizer: {error}, and `isthmus train cifar10-tokenizer` trains the one of the recipe cifar10-masked"
+        ) from None
+    record = read_record(folder)
+    if record.status != "finished":
+        raise UserError(f"run {record.id} failed and left no tokenizer: {record.reason}")
+    verify_file(folder, MODEL, record)
+    return load(folder), record.files[MODEL]
