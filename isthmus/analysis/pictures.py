@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.files import write_with
-from isthmus.reports.drawing import COLOURS, SYMBOLS
+from isthmus.reports.plots import COLOURS, SYMBOLS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

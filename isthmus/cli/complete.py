@@ -128,7 +128,7 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
 
 def print_recommendation(study: Study) -> None:
     """The network to use, its checkpoint, and how."""
-    from isthmus.reports.wording import magnitude, with_spread
+    from isthmus.reports.text import magnitude, with_spread
 
     quality = study.plan.quality
     records = [judged_by(record, quality) for record in study.records()]
@@ -151,8 +151,8 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     """The table and the answer in words first: they are there at once, the page takes a moment."""
     from isthmus.reports import table, write_report
     from isthmus.reports.sections import gather
-    from isthmus.reports.wording import answer as in_words
-    from isthmus.reports.wording import summary
+    from isthmus.reports.text import answer as in_words
+    from isthmus.reports.text import summary
     from isthmus.studies.fronts import front
 
     out = out or home() / "reports" / study.config.name

@@ -15,8 +15,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import data_dir, expanded
 from isthmus.core.record import find_run, read_record
 from isthmus.export.prediction import iterated, need_file, result_paths, write_image
-from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
-from isthmus.sources.reading import read_npy
+from isthmus.sources.files import read_npy
+from isthmus.sources.images import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.streaming import write_pieces
 from isthmus.tasks.unmasking import exact_mask
 from isthmus.training.exported import is_exported, read_exported

@@ -19,8 +19,8 @@ from isthmus.core.files import expanded, need_regular, resolved, write_with
 from isthmus.core.protocols import Task
 from isthmus.core.record import find_run, read_record
 from isthmus.sources.arrays import as_names
-from isthmus.sources.imaging import SUFFIXES, channels_first, open_image
-from isthmus.sources.reading import member_size, open_archive, open_member, read_header
+from isthmus.sources.files import member_size, open_archive, open_member, read_header
+from isthmus.sources.images import SUFFIXES, channels_first, open_image
 from isthmus.sources.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
 from isthmus.sources.tables import ENDINGS, numbers
 from isthmus.training.exported import FILES, exported_file, is_exported, read_exported

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from isthmus.layers.patches import Size
 from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
 from isthmus.layers.pointwise import activation
-from isthmus.models.mixing import Axis, Mixer, MixerConfig
+from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"mlp_mixer": "MLPMixer"}
 TELLING = ("C", "S", "patch", "depth", "gamma", "token_hidden", "channel_hidden", "permutation")

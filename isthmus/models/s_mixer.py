@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
 from isthmus.layers.pointwise import activation
-from isthmus.models.mixing import Axis, Mixer, MixerConfig
+from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"s_mixer": "SMixer"}
 TELLING = ("C", "S", "patch", "depth", "permutation")

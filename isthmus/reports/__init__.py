@@ -28,8 +28,8 @@ def write_report(
     any, those of the same data and task are. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is the
     metric to compare by; without it, the task's objective.
     """
-    from isthmus.reports.drawing import curves_png, front_png, gap_png, has_gap
     from isthmus.reports.page import page
+    from isthmus.reports.plots import curves_png, front_png, gap_png, has_gap
     from isthmus.reports.sections import gather
     from isthmus.reports.tables import candidates_csv, runs_csv
 

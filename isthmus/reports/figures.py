@@ -1,4 +1,4 @@
-"""What the figures show, as plain data; `drawing` turns it into Plotly and Matplotlib."""
+"""What the figures show, as plain data; `plots` turns it into Plotly and Matplotlib."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from isthmus.reports.measures import Measures
 from isthmus.reports.published import PublishedFront, PublishedPoint
 from isthmus.reports.sections import Run, Section, setting, varying
-from isthmus.reports.wording import (
+from isthmus.reports.text import (
     COST_TITLES,
     architecture_title,
     axis_title,

@@ -1,4 +1,4 @@
-"""What a section's fronts are worth and how far they are apart, as numbers; `wording` and `page` say it."""
+"""What a section's fronts are worth and how far they are apart, as numbers; `text` and `page` say it."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from string import Template
 from typing import Any
 
 from isthmus.core.record import CONFIG, flat
-from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
+from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.sections import Run, Section, metric_names
 from isthmus.reports.tables import columns
-from isthmus.reports.wording import (
+from isthmus.reports.text import (
     COST_TITLES,
     answer,
     architecture_title,

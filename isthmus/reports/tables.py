@@ -13,7 +13,7 @@ from typing import Any
 from isthmus.core.files import as_cell
 from isthmus.core.record import flat
 from isthmus.reports.sections import Section, metric_names, setting, varying
-from isthmus.reports.wording import (
+from isthmus.reports.text import (
     architecture_title,
     axis_title,
     duration,

@@ -18,8 +18,8 @@ from pydantic import BeforeValidator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
-from isthmus.sources.reading import open_archive, parsing, read_member, read_npy, resolve
-from isthmus.sources.splitting import DrawnSplits, checked, partition
+from isthmus.sources.files import open_archive, parsing, read_member, read_npy, resolve
+from isthmus.sources.splits import DrawnSplits, checked, partition
 from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
 
 NAMES = {"arrays": "Arrays"}

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.core.protocols import SplitName
+from isthmus.sources.files import parsing
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
-from isthmus.sources.reading import parsing
 
 NAMES = {"cars": "Cars"}
 

@@ -23,11 +23,11 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.caching import decode_all, memory_mapped
+from isthmus.sources.cache import decode_all, memory_mapped
+from isthmus.sources.files import locate_shards, not_found, parsing, read_bytes
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
-from isthmus.sources.imaging import channels_first, open_image
-from isthmus.sources.reading import locate_shards, not_found, parsing, read_bytes
-from isthmus.sources.splitting import Rows, checked, partition
+from isthmus.sources.images import channels_first, open_image
+from isthmus.sources.splits import Rows, checked, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.reading import packaged, parsing, read_bytes
-from isthmus.sources.splitting import Rows, checked, partition
+from isthmus.sources.files import packaged, parsing, read_bytes
+from isthmus.sources.splits import Rows, checked, partition
 
 NAMES = {"digits": "Digits", "mnist5k": "MNIST5k"}
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
+from isthmus.sources.files import parsing
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
-from isthmus.sources.reading import parsing
 
 NAMES = {"flowers102": "Flowers102"}
 

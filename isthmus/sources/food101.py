@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
+from isthmus.sources.files import not_found, parsing
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed
-from isthmus.sources.reading import not_found, parsing
 
 NAMES = {"food101": "Food101"}
 

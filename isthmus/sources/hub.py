@@ -15,10 +15,10 @@ from pydantic import Field, model_validator
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
-from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, need_column, open_hub
-from isthmus.sources.imaging import center_crop, channels_first, resize_short_side
-from isthmus.sources.splitting import DrawnSplits, array_digest, check_labels, checked, partition
+from isthmus.sources.images import center_crop, channels_first, resize_short_side
+from isthmus.sources.splits import DrawnSplits, array_digest, check_labels, checked, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:

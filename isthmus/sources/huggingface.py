@@ -10,8 +10,8 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest, quiet
 from isthmus.core.files import expanded
-from isthmus.sources.imaging import open_image
-from isthmus.sources.reading import parsing
+from isthmus.sources.files import parsing
+from isthmus.sources.images import open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -15,10 +15,10 @@ from pydantic import Field
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
-from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
-from isthmus.sources.imaging import center_crop, channels_first, image_files, open_image, resize_short_side
-from isthmus.sources.reading import resolve, stamp
-from isthmus.sources.splitting import DrawnSplits, checked, partition
+from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.files import resolve, stamp
+from isthmus.sources.images import center_crop, channels_first, image_files, open_image, resize_short_side
+from isthmus.sources.splits import DrawnSplits, checked, partition
 
 NAMES = {"image_folder": "ImageFolder"}
 

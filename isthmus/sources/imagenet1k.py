@@ -19,9 +19,9 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
-from isthmus.sources.imaging import image_files
+from isthmus.sources.images import image_files
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed
-from isthmus.sources.splitting import Rows
+from isthmus.sources.splits import Rows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.files import resolve, stamp
 from isthmus.sources.huggingface import image_opener, open_hub
-from isthmus.sources.imaging import SUFFIXES, center_crop, open_image, patches, resize_short_side
-from isthmus.sources.reading import resolve, stamp
-from isthmus.sources.splitting import checked, partition
+from isthmus.sources.images import SUFFIXES, center_crop, open_image, patches, resize_short_side
+from isthmus.sources.splits import checked, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image

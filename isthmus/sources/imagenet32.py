@@ -15,9 +15,9 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.caching import MemoryMapped, memory_mapped
-from isthmus.sources.reading import locate, open_archive, parsing, read_member
-from isthmus.sources.splitting import checked, partition
+from isthmus.sources.cache import MemoryMapped, memory_mapped
+from isthmus.sources.files import locate, open_archive, parsing, read_member
+from isthmus.sources.splits import checked, partition
 
 NAMES = {"imagenet32": "ImageNet32"}
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.reading import locate, read_bytes
-from isthmus.sources.splitting import Rows, checked, partition
+from isthmus.sources.files import locate, read_bytes
+from isthmus.sources.splits import Rows, checked, partition
 
 NAMES = {"mnist": "MNIST"}
 

@@ -15,9 +15,9 @@ from pydantic import model_validator
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import nearest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.imaging import open_image, patches
-from isthmus.sources.reading import packaged
-from isthmus.sources.splitting import Rows, checked
+from isthmus.sources.files import packaged
+from isthmus.sources.images import open_image, patches
+from isthmus.sources.splits import Rows, checked
 
 NAMES = {"photos": "Photos"}
 

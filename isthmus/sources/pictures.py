@@ -12,11 +12,11 @@ from pydantic import Field
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.caching import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.files import not_found, parsing, resolve, stamp
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
-from isthmus.sources.imaging import center_crop, channels_first, open_image, resize_short_side
-from isthmus.sources.reading import not_found, parsing, resolve, stamp
-from isthmus.sources.splitting import Rows, array_digest, check_labels, checked, partition
+from isthmus.sources.images import center_crop, channels_first, open_image, resize_short_side
+from isthmus.sources.splits import Rows, array_digest, check_labels, checked, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image

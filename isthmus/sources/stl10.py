@@ -17,9 +17,9 @@ from pydantic import Field
 from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
 from isthmus.core.protocols import SplitName
+from isthmus.sources.files import locate, read_bytes
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource
-from isthmus.sources.reading import locate, read_bytes
-from isthmus.sources.splitting import Rows
+from isthmus.sources.splits import Rows
 
 if TYPE_CHECKING:
     from PIL.Image import Image

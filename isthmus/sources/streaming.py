@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import as_cell, need_regular, write_with
-from isthmus.sources.reading import Header, need_content, open_bytes, parsing, read_header
+from isthmus.sources.files import Header, need_content, open_bytes, parsing, read_header
 from isthmus.sources.tables import (
     LONGEST_LINE,
     check_columns,

@@ -18,12 +18,12 @@ from pydantic import Field, model_validator
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.caching import memory_mapped
+from isthmus.sources.cache import memory_mapped
+from isthmus.sources.files import read_bytes, resolve
 from isthmus.sources.puzzles.boards import CELLS, complete, conflict, grid_keys
 from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derived, generated
 from isthmus.sources.puzzles.solver import solve
-from isthmus.sources.reading import read_bytes, resolve
-from isthmus.sources.splitting import DrawnSplits, Rows, array_digest, checked
+from isthmus.sources.splits import DrawnSplits, Rows, array_digest, checked
 
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 

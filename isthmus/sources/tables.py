@@ -15,7 +15,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import need_regular
-from isthmus.sources.reading import need_room, open_bytes, parsing, read_bytes
+from isthmus.sources.files import need_room, open_bytes, parsing, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow

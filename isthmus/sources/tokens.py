@@ -17,8 +17,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split
 from isthmus.core.registry import component, find
-from isthmus.sources.caching import memory_mapped
-from isthmus.sources.splitting import checked
+from isthmus.sources.cache import memory_mapped
+from isthmus.sources.splits import checked
 
 if TYPE_CHECKING:
     from isthmus.training.tokenizers import Tokenizer

@@ -300,7 +300,7 @@ def test_an_image_that_is_a_pipe_or_too_long_is_named(tmp_path: Path) -> None:
 def test_what_unpacks_to_more_than_there_is_room_for_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.sources.reading.memory_bytes", lambda: 2**21)
+    monkeypatch.setattr("isthmus.sources.files.memory_bytes", lambda: 2**21)
     zeros, place = np.zeros(300_000, np.float32), tmp_path / name
     writers: dict[str, Callable[[], object]] = {
         "x.csv.gz": lambda: _pack(place, b"a,y\n" + b"0,0\n" * len(zeros)),

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.reports import write_report
-from isthmus.reports.drawing import COLOURS
+from isthmus.reports.plots import COLOURS
 from tests.unit.test_reports import write_study
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -28,7 +28,7 @@ from isthmus.core.registry import catalogue, find
 from isthmus.export import export_run
 from isthmus.reports import write_report
 from isthmus.reports.sections import gather
-from isthmus.reports.wording import answer
+from isthmus.reports.text import answer
 from isthmus.studies.fronts import summarise
 from isthmus.studies.runs import overview
 from isthmus.studies.storage import Storage

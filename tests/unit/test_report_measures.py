@@ -14,11 +14,11 @@ import pytest
 from isthmus.core.errors import UserError
 from isthmus.papers import load_paper
 from isthmus.reports import write_report
-from isthmus.reports.drawing import plotly_front, plotly_gap
 from isthmus.reports.figures import GapFigure, front_figure, gap_figure
 from isthmus.reports.measures import measure
+from isthmus.reports.plots import plotly_front, plotly_gap
 from isthmus.reports.sections import Section, gather
-from isthmus.reports.wording import answer, difference_text, summary
+from isthmus.reports.text import answer, difference_text, summary
 from isthmus.studies.fronts import noise_of
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import gap, hypervolume, reference_point

@@ -18,11 +18,11 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import sha256, write_json, write_text
 from isthmus.core.record import CONFIG, METRICS, RECORD, SAMPLES, RunRecord, write_record
 from isthmus.reports import table, write_report
-from isthmus.reports.drawing import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import measure
+from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_gap
 from isthmus.reports.sections import gather
-from isthmus.reports.wording import answer, magnitude
+from isthmus.reports.text import answer, magnitude
 from isthmus.studies.fronts import summarise
 
 HOURGLASS = (

@@ -8,7 +8,7 @@ import pytest
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS
-from isthmus.sources.reading import packaged
+from isthmus.sources.files import packaged
 
 
 def load(name, **fields):

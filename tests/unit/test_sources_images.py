@@ -11,7 +11,7 @@ from scipy.io import savemat
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
-from isthmus.sources.caching import decode_all
+from isthmus.sources.cache import decode_all
 from isthmus.sources.imagenet1k import CMC, ImageNet1k, ImageNet100
 
 

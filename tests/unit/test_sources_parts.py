@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from isthmus.core import files
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Split
-from isthmus.sources import caching
-from isthmus.sources.caching import memory_mapped
-from isthmus.sources.splitting import array_digest, checked, partition
+from isthmus.sources.cache import memory_mapped
+from isthmus.sources.splits import array_digest, checked, partition
 
 
 @given(
@@ -141,7 +140,7 @@ def test_a_cache_beyond_the_disk_is_refused_before_it_is_written(cache):
 
 
 def test_a_large_cache_is_read_only_and_trusted_by_size(cache, monkeypatch):
-    monkeypatch.setattr(caching, "SMALL", 0)
+    monkeypatch.setattr("isthmus.sources.cache.SMALL", 0)
     assert not cache().array.flags.writeable
     assert (cache().array == 7).all()
     assert cache.calls == ["a"]

@@ -15,7 +15,7 @@ from numpy.lib import format as npy
 
 from isthmus.core.errors import UserError
 from isthmus.sources import streaming
-from isthmus.sources.reading import open_archive
+from isthmus.sources.files import open_archive
 from isthmus.sources.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 3)).astype(np.float32)

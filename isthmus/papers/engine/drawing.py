@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.protocol import Findings
-from isthmus.reports.drawing import COLOURS, SYMBOLS
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.plots import COLOURS, SYMBOLS
+from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

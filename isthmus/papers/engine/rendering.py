@@ -11,7 +11,7 @@ from typing import Any
 from isthmus.core.files import as_cell
 from isthmus.core.record import flat
 from isthmus.reports.tables import markdown_table
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.text import architecture_title
 from isthmus.studies.statistics import Interval
 
 Result = Mapping[str, Any]

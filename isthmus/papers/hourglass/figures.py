@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.papers.engine.drawing import finish, page, scatter, style
 from isthmus.papers.engine.networks import Network, best, rival
 from isthmus.papers.engine.protocol import Findings, Measured
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

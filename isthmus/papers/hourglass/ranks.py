@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.papers.engine.protocol import Given
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.text import architecture_title
 
 PRINTED_WIDTHS = {"hourglass_mlp": 3075, "conventional_mlp": 3072}
 NEAR = 0.1

@@ -9,7 +9,7 @@ from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
 from isthmus.papers.engine.drawing import finish, page, style
 from isthmus.papers.engine.protocol import Findings, Given, Quantity
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

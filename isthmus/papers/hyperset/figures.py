@@ -11,8 +11,8 @@ from isthmus.papers.engine.protocol import Findings, Measured
 from isthmus.papers.hyperset.claims import CHOSEN, by_cells
 from isthmus.papers.hyperset.dynamics import line
 from isthmus.papers.hyperset.protocols import ABLATIONS
-from isthmus.reports.drawing import COLOURS
-from isthmus.reports.wording import architecture_title
+from isthmus.reports.plots import COLOURS
+from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

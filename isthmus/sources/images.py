@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import need_regular
-from isthmus.sources.reading import parsing
+from isthmus.sources.files import parsing
 
 if TYPE_CHECKING:
     from PIL.Image import Image

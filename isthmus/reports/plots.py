@@ -25,7 +25,7 @@ from isthmus.reports.figures import (
 )
 from isthmus.reports.measures import measure
 from isthmus.reports.sections import Section
-from isthmus.reports.wording import COST_TITLES
+from isthmus.reports.text import COST_TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

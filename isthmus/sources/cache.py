@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.core import files
 from isthmus.core.errors import UserError
-from isthmus.sources.splitting import array_digest
+from isthmus.sources.splits import array_digest
 
 Item = TypeVar("Item")
 LAYOUT = 1  # part of every key: raise it when the same key comes to mean other bytes
