@@ -61,18 +61,18 @@ class Signature(NamedTuple):
 class ModelConfig(Component):
     """Settings of a model. What the task or the run's seed decides may be left out and is completed here."""
 
-    def completed(self, signature: Signature, seed: int) -> Self:
+    def complete(self, signature: Signature, seed: int) -> Self:
         """With what the data's shapes and the run's seed decide."""
         return self
 
-    def fitted(self, **needed: object) -> Self:
+    def require(self, **needed: object) -> Self:
         """With what the task needs. A config may say it too, but not otherwise."""
         for name, value in needed.items():
             if getattr(self, name) not in (None, 0, value):
                 raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
-        return self.changed(**needed)
+        return self.replace(**needed)
 
-    def changed(self, **fields: object) -> Self:
+    def replace(self, **fields: object) -> Self:
         """A copy with other values, checked like the original."""
         try:
             return type(self)(**self.model_dump() | fields)

@@ -4,9 +4,9 @@ A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares what it
 not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
-    TELLING = ("d_z", "d_h", "depth")  # of models: the fields by which a person tells two networks apart
+    TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields by which a person tells two networks apart
 
-Another package declares its names in its ``pyproject.toml``, and ``TELLING`` in the module::
+Another package declares its names in its ``pyproject.toml``, and ``TITLE_FIELDS`` in the module::
 
     [project.entry-points."isthmus.models"]
     my_mlp = "my_package.my_mlp:MyMLP"
@@ -161,21 +161,21 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
 
 
 @cache
-def _telling_fields(name: str) -> tuple[str, ...] | None:
+def _declared_title_fields(name: str) -> tuple[str, ...] | None:
     """What the file of a model declares, without running it: a page of records is made without torch."""
     try:
         spec = importlib.util.find_spec(catalogue("models")[name].partition(":")[0])
-        return tuple(_literal(Path(str(spec and spec.origin)), "TELLING"))
+        return tuple(_literal(Path(str(spec and spec.origin)), "TITLE_FIELDS"))
     except Exception:  # not installed here, or another package's file, which may be broken in any way
         return None
 
 
-def telling(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
+def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
     """The fields by which a network is told from others of its kind, as far as they are set.
 
     Of a model that does not say which: its numbers, but for seeds and what the task decides.
     """
-    names = _telling_fields(model["name"])
+    names = _declared_title_fields(model["name"])
     if names is None:
         names = tuple(name for name, value in model.items() if _is_size(name, value))
     values = {name: model.get(name) for name in (*names, *also)}
@@ -189,7 +189,7 @@ def _is_size(name: str, value: Any) -> bool:
 
 def model_title(model: Mapping[str, Any], also: Iterable[str] = ()) -> str:
     """A network in a line of a list: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
-    fields = telling(model, also).items()
+    fields = title_fields(model, also).items()
     shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields)
     return " ".join([model["name"], *shown])
 

@@ -61,10 +61,10 @@ class ImageModelConfig(ModelConfig):
         """C0: numbers in a patch."""
         return self.image[0] * self.patch**2
 
-    def completed(self, signature: Signature, seed: int) -> Self:
+    def complete(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3:
             raise UserError(f"{self.name} works on images; this task gives rows of {signature.input_shape}")
-        return self.fitted(input_shape=signature.input_shape, output_shape=signature.output_shape)
+        return self.require(input_shape=signature.input_shape, output_shape=signature.output_shape)
 
 
 class PatchEmbedding(nn.Module):

@@ -24,5 +24,5 @@ class RowModelConfig(ModelConfig):
             raise UserError(f"{self.name} needs d_in and d_out where no task gives them")
         return self.d_in, self.d_out
 
-    def completed(self, signature: Signature, seed: int) -> Self:
-        return self.fitted(d_in=math.prod(signature.input_shape), d_out=math.prod(signature.output_shape))
+    def complete(self, signature: Signature, seed: int) -> Self:
+        return self.require(d_in=math.prod(signature.input_shape), d_out=math.prod(signature.output_shape))

@@ -85,10 +85,10 @@ class SequenceConfig(ModelConfig):
         shape = self.shapes[0]
         return shape[0] if self.vocabulary else 1 + (shape[1] // self.patch) * (shape[2] // self.patch)
 
-    def completed(self, signature: Signature, seed: int) -> Self:
+    def complete(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 and not signature.vocabulary:
             raise UserError(f"{self.name} works on images or tokens; this task gives rows of {signature.input_shape}")
-        return self.fitted(**signature._asdict())
+        return self.require(**signature._asdict())
 
 
 def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "places width"]:

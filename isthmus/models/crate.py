@@ -27,7 +27,7 @@ from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
-TELLING = ("d", "layers", "iterations")
+TITLE_FIELDS = ("d", "layers", "iterations")
 
 Tokens = Float[Tensor, "batch N d"]
 

@@ -34,7 +34,7 @@ from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
-TELLING = ("d_z", "d_h", "depth")
+TITLE_FIELDS = ("d_z", "d_h", "depth")
 
 InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
 
@@ -72,10 +72,10 @@ class MLPConfig(RowModelConfig):
             )
         return self
 
-    def completed(self, signature: Signature, seed: int) -> Self:
-        config = super().completed(signature, seed)
+    def complete(self, signature: Signature, seed: int) -> Self:
+        config = super().complete(signature, seed)
         drawn = self.w_in != "trainable" and self.w_in_seed is None
-        return config.changed(w_in_seed=key(seed, "w_in")) if drawn else config
+        return config.replace(w_in_seed=key(seed, "w_in")) if drawn else config
 
 
 class MLPBlock(Block):

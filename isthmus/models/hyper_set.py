@@ -34,7 +34,7 @@ from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, Sequenc
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
 NAMES = {"hyper_set": "HyperSET"}
-TELLING = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
+TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
 
 Tokens = Float[Tensor, "batch N d"]
 

@@ -49,7 +49,7 @@ from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
 NAMES = {"imixer": "IMixer"}
-TELLING = ("C", "depth", "h_r", "iterations", "norm")
+TITLE_FIELDS = ("C", "depth", "h_r", "iterations", "norm")
 
 Interaction = Callable[[Tensor, int], Tensor]
 """ξ of one forward pass: of neurons, and of the number of the iteration."""
@@ -298,7 +298,7 @@ class IMixer(ResidualModel):
             for layers in (mixer.down, mixer.up):
                 for place, layer in enumerate(layers):
                     layers[place] = layer.folded() if isinstance(layer, SpectralLinear) else layer
-        plain.config = self.config.changed(norm="none")
+        plain.config = self.config.replace(norm="none")
         return plain
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S C"]:

@@ -35,7 +35,7 @@ from isthmus.core.errors import UserError
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
-TELLING = ("size", "S")
+TITLE_FIELDS = ("size", "S")
 
 
 class ShallowConfig(RowModelConfig):

@@ -70,10 +70,10 @@ class MixerConfig(ImageModelConfig):
     def is_random(self, block: int) -> bool:
         return self.permutation == "random" and (self.random_blocks is None or block in self.random_blocks)
 
-    def completed(self, signature: Signature, seed: int) -> Self:
-        config = super().completed(signature, seed)
+    def complete(self, signature: Signature, seed: int) -> Self:
+        config = super().complete(signature, seed)
         if self.permutation == "random" and self.permutation_seed is None:
-            return config.changed(permutation_seed=key(seed, "permutation"))
+            return config.replace(permutation_seed=key(seed, "permutation"))
         return config
 
 

@@ -36,7 +36,7 @@ from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"mlp_mixer": "MLPMixer"}
-TELLING = ("C", "S", "patch", "depth", "gamma", "token_hidden", "channel_hidden", "permutation")
+TITLE_FIELDS = ("C", "S", "patch", "depth", "gamma", "token_hidden", "channel_hidden", "permutation")
 
 
 class MLPMixerConfig(MixerConfig):

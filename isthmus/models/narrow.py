@@ -29,7 +29,7 @@ from isthmus.layers.pointwise import ActivationName, NormName, activation
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"narrow_mlp": "NarrowMLP"}
-TELLING = ("d_z", "d_h", "depth")
+TITLE_FIELDS = ("d_z", "d_h", "depth")
 
 LAYER_NORM_EPS = nn.LayerNorm(1).eps
 

@@ -26,7 +26,7 @@ from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
-TELLING = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
+TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
 
 Tokens = Float[Tensor, "batch N d"]
 

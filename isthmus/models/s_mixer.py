@@ -26,7 +26,7 @@ from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"s_mixer": "SMixer"}
-TELLING = ("C", "S", "patch", "depth", "permutation")
+TITLE_FIELDS = ("C", "S", "patch", "depth", "permutation")
 
 
 class MixingLayer(nn.Module):

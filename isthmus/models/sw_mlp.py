@@ -40,7 +40,7 @@ from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
-TELLING = ("m", "p", "depth", "block")
+TITLE_FIELDS = ("m", "p", "depth", "block")
 
 
 class SparseWeightConfig(ImageModelConfig):
@@ -105,9 +105,9 @@ class SparseWeightConfig(ImageModelConfig):
         entry = 0 if self.entering == self.m else self.entering * self.m
         return round(self.p * (self.depth * inner + entry))
 
-    def completed(self, signature: Signature, seed: int) -> Self:
-        config = super().completed(signature, seed)
-        return config if self.mask_seed is not None else config.changed(mask_seed=key(seed, "mask"))
+    def complete(self, signature: Signature, seed: int) -> Self:
+        config = super().complete(signature, seed)
+        return config if self.mask_seed is not None else config.replace(mask_seed=key(seed, "mask"))
 
     def masked(self, columns: int, rows: int, stream: str) -> SparseLinear:
         scale = 1.0 if self.mask_scale == "one" else 1 / math.sqrt(self.p)

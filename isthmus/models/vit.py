@@ -41,7 +41,7 @@ from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 
 NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
-TELLING = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
+TITLE_FIELDS = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
 
 _MOST_BLOCKS = 10_000
 Tokens = Float[Tensor, "batch tokens d_z"]

@@ -31,7 +31,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import ModelConfig, Signature
 
 NAMES = {"vq_tokenizer": "VQTokenizer"}
-TELLING = ("codes", "stride", "width", "blocks")
+TITLE_FIELDS = ("codes", "stride", "width", "blocks")
 
 Images = Float[Tensor, "batch channels height width"]
 Codes = Float[Tensor, "batch d_code down across"]
@@ -83,10 +83,10 @@ class VQTokenizerConfig(ModelConfig):
         levels = self.stride.bit_length() - 1
         return [self.width >> level for level in reversed(range(levels))]
 
-    def completed(self, signature: Signature, seed: int) -> Self:
+    def complete(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 or signature.output_shape != signature.input_shape:
             raise UserError(f"{self.name} gives back the images that it takes; task tokenization asks for that")
-        return self.fitted(input_shape=signature.input_shape)
+        return self.require(input_shape=signature.input_shape)
 
 
 class Block(nn.Module):

@@ -23,7 +23,7 @@ from isthmus.core.record import (
     run_folders,
     verify_file,
 )
-from isthmus.core.registry import telling
+from isthmus.core.registry import title_fields
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,
@@ -51,7 +51,7 @@ class Run:
     @property
     def settings(self) -> str:
         """What tells this run from its neighbours."""
-        shape = [f"{name} {value}" for name, value in telling(self.record.config["model"]).items()]
+        shape = [f"{name} {value}" for name, value in title_fields(self.record.config["model"]).items()]
         rate = self.record.config["train"]["learning_rate"]
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
@@ -150,7 +150,7 @@ def varying(candidates: Sequence[Candidate]) -> list[str]:
     """The settings in which candidates differ, and in any case those that tell a model's networks apart, dotted."""
     settings = [flat(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
-    always = {f"model.{name}" for candidate in candidates for name in telling(candidate.settings["model"])}
+    always = {f"model.{name}" for candidate in candidates for name in title_fields(candidate.settings["model"])}
     return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
 
 

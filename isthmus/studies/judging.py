@@ -52,7 +52,7 @@ class Judge:
         try:
             config = component("models", dict(settings))
             assert isinstance(config, ModelConfig)
-            complete = config.completed(self.signature, self.config.seeds[0])
+            complete = config.complete(self.signature, self.config.seeds[0])
             counted = cost(complete).as_dict()
         except UserError as error:
             self.refused[str(error)] += 1

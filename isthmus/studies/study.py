@@ -498,7 +498,7 @@ class Study:
     def _add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any]) -> None:
         costs: dict[str, float] = dict(proposal.cost)
         if self.config.cost == "latency":
-            complete = proposal.model.completed(self.plan.task.signature, self.config.seeds[0])
+            complete = proposal.model.complete(self.plan.task.signature, self.config.seeds[0])
             measured = self._written_latencies().get(proposal.key)
             costs["latency"] = latency(complete, self.config.base.threads) if measured is None else measured
         self.storage.add(proposal, generation, memory, costs)

@@ -87,7 +87,7 @@ def load_task(path: str | Path) -> Task:
     task: Task = find("tasks", config.name)(config)
     _recall(task, config.name, memory)
     try:
-        cast("ModelConfig", component("models", model)).completed(task.signature, 0)
+        cast("ModelConfig", component("models", model)).complete(task.signature, 0)
     except UserError as error:
         raise UserError(f"{memory} does not fit the model: {error}") from None
     return task

@@ -128,7 +128,7 @@ def prepare(
         raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
     # A run that starts from another one keeps what that one's seed drew and froze.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
-    complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
+    complete = config.model_copy(update={"model": config.model.complete(task.signature, seed)})
     counted = cost(complete.model)
     # Weights, gradients and two moments, and the best weights so far.
     needed, there = 16 * counted.trainable_params + 4 * counted.params, memory_bytes()

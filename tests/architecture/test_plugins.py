@@ -29,7 +29,7 @@ class AffineConfig(ModelConfig):
     d_in: int | None = None
     d_out: int | None = None
 
-    def completed(self, signature, seed):
+    def complete(self, signature, seed):
         return self.model_copy(update={"d_in": signature.input_shape[0], "d_out": signature.output_shape[0]})
 
 

@@ -194,8 +194,8 @@ def test_a_task_completes_what_the_config_leaves_out(name, fields):
     with torch.no_grad():
         output_shape = tuple(model(inputs(model)).shape[1:])
     signature = Signature(tuple(model.input_shape), output_shape, getattr(model, "vocabulary", 0))
-    completed = model.config.completed(signature, seed=0)
-    assert completed == completed.completed(signature, seed=1), "what is complete stays as it is"
+    completed = model.config.complete(signature, seed=0)
+    assert completed == completed.complete(signature, seed=1), "what is complete stays as it is"
     assert isthmus.cost(completed) == isthmus.cost(model)
 
 

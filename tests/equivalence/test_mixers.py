@@ -209,9 +209,9 @@ def test_permutations_differ_by_place_and_seed_and_a_run_draws_its_own():
     assert not set(drawn(permutation_seed=1)) & set(drawn(permutation_seed=2))
     config: Any = create("mlp_mixer", **fields).config
     signature = Signature((3, 8, 8), (3,))
-    assert config.completed(signature, 0).permutation_seed != config.completed(signature, 1).permutation_seed
+    assert config.complete(signature, 0).permutation_seed != config.complete(signature, 1).permutation_seed
     normal: Any = create("mlp_mixer", **fields | {"permutation": "commutation"}).config
-    assert normal.completed(signature, 0).permutation_seed is None
+    assert normal.complete(signature, 0).permutation_seed is None
 
 
 def test_a_permutation_that_was_rebuilt_differently_is_noticed(tmp_path):

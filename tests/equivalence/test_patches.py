@@ -64,7 +64,7 @@ def test_other_numbers_of_tokens_are_mapped_back() -> None:
 )
 def test_what_does_not_fit_is_said_in_a_line(signature: Signature, said: str) -> None:
     with pytest.raises(UserError, match=said) as error:
-        ImageModelConfig(name="any", patch=8).completed(signature, seed=0)
+        ImageModelConfig(name="any", patch=8).complete(signature, seed=0)
     assert "\n" not in str(error.value)
 
 

@@ -311,7 +311,7 @@ def test_what_cannot_be_built_is_said_in_a_line(fields, message):
 
 def test_a_run_draws_the_masks_from_its_own_seed():
     config = sw_mlp(mask_seed=None).config
-    completed = config.completed(Signature((2, 8, 12), (5,)), seed=3)
+    completed = config.complete(Signature((2, 8, 12), (5,)), seed=3)
     assert completed.mask_seed == key(3, "mask")
 
 

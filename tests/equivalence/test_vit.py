@@ -190,4 +190,4 @@ def test_an_image_that_the_patch_does_not_divide_is_one_line():
     fields = {name: value for name, value in SMALL.items() if not name.endswith("shape")}
     config: Any = component("models", {"name": "vit", **fields})
     with pytest.raises(UserError, match="vit: patch=4 does not divide an image of 30×30 pixels"):
-        config.completed(Signature((3, 30, 30), (10,)), seed=0)
+        config.complete(Signature((3, 30, 30), (10,)), seed=0)

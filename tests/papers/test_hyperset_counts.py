@@ -70,7 +70,7 @@ def test_a_classification_recipe_builds_its_model_on_its_data(name):
     channels, height, width = NATIVE[config.source.name]
     classes = 100 if config.source.name.endswith("100") else 10
     shape = (channels, resize, resize) if resize else (channels, height, width)
-    counted = cost(config.model.completed(Signature(shape, (classes,)), 0))
+    counted = cost(config.model.complete(Signature(shape, (classes,)), 0))
     assert (resize is None) == (name.endswith(("native", "digits", "mnist5k")))
     assert CLASSIFIERS[name] in (None, f"{counted.params / 1e6:.2f}")
 

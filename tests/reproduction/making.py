@@ -98,7 +98,7 @@ def completed(part: Part) -> list[ModelConfig]:
     """Every network of a part as its data would complete it: one that does not fit them is an error."""
     shapes = {"digits": (1, 8, 8), "mnist": (1, 28, 28)}
     signature = Signature(shapes.get(part.study.base.source.name, (3, 32, 32)), (10,))
-    return [candidate.completed(signature, seed=0) for candidate in part.study.candidates]
+    return [candidate.complete(signature, seed=0) for candidate in part.study.candidates]
 
 
 def run_ids(parts: Iterable[Part]) -> set[str]:

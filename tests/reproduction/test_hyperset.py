@@ -40,7 +40,7 @@ def complete(part: Part) -> list[Any]:
         signature = Signature((256,), (256, 1024), 1025)
     else:
         signature = Signature((1, 8, 8) if source == "digits" else (3, resize or 32, resize or 32), (10,))
-    return [candidate.completed(signature, seed=0) for candidate in part.study.candidates]
+    return [candidate.complete(signature, seed=0) for candidate in part.study.candidates]
 
 
 def test_every_table_and_figure_is_found_by_name():

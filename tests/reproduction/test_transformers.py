@@ -72,7 +72,7 @@ def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
         classes = (transformers.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
-            (model.name, model.model_dump()["d_z"]): cost(model.completed(Signature((3, 224, 224), (classes,)), 0))
+            (model.name, model.model_dump()["d_z"]): cost(model.complete(Signature((3, 224, 224), (classes,)), 0))
             for model in part.study.candidates
         }
         for row in part.printed.values():

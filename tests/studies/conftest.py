@@ -220,7 +220,7 @@ class Config(ModelConfig):
     trouble: str
     d_in: int | None = None
 
-    def completed(self, signature, seed):
+    def complete(self, signature, seed):
         return self.model_copy(update={"d_in": signature.input_shape[-1]})
 
 

@@ -227,7 +227,7 @@ def test_the_protocol_of_table_8(recipe, params):
     from isthmus import cost
 
     config = find("recipes", recipe)()
-    assert cost(config.model.completed(Signature((256,), (256, 1024), 1025), 0)).params == params
+    assert cost(config.model.complete(Signature((256,), (256, 1024), 1025), 0)).params == params
     train = config.train
     assert (train.epochs, train.batch_size, train.schedule, train.clip_norm) == (300, 256, "constant", 3.0)
     assert (train.learning_rate, train.weight_decay) == (1e-4, 0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from isthmus.core.config import run_config
 from isthmus.core.record import CONFIG, runs_folder
-from isthmus.core.registry import _telling_fields, catalogue, component, find, model_title, telling
+from isthmus.core.registry import _declared_title_fields, catalogue, component, find, model_title, title_fields
 from isthmus.reports.sections import Run, setting, varying
 from isthmus.studies.fronts import COSTS, summarise
 from isthmus.studies.runs import overview
@@ -27,7 +27,7 @@ def complete(model: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_model_says_which_of_its_fields_tell_networks_apart(name: str) -> None:
-    fields = _telling_fields(name)
+    fields = _declared_title_fields(name)
     assert fields
     assert set(fields) <= find("models", name).Config.model_fields.keys()
 
@@ -69,7 +69,7 @@ def test_a_model_that_says_nothing_or_is_not_installed_is_called_by_its_sizes() 
         "mask_seed": 3,
         "S": None,
     }
-    assert telling(model) == {"width": 32, "rate": 0.5}
+    assert title_fields(model) == {"width": 32, "rate": 0.5}
 
 
 def test_lists_and_pages_call_a_mixer_by_its_own_fields() -> None:

@@ -116,7 +116,7 @@ def test_what_cannot_be_built_is_one_line(fields, said):
 def test_it_refuses_a_task_that_does_not_give_images_back():
     config: Any = component("models", {"name": "vq_tokenizer"})
     with pytest.raises(UserError, match="task tokenization asks for that"):
-        config.completed(Signature((3, 32, 32), (10,)), 0)
+        config.complete(Signature((3, 32, 32), (10,)), 0)
 
 
 SETTINGS = {
