@@ -55,10 +55,10 @@ def main() -> None:
 
     What a user did wrong is one line and exit code 2; an unforeseen error is two lines and 1; a stop is 130 or 143.
     """
-    from isthmus.core.interrupts import ended_by_signals, exit_code
+    from isthmus.core.interrupts import end_on_signals, exit_code
 
     open_streams()
-    with ended_by_signals():
+    with end_on_signals():
         try:
             code = _run()
             if code == _INTERRUPTED:

@@ -72,7 +72,7 @@ def _study_config(
     budget: str | None,
     columns: list[str] | None,
 ) -> Any:
-    from isthmus.core.config import StudyConfig, overridden, read_settings, study_config
+    from isthmus.core.config import StudyConfig, override, read_settings, study_config
     from isthmus.core.registry import catalogue, find
     from isthmus.core.space import amount
 
@@ -95,4 +95,4 @@ def _study_config(
                 f"recipe {target!r} is one run, for `isthmus train`; studies are: {', '.join(studies)}, shape"
             )
         settings = config.model_dump(mode="json", exclude_defaults=True)
-    return study_config(overridden(settings, overrides or []))
+    return study_config(override(settings, overrides or []))

@@ -38,9 +38,9 @@ def train(
     For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
     """
     from isthmus.cli import terminal
-    from isthmus.core.config import overridden, run_config
+    from isthmus.core.config import override, run_config
     from isthmus.core.interrupts import requests_to_stop
-    from isthmus.core.record import find_run, flat, read_record
+    from isthmus.core.record import find_run, flatten, read_record
     from isthmus.core.registry import find
     from isthmus.training.devices import is_another, processes
     from isthmus.training.loop import Stopped
@@ -51,9 +51,9 @@ def train(
     if start is not None:
         settings["init"] = read_record(start).id
     if devices is not None:
-        settings = overridden(settings, [f"train.devices={devices}"])
-    elif processes() > 1 and "train.devices" not in flat(settings):
-        settings = overridden(settings, [f"train.devices={processes()}"])
+        settings = override(settings, [f"train.devices={devices}"])
+    elif processes() > 1 and "train.devices" not in flatten(settings):
+        settings = override(settings, [f"train.devices={processes()}"])
     config = run_config(settings)
     _check_processes(config.train)
     prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
@@ -79,7 +79,7 @@ def train(
 
 def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
     """The settings of a recipe or of a JSON or YAML file, with the overrides applied."""
-    from isthmus.core.config import RunConfig, overridden, read_settings
+    from isthmus.core.config import RunConfig, override, read_settings
     from isthmus.core.registry import find
 
     if Path(target).suffix in (".json", ".yaml", ".yml"):
@@ -91,7 +91,7 @@ def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
                 f"recipe {target!r} is a study of many runs, for `isthmus study {target}`; `isthmus recipes` lists all"
             )
         settings = config.model_dump(mode="json", exclude_defaults=True)
-    return overridden(settings, overrides or [])
+    return override(settings, overrides or [])
 
 
 def _check_processes(config: TrainConfig) -> None:

@@ -194,11 +194,11 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    _need_different([name for name, _ in pairs])
+    _refuse_duplicates([name for name, _ in pairs])
     return dict(pairs)
 
 
-def _need_different(names: list[str]) -> None:
+def _refuse_duplicates(names: list[str]) -> None:
     """Of a field that is given twice, nobody knows which one was meant."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{', '.join(twice)} is given twice")
@@ -226,7 +226,7 @@ def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
     counts[node] = 0
     inner: Iterable[yaml.Node] = ()
     if isinstance(node, yaml.MappingNode):
-        _need_different([name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode)])
+        _refuse_duplicates([name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode)])
         inner = itertools.chain.from_iterable(node.value)
     elif isinstance(node, yaml.SequenceNode):
         inner = node.value
@@ -265,7 +265,7 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     return path, parsed
 
 
-def overridden(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def override(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """The settings with each ``key=value`` put in its place. Another component's name drops the old one's fields."""
     result: dict[str, Any] = json.loads(json.dumps(settings))
     # Names first: another component drops the old one's fields, and must not drop what this call gives.

@@ -27,16 +27,16 @@ _KINDS = {
 
 def home() -> Path:
     """Where runs, studies, reports and caches live: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
-    return _expanded("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
+    return _expand("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
 
 
 def data_dir() -> Path:
     """Where data files are looked for: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
     given = os.environ.get("ISTHMUS_DATA")
-    return _expanded("ISTHMUS_DATA", given) if given else home() / "data"
+    return _expand("ISTHMUS_DATA", given) if given else home() / "data"
 
 
-def _expanded(variable: str, given: str) -> Path:
+def _expand(variable: str, given: str) -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError:  # a container may have no home folder
@@ -44,7 +44,7 @@ def _expanded(variable: str, given: str) -> Path:
         raise UserError(f"there is no home folder for {given}: {why}; set {variable} to a folder") from None
 
 
-def expanded(path: str | Path) -> Path:
+def expand_user(path: str | Path) -> Path:
     """A path that a user gave, with ``~`` as the shell reads it."""
     try:
         return Path(path).expanduser()
@@ -52,7 +52,7 @@ def expanded(path: str | Path) -> Path:
         raise UserError(f"there is no home folder for {path}; give the whole path") from None
 
 
-def resolved(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """The path without symbolic links."""
     try:
         return path.resolve()
@@ -126,7 +126,7 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
     os.close(descriptor)
     temporary = Path(name)
     try:
-        with locked(temporary):
+        with hold_lock(temporary):
             write(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
@@ -150,13 +150,13 @@ def remove_abandoned(path: Path, suffix: str = "") -> None:
     ours = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}{re.escape(suffix)}")
     for name in filter(ours.fullmatch, _hidden[folder]):
         left = folder / name
-        with contextlib.suppress(OSError), locked(left) as nobody_writes:
+        with contextlib.suppress(OSError), hold_lock(left) as nobody_writes:
             if nobody_writes:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
+def hold_lock(path: Path) -> Iterator[bool]:
     """Hold a lock on a temporary file or folder, which ends with the process; yields whether that was possible."""
     if sys.platform == "win32":  # where an open file cannot be renamed
         yield False

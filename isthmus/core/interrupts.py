@@ -25,7 +25,7 @@ def exit_code() -> int:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def end_on_signals() -> Iterator[None]:
     """Around a whole command: a signal raises KeyboardInterrupt, so that half-written files are removed."""
     _received.clear()
 
@@ -35,12 +35,12 @@ def ended_by_signals() -> Iterator[None]:
         if is_first or number == signal.SIGINT:  # SIGTERM may come twice, to the process and to its group
             raise KeyboardInterrupt
 
-    with _handled(end), _raised_again():
+    with _install(end), _resend_lost_signals():
         yield
 
 
 @contextmanager
-def _raised_again() -> Iterator[None]:
+def _resend_lost_signals() -> Iterator[None]:
     """Python drops an exception that a signal raises within a finalizer; the signal is then sent again."""
     before = sys.unraisablehook
 
@@ -77,7 +77,7 @@ def requests_to_stop(
         asked.append(number)
         tell()
 
-    with _handled(ask):
+    with _install(ask):
         yield lambda: bool(asked)
 
 
@@ -88,14 +88,14 @@ def ignore_signals() -> None:
 
 
 @contextmanager
-def handlers_kept() -> Iterator[None]:
+def keep_handlers() -> Iterator[None]:
     """Around a call into a library that installs its own handlers."""
-    with _handled(None):
+    with _install(None):
         yield
 
 
 @contextmanager
-def _handled(handler: Callable[[int, object], None] | None) -> Iterator[None]:
+def _install(handler: Callable[[int, object], None] | None) -> Iterator[None]:
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
     try:
         for number in _SIGNALS:

@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expanded, home, read_sealed, sha256, write_sealed
+from isthmus.core.files import expand_user, home, read_sealed, sha256, write_sealed
 
 SCHEMA = "isthmus.run/1"
 RECORD = "record.json"
@@ -94,7 +94,7 @@ def outdated_metrics(task: str, versions: Mapping[str, int]) -> frozenset[str]:
     return frozenset(name for name, version in today.items() if versions.get(name, 1) != version)
 
 
-def comparable(line: Mapping[str, Any], task: str) -> dict[str, Any]:
+def drop_stale(line: Mapping[str, Any], task: str) -> dict[str, Any]:
     """A line of the log without the metrics that are measured in another way today."""
     outdated = outdated_metrics(task, line.get("metric_versions", {}))
     return {name: value for name, value in line.items() if name not in outdated}
@@ -118,7 +118,7 @@ def read_record(folder: Path) -> RunRecord:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
     known = {item.name for item in fields(RunRecord)}
     record = RunRecord(**{name: value for name, value in content.items() if name in known})
-    record = replace(record, **_measured_again(folder, record))
+    record = replace(record, **_read_remeasured(folder, record))
     kept = {
         split: {name: value for name, value in values.items() if name not in record.outdated}
         for split, values in record.metrics.items()
@@ -126,8 +126,8 @@ def read_record(folder: Path) -> RunRecord:
     return replace(record, metrics=kept)
 
 
-def _measured_again(folder: Path, record: RunRecord) -> dict[str, Any]:
-    """The fields that `write_measured_again` kept, if they are of these weights and not damaged."""
+def _read_remeasured(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """The fields that `write_remeasured` kept, if they are of these weights and not damaged."""
     path = folder / REMEASURED
     if not path.is_file():
         return {}
@@ -140,7 +140,7 @@ def _measured_again(folder: Path, record: RunRecord) -> dict[str, Any]:
     return {name: content[name] for name in ("metrics", "metric_versions") if isinstance(content.get(name), dict)}
 
 
-def write_measured_again(
+def write_remeasured(
     folder: Path, record: RunRecord, metrics: dict[str, dict[str, float]], versions: Mapping[str, int]
 ) -> None:
     """Beside the record, which never changes."""
@@ -148,7 +148,7 @@ def write_measured_again(
     write_sealed(folder / REMEASURED, content)
 
 
-def half_written(folder: Path) -> list[Path]:
+def list_temporary(folder: Path) -> list[Path]:
     """Temporary files in a run's folder, ours and those of safetensors: whatever is hidden but the lock."""
     return [path for path in folder.iterdir() if path.name.startswith(".") and path.name != LOCK]
 
@@ -160,7 +160,7 @@ def remove_leftovers(folder: Path) -> None:
     """
     if not (folder / RECORD).exists():
         return
-    left = [*half_written(folder), *folder.glob("state*")]
+    left = [*list_temporary(folder), *folder.glob("state*")]
     if left:
         with contextlib.suppress(OSError, UserError), FileLock(folder / LOCK, timeout=0):  # Timeout is an OSError
             read_record(folder)
@@ -259,7 +259,7 @@ def is_run(folder: Path) -> bool:
 
 def find_run(reference: str | Path) -> Path:
     """A run folder from its path, its id, or an unambiguous beginning of its id."""
-    path = expanded(reference)
+    path = expand_user(reference)
     if is_run(path):
         return path
     matches = [folder for folder in run_folders() if reference and folder.name.startswith(str(reference))]
@@ -272,12 +272,12 @@ def find_run(reference: str | Path) -> Path:
     raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
 
 
-def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted keys, as the command line writes them."""
     result: dict[str, Any] = {}
     for name, item in value.items():
         if isinstance(item, Mapping):
-            result |= flat(item, f"{prefix}{name}.")
+            result |= flatten(item, f"{prefix}{name}.")
         else:
             result[f"{prefix}{name}"] = item
     return result

@@ -90,11 +90,11 @@ def component(kind: Kind, settings: Any) -> Component:
     if isinstance(settings, Component):
         return settings
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
-        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_shown(settings)}")
+        raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_clip(settings)}")
     if kind == "models":
-        settings = _expanded(settings)
+        settings = _expand_variant(settings)
     config: type[Component] = find(kind, settings["name"]).Config
-    return checked(config, settings, settings["name"])
+    return build_config(config, settings, settings["name"])
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
@@ -103,7 +103,7 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
     return {key: fields for key, fields in known.items() if fields["name"] == name} or known
 
 
-def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
+def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
     """``vit/tiny-hourglass`` is a published network; fields that are given change it."""
     name, slash, variant = settings["name"].partition("/")
     if not slash:
@@ -114,7 +114,7 @@ def _expanded(settings: dict[str, Any]) -> dict[str, Any]:
     return {**known[variant], **settings, "name": known[variant]["name"]}
 
 
-def checked(config: type[Component], settings: dict[str, Any], title: str) -> Component:
+def build_config(config: type[Component], settings: dict[str, Any], title: str) -> Component:
     """``config(**settings)``, with pydantic's report turned into one line that names the nearest valid field."""
     try:
         return config(**settings)
@@ -138,11 +138,11 @@ def explain(error: ValidationError, config: type[Any]) -> str:
         elif problem["type"] == "value_error":
             problems.append(str(problem["ctx"]["error"]) if not where else f"{where}: {problem['ctx']['error']}")
         else:
-            problems.append(f"{where}={_shown(problem.get('input'))}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
+            problems.append(f"{where}={_clip(problem.get('input'))}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
     return "; ".join(problems)
 
 
-def _shown(value: Any) -> str:
+def _clip(value: Any) -> str:
     """What was given, short enough for a line."""
     try:
         text = repr(value)

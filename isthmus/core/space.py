@@ -138,7 +138,7 @@ class Budget(Settings):
     training_flops: Amount | None = None
     """Of one row, forward and backward."""
 
-    def exceeded(self, cost: Mapping[str, Any]) -> str:
+    def exceeded_limit(self, cost: Mapping[str, Any]) -> str:
         """Which limit a candidate breaks, in words; empty if none."""
         for name, limit in self:
             if limit is not None and cost[name] > limit:

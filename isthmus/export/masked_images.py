@@ -12,7 +12,7 @@ import torch
 
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
-from isthmus.core.files import data_dir, expanded
+from isthmus.core.files import data_dir, expand_user
 from isthmus.core.record import find_run, read_record
 from isthmus.export.prediction import iterated, need_file, result_paths, write_image
 from isthmus.sources.files import read_npy
@@ -80,7 +80,7 @@ def filled(
 
 def _tokenizer(run: str | Path, task: Any) -> Tokenizer:
     """An export names it as its run did, and has no copy."""
-    folder = expanded(run)
+    folder = expand_user(run)
     source = read_exported(folder).source if is_exported(folder) else read_record(find_run(run)).config["source"]
     reference = source.get("tokenizer")
     if not isinstance(reference, str):

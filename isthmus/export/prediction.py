@@ -15,7 +15,7 @@ from numpy.lib.npyio import NpzFile
 from torch import nn
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expanded, need_regular, resolved, write_with
+from isthmus.core.files import expand_user, need_regular, resolve_links, write_with
 from isthmus.core.protocols import Task
 from isthmus.core.record import find_run, read_record
 from isthmus.sources.arrays import as_names
@@ -35,7 +35,7 @@ _NUMBERS_AT_ONCE = 2**24
 
 def runnable(run: str | Path) -> nn.Module:
     """The model of a run, or of what it was exported to, whether that can be loaded or only run."""
-    folder = expanded(run)
+    folder = expand_user(run)
     if not is_exported(folder):
         return load(run)
     from isthmus.export.writing import read_format
@@ -58,7 +58,7 @@ class Predictor:
     """The model and the task of a run, or of what it was exported to, ready for rows."""
 
     def __init__(self, run: str | Path, iterations: int | None = None) -> None:
-        folder = expanded(run)
+        folder = expand_user(run)
         if is_exported(folder):
             exported = read_exported(folder)
             classes, self.columns, self.source = exported.classes, exported.columns, exported.source
@@ -236,11 +236,11 @@ def result_paths(files: Sequence[Path], read: Sequence[Path], out: Path) -> dict
         common = os.path.commonpath([path.parent for path in whole.values()])
         folders = {file: path.parent.relative_to(common) for file, path in whole.items()}
     targets = {file: out / folders[file] / result for file, result in results.items()}
-    taken = {resolved(file) for file in read}
+    taken = {resolve_links(file) for file in read}
     for file, target in targets.items():
-        if resolved(target) in taken:
+        if resolve_links(target) in taken:
             raise UserError(f"{target} would be replaced by the result of {file}; predict it into another folder")
-        taken.add(resolved(target))
+        taken.add(resolve_links(target))
     return targets
 
 

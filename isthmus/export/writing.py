@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from isthmus.core.errors import UserError, nearest
-from isthmus.core.files import locked, make_folder, remove_abandoned, resolved, sha256, write_json, write_text
+from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
 from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
@@ -74,7 +74,7 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
 @contextmanager
 def _written_aside(out: Path) -> Iterator[Path]:
     """A folder beside ``out`` that takes its place if all goes well; else ``out`` is as it was."""
-    target = resolved(out)
+    target = resolve_links(out)
     make_folder(target.parent)
     remove_abandoned(target)
     try:
@@ -82,7 +82,7 @@ def _written_aside(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"cannot create the folder {out}: {error.strerror}") from None
     try:
-        with locked(aside):
+        with hold_lock(aside):
             yield aside
             _take_place(aside, target)
     except OSError as error:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from isthmus.core.record import CONFIG, flat
+from isthmus.core.record import CONFIG, flatten
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_gap
@@ -137,7 +137,7 @@ def _options(titles: dict[str, str]) -> str:
 
 def _problem(section: Section) -> str:
     """What the task and the source were told, so that the section says what was solved."""
-    settings = flat({"task": section.first.config["task"], "source": section.first.config["source"]})
+    settings = flatten({"task": section.first.config["task"], "source": section.first.config["source"]})
     shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
     return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
 

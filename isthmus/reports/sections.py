@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import resolved
+from isthmus.core.files import resolve_links
 from isthmus.core.record import (
     RECORD,
     SAMPLES,
     RunRecord,
-    comparable,
-    flat,
+    drop_stale,
+    flatten,
     read_metrics,
     read_record,
     run_folders,
@@ -56,7 +56,7 @@ class Run:
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
     def metrics(self) -> list[dict[str, Any]]:
-        return [comparable(line, self.record.task) for line in read_metrics(self.folder)]
+        return [drop_stale(line, self.record.task) for line in read_metrics(self.folder)]
 
     def samples(self) -> bytes | None:
         """The picture of a few test rows, if the task made one."""
@@ -148,7 +148,7 @@ def metric_names(candidates: Sequence[Candidate]) -> list[str]:
 
 def varying(candidates: Sequence[Candidate]) -> list[str]:
     """The settings in which candidates differ, and in any case those that tell a model's networks apart, dotted."""
-    settings = [flat(candidate.settings) for candidate in candidates]
+    settings = [flatten(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
     always = {f"model.{name}" for candidate in candidates for name in title_fields(candidate.settings["model"])}
     return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
@@ -156,7 +156,7 @@ def varying(candidates: Sequence[Candidate]) -> list[str]:
 
 def setting(candidate: Candidate, name: str) -> Any:
     """A setting by its dotted name, or an empty string where this candidate has no such field or left it open."""
-    value = flat(candidate.settings).get(name)
+    value = flatten(candidate.settings).get(name)
     return "" if value is None else value
 
 
@@ -173,7 +173,7 @@ def gather(
     instead of the task's objective.
     """
     fronts = load_fronts(published)
-    folders = dict.fromkeys(resolved(folder) for path in paths for folder in _folders(path))
+    folders = dict.fromkeys(resolve_links(folder) for path in paths for folder in _folders(path))
     if not folders:
         where = f" in {', '.join(map(str, paths))}" if paths else ""
         raise UserError(f"there are no runs{where}; `isthmus runs list` shows the runs")

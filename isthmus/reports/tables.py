@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.core.files import as_cell
-from isthmus.core.record import flat
+from isthmus.core.record import flatten
 from isthmus.reports.sections import Section, metric_names, setting, varying
 from isthmus.reports.text import (
     architecture_title,
@@ -109,7 +109,7 @@ def candidates_csv(sections: Iterable[Section]) -> str:
                     "run_ids": " ".join(candidate.run_ids),
                 }
                 | {f"test_{name}_mean": statistics.fmean(values) for name, values in candidate.metrics.items()}
-                | flat(candidate.settings)
+                | flatten(candidate.settings)
             )
     return _csv(rows)
 
@@ -132,15 +132,15 @@ def runs_csv(sections: Iterable[Section]) -> str:
                     "learning_rate": record.config["train"]["learning_rate"],
                     "seed": record.seed,
                     "chosen_learning_rate": record.id in chosen,
-                    **flat(record.metrics),
-                    **flat({"cost": record.cost, "selected": record.selected}),
+                    **flatten(record.metrics),
+                    **flatten({"cost": record.cost, "selected": record.selected}),
                     "steps": record.steps,
                     "wall_seconds": record.wall_seconds,
                     "samples_per_second": record.samples_per_second,
                     "started": record.started,
                     "finished": record.finished,
                     "fingerprint": record.fingerprint,
-                    **flat({"code": record.code, "versions": record.versions}),
+                    **flatten({"code": record.code, "versions": record.versions}),
                     "command": record.command,
                     "config": json.dumps(record.config, ensure_ascii=False),
                 }

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.files import open_archive, parsing, read_member, read_npy, resolve
-from isthmus.sources.splits import DrawnSplits, checked, partition
+from isthmus.sources.splits import DrawnSplits, check_splits, partition
 from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
 
 NAMES = {"arrays": "Arrays"}
@@ -90,7 +90,7 @@ class Arrays(Source):
         if self.config.test_path:
             rows[2] = np.arange(pool, len(inputs))
         chosen = [Split(inputs[part], None if targets is None else targets[part]) for part in rows]
-        return checked(str(paths[0]), chosen, classes, columns=parts[0].columns)
+        return check_splits(str(paths[0]), chosen, classes, columns=parts[0].columns)
 
     def _read(self, path: Path, names: tuple[str, ...]) -> Part:
         """One file; ``names`` are the columns to use as inputs, or none for all that are no targets."""

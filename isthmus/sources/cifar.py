@@ -27,7 +27,7 @@ from isthmus.sources.cache import decode_all, memory_mapped
 from isthmus.sources.files import locate_shards, not_found, parsing, read_bytes
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import channels_first, open_image
-from isthmus.sources.splits import Rows, checked, partition
+from isthmus.sources.splits import Rows, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -107,7 +107,7 @@ class CIFAR10(Source):
         order = np.array(sorted(range(len(labels)), key=digests.__getitem__))
         parts = partition(len(labels), [self.config.validation], self.config.split_seed)
         train, validation = (Split(images[order[part]], labels[order[part]]) for part in parts)
-        return checked(self.title, [train, validation, Split(test_images, test_labels)], self.classes)
+        return check_splits(self.title, [train, validation, Split(test_images, test_labels)], self.classes)
 
     def _read(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         if self.config.hub:

@@ -15,7 +15,7 @@ import numpy as np
 
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.files import packaged, parsing, read_bytes
-from isthmus.sources.splits import Rows, checked, partition
+from isthmus.sources.splits import Rows, check_splits, partition
 
 NAMES = {"digits": "Digits", "mnist5k": "MNIST5k"}
 
@@ -48,7 +48,7 @@ class Digits(Source):
         labels = table[:, -1].astype(np.int64)
         config = self.config
         parts = partition(len(labels), [config.validation, config.test], config.split_seed, labels)
-        return checked(config.name, [Split(images[part], labels[part]) for part in parts], tuple("0123456789"))
+        return check_splits(config.name, [Split(images[part], labels[part]) for part in parts], tuple("0123456789"))
 
 
 class MNIST5k(Digits):

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from numpy.lib.npyio import NpzFile
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import digest, expanded, need_regular
+from isthmus.core.files import digest, expand_user, need_regular
 from isthmus.core.machine import memory_bytes
 
 _CHUNK = 2**24
@@ -180,7 +180,7 @@ def locate_shards(data_dir: Path, folders: Sequence[str], split: str) -> list[Pa
 
 def resolve(data_dir: Path, path: str, advice: str) -> Path:
     """A file or folder that the user named: absolute, under ``data_dir``, or under the current folder."""
-    places = list(dict.fromkeys([data_dir / expanded(path), expanded(path)]))
+    places = list(dict.fromkeys([data_dir / expand_user(path), expand_user(path)]))
     for place in places:
         if place.exists():
             return place

@@ -18,7 +18,7 @@ from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, need_column, open_hub
 from isthmus.sources.images import center_crop, channels_first, resize_short_side
-from isthmus.sources.splits import DrawnSplits, array_digest, check_labels, checked, partition
+from isthmus.sources.splits import DrawnSplits, array_digest, check_labels, check_splits, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Hub(Source):
             inputs.append(self._inputs(given[home], chosen))
             kept = np.delete(chosen, list(inputs[-1].unreadable))
             splits.append(Split(inputs[-1].array, targets[home][kept] if targets else None))
-        return checked(config.repo, splits, classes, [each.digest for each in inputs], config.features)
+        return check_splits(config.repo, splits, classes, [each.digest for each in inputs], config.features)
 
     def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
         """Of each given split, encoded together so that a class has one number in all of them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.core.errors import UserError, nearest, quiet
-from isthmus.core.files import expanded
+from isthmus.core.files import expand_user
 from isthmus.sources.files import parsing
 from isthmus.sources.images import open_image
 
@@ -23,7 +23,7 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
         import datasets
     except ImportError:
         raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
-    folder = data_dir / expanded(repo)
+    folder = data_dir / expand_user(repo)
     try:
         with quiet("huggingface_hub", "datasets"):  # each of the hub's retries is a warning, and then comes our line
             dataset = datasets.load_dataset(

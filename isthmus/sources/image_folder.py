@@ -18,7 +18,7 @@ from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.files import resolve, stamp
 from isthmus.sources.images import center_crop, channels_first, image_files, open_image, resize_short_side
-from isthmus.sources.splits import DrawnSplits, checked, partition
+from isthmus.sources.splits import DrawnSplits, check_splits, partition
 
 NAMES = {"image_folder": "ImageFolder"}
 
@@ -75,7 +75,7 @@ class ImageFolder(Source):
             Split(images.array, without(chosen[name].labels, images.unreadable))
             for name, images in zip(SPLITS, decoded, strict=True)
         ]
-        return checked(str(root), splits, classes, [images.digest for images in decoded])
+        return check_splits(str(root), splits, classes, [images.digest for images in decoded])
 
     def _decode(self, root: Path, paths: list[Path]) -> MemoryMapped:
         size, channels, skip = self.config.size, self.config.channels, self.config.unreadable == "skip"

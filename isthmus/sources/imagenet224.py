@@ -23,7 +23,7 @@ from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.files import resolve, stamp
 from isthmus.sources.huggingface import image_opener, open_hub
 from isthmus.sources.images import SUFFIXES, center_crop, open_image, patches, resize_short_side
-from isthmus.sources.splits import checked, partition
+from isthmus.sources.splits import check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -65,7 +65,8 @@ class ImageNet224(Source):
         halves = partition(len(held_out.items), [len(held_out.items) // 2], self.config.split_seed)
         validation, test = (self._half(held_out, half, number) for number, half in enumerate(halves))
         cuts = [self._cut(images) for images in (train, validation, test)]
-        return checked("imagenet224", [Split(cut.array) for cut in cuts], input_digests=[cut.digest for cut in cuts])
+        digests = [cut.digest for cut in cuts]
+        return check_splits("imagenet224", [Split(cut.array) for cut in cuts], input_digests=digests)
 
     def _half(self, images: Images, rows: np.ndarray, number: int) -> Images:
         key = {**images.key, "split_seed": self.config.split_seed, "half": number}

@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.cache import MemoryMapped, memory_mapped
 from isthmus.sources.files import locate, open_archive, parsing, read_member
-from isthmus.sources.splits import checked, partition
+from isthmus.sources.splits import check_splits, partition
 
 NAMES = {"imagenet32": "ImageNet32"}
 
@@ -49,7 +49,7 @@ class ImageNet32(Source):
         validation, test = (Split(held_out.array[half], held_out_labels[half]) for half in halves)
         classes = [str(label) for label in range(1, CLASSES + 1)]
         splits = [Split(train.array, labels), validation, test]
-        return checked("imagenet32", splits, classes, [train.digest, None, None])
+        return check_splits("imagenet32", splits, classes, [train.digest, None, None])
 
 
 def read(paths: list[Path]) -> tuple[MemoryMapped, np.ndarray]:

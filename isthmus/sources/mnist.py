@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.files import locate, read_bytes
-from isthmus.sources.splits import Rows, checked, partition
+from isthmus.sources.splits import Rows, check_splits, partition
 
 NAMES = {"mnist": "MNIST"}
 
@@ -50,7 +50,7 @@ class MNIST(Source):
         train, validation = partition(len(labels), [self.config.validation], self.config.split_seed)
         splits = [Split(images[rows], labels[rows]) for rows in (train, validation)]
         classes = [str(label) for label in range(int(labels.max()) + 1)]
-        return checked(self.config.idx or "mnist", [*splits, Split(test_images, test_labels)], classes)
+        return check_splits(self.config.idx or "mnist", [*splits, Split(test_images, test_labels)], classes)
 
     def _read(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         images = self._read_idx(data_dir, f"{part}-images-idx3-ubyte", 3)

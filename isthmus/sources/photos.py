@@ -17,7 +17,7 @@ from isthmus.core.errors import nearest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.files import packaged
 from isthmus.sources.images import open_image, patches
-from isthmus.sources.splits import Rows, checked
+from isthmus.sources.splits import Rows, check_splits
 
 NAMES = {"photos": "Photos"}
 
@@ -66,7 +66,7 @@ class Photos(Source):
         scenes: dict[SplitName, tuple[str, ...]] = {"validation": self.config.validation, "test": self.config.test}
         scenes["train"] = tuple(scene for scene in FILES if scene not in self.config.validation + self.config.test)
         splits = [Split(np.concatenate([self._cut(scene) for scene in scenes[name]])) for name in SPLITS]
-        return checked("photos", splits)
+        return check_splits("photos", splits)
 
     def _cut(self, scene: str) -> np.ndarray:
         path = packaged("skimage", "data", FILES[scene])

@@ -16,7 +16,7 @@ from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.files import not_found, parsing, resolve, stamp
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import center_crop, channels_first, open_image, resize_short_side
-from isthmus.sources.splits import Rows, array_digest, check_labels, checked, partition
+from isthmus.sources.splits import Rows, array_digest, check_labels, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -78,7 +78,7 @@ class PictureSource(Source):
         splits = [
             Split(decoded[name].array, np.delete(given[name].labels, list(decoded[name].unreadable))) for name in SPLITS
         ]
-        return checked(self.title, splits, classes, [decoded[name].digest for name in SPLITS])
+        return check_splits(self.title, splits, classes, [decoded[name].digest for name in SPLITS])
 
     def _check(self, name: str, pictures: Pictures, classes: int) -> None:
         if not len(pictures.labels):

@@ -68,7 +68,7 @@ def array_digest(array: np.ndarray) -> str:
     return hasher.hexdigest()
 
 
-def checked(
+def check_splits(
     origin: str,
     splits: Sequence[Split],
     classes: Sequence[str] = (),

@@ -23,7 +23,7 @@ from isthmus.sources.files import read_bytes, resolve
 from isthmus.sources.puzzles.boards import CELLS, complete, conflict, grid_keys
 from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derived, generated
 from isthmus.sources.puzzles.solver import solve
-from isthmus.sources.splits import DrawnSplits, Rows, array_digest, checked
+from isthmus.sources.splits import DrawnSplits, Rows, array_digest, check_splits
 
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 
@@ -83,7 +83,7 @@ class GeneratedSudoku(Source):
         puzzles, solutions = made.astype(np.int16)
         bounds = np.cumsum([config.train, config.validation])
         parts = zip(np.split(puzzles, bounds), np.split(solutions, bounds), strict=True)
-        return checked("sudoku", [Split(*part) for part in parts])
+        return check_splits("sudoku", [Split(*part) for part in parts])
 
     def _fill(self, array: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Every split is made by itself: from grids of its own, or from known puzzles of its own."""
@@ -174,7 +174,7 @@ class SudokuFiles(Source):
         splits = {name: self._some(name, *part) for name, part in splits.items()}
         _refuse_shared(splits)
         parts = [splits[name] for name in SPLITS]
-        return checked(config.path, [Split(*(side.astype(np.int16) for side in part)) for part in parts])
+        return check_splits(config.path, [Split(*(side.astype(np.int16) for side in part)) for part in parts])
 
     def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
         puzzles, solutions = read_puzzles(path)

@@ -18,7 +18,7 @@ from isthmus.core.files import digest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split
 from isthmus.core.registry import component, find
 from isthmus.sources.cache import memory_mapped
-from isthmus.sources.splits import checked
+from isthmus.sources.splits import check_splits
 
 if TYPE_CHECKING:
     from isthmus.training.tokenizers import Tokenizer
@@ -46,7 +46,7 @@ class ImageTokens(Source):
             raise UserError(f"source.images.name={self.config.images.name} gives no images, which tokens are made of")
         tokenizer = open_tokenizer(self.config.tokenizer, data_dir, images.train.inputs.shape[1:])
         splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
-        data = checked(f"tokens of {self.config.images.name}", splits)
+        data = check_splits(f"tokens of {self.config.images.name}", splits)
         identity = digest([data.fingerprint, tokenizer.digest, images.fingerprint])
         return replace(data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest)
 

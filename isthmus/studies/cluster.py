@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import data_dir, home
-from isthmus.core.interrupts import handlers_kept, requests_to_stop
+from isthmus.core.interrupts import keep_handlers, requests_to_stop
 from isthmus.core.machine import code_version
 from isthmus.core.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.studies.executors import Advanced, Ended, Event, Job, work
@@ -193,7 +193,7 @@ def _connect(ray: Any, address: str) -> None:
             raise UserError(_unreachable(address, reason)) from None
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     try:
-        with handlers_kept():
+        with keep_handlers():
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # a dozen kinds: no cluster, another version, another protocol
         raise UserError(_unreachable(address, _line(error))) from None

@@ -60,7 +60,7 @@ class Judge:
         names = complete.model_dump() | counted
         conditions = [] if space is None else self.conditions[space]
         reasons = [text for text, holds in conditions if not _check(text, holds, names)]
-        if over := self.config.budget.exceeded(counted):
+        if over := self.config.budget.exceeded_limit(counted):
             reasons.append(over)
         if reasons:
             self.refused[reasons[0]] += 1

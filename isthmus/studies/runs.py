@@ -11,12 +11,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import home, read_json, read_sealed, resolved
+from isthmus.core.files import home, read_json, read_sealed, resolve_links
 from isthmus.core.record import (
     CONFIG,
     RECORD,
     find_run,
-    flat,
+    flatten,
     read_record,
     remove_leftovers,
     run_folders,
@@ -59,7 +59,7 @@ def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
     content = []
     for reference in (first, second):
         record = read_record(find_run(reference))
-        content.append(flat({name: value for name, value in asdict(record).items() if name not in _NOT_COMPARED}))
+        content.append(flatten({name: value for name, value in asdict(record).items() if name not in _NOT_COMPARED}))
     names = list(dict.fromkeys([*content[0], *content[1]]))
     pairs = {name: (content[0].get(name), content[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
@@ -75,7 +75,7 @@ def removable(references: Sequence[str], failed: bool) -> list[Path]:
 
 def _ours(folder: Path) -> Path:
     """Only what lies among our runs may be deleted: elsewhere, a folder with a config.json can be anything."""
-    if resolved(folder).parent != resolved(runs_folder()):
+    if resolve_links(folder).parent != resolve_links(runs_folder()):
         raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
     return folder
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.config import StudyConfig, overridden, study_config
+from isthmus.core.config import StudyConfig, override, study_config
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import data_dir as default_data_dir
 from isthmus.core.files import digest
@@ -62,7 +62,7 @@ def shape_study(
             "seeds": (0, 1, 2),
         }
     )
-    return _with_rungs(overridden(config.model_dump(mode="json", exclude_defaults=True), overrides))
+    return _with_rungs(override(config.model_dump(mode="json", exclude_defaults=True), overrides))
 
 
 def _with_rungs(settings: dict[str, Any]) -> StudyConfig:

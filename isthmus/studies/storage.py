@@ -35,7 +35,7 @@ from sqlalchemy.orm import Session
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest, make_folder
-from isthmus.core.record import flat
+from isthmus.core.record import flatten
 from isthmus.studies.judging import Proposal
 
 State = Literal["open", "finished", "pruned", "failed"]
@@ -574,5 +574,5 @@ def _is_loss(error: BaseException) -> bool:
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """The fields in which two configs differ, by their dotted names."""
-    first, second = flat(ours), flat(theirs)
+    first, second = flatten(ours), flatten(theirs)
     return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))

@@ -24,7 +24,7 @@ from isthmus.core import record as records
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.protocols import ModelConfig
-from isthmus.core.record import RunRecord, comparable, read_metrics
+from isthmus.core.record import RunRecord, drop_stale, read_metrics
 from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
 from isthmus.studies.judging import Proposal
 from isthmus.studies.latency import latency
@@ -350,7 +350,7 @@ class Study:
         if not any(line["epoch"] == until for line in lines):
             return None
         task = run.config.task.name
-        values = [known[self.plan.quality] for line in lines if self.plan.quality in (known := comparable(line, task))]
+        values = [known[self.plan.quality] for line in lines if self.plan.quality in (known := drop_stale(line, task))]
         if len(values) < sum(self.plan.quality in line for line in lines):
             raise UserError(
                 f"the log of run {run.id} has {self.plan.quality} as an older version measured it, which is not "

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expanded
+from isthmus.core.files import expand_user
 from isthmus.core.protocols import Component, ModelConfig, Task
 from isthmus.core.record import MODEL, TASK, find_run, read_record, verify_file
 from isthmus.core.registry import component, find
@@ -25,7 +25,7 @@ def load(path: str | Path) -> nn.Module:
 
     Nothing in the file is executed.
     """
-    file = expanded(path)
+    file = expand_user(path)
     if is_exported(file):
         file = _weights_of(file, read_exported(file))
     elif not file.is_file():
@@ -68,13 +68,13 @@ def _weights_of(folder: Path, exported: Exported) -> Path:
 
 def task_name(path: str | Path) -> str:
     """The task of a finished run or of an export."""
-    folder = expanded(path)
+    folder = expand_user(path)
     return str(read_exported(folder).task["name"]) if is_exported(folder) else read_record(find_run(path)).task
 
 
 def load_task(path: str | Path) -> Task:
     """The task of a finished run or an export with what it learned, so that predictions need no data set."""
-    folder = expanded(path)
+    folder = expand_user(path)
     if is_exported(folder):
         exported = read_exported(folder)
         settings, model, memory = exported.task, exported.model, exported_file(folder, TASK, exported)

@@ -33,14 +33,14 @@ from isthmus.core.record import (
     TASK,
     RunRecord,
     find_run,
-    flat,
-    half_written,
+    flatten,
+    list_temporary,
     read_record,
     remove_leftovers,
     runs_folder,
     verify_file,
-    write_measured_again,
     write_record,
+    write_remeasured,
 )
 from isthmus.core.registry import find
 from isthmus.training.checkpoint import State, read_tensors, start_from, write_model, write_tensors
@@ -158,7 +158,7 @@ def run(
     with _owned(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
-        for leftover in half_written(prepared.folder):  # by a process that was killed
+        for leftover in list_temporary(prepared.folder):  # by a process that was killed
             leftover.unlink(missing_ok=True)
         _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
@@ -174,7 +174,7 @@ def run(
 def finished_record(prepared: Prepared) -> RunRecord:
     """The record of a run, if it is the run that the config means today, with metrics as they are measured today."""
     record = read_record(prepared.folder)
-    meant, written = flat(prepared.config.model_dump(mode="json")), flat(record.config)
+    meant, written = flatten(prepared.config.model_dump(mode="json")), flatten(record.config)
     different = [name for name in written if name in meant and meant[name] != written[name]]
     if record.id != prepared.id or different:
         raise UserError(f"{prepared.folder} holds the record of another run: {record.id} {' '.join(different)}".strip())
@@ -186,7 +186,7 @@ def finished_record(prepared: Prepared) -> RunRecord:
     metrics = {split: {**values} for split, values in record.metrics.items()}
     for split, values in _evaluated_again(prepared).items():
         metrics[split] |= {name: values[name] for name in outdated if name in values}
-    write_measured_again(prepared.folder, record, metrics, versions)
+    write_remeasured(prepared.folder, record, metrics, versions)
     return read_record(prepared.folder)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expanded, sha256
+from isthmus.core.files import expand_user, sha256
 from isthmus.core.record import MODEL, find_run, read_record, verify_file
 from isthmus.models.vqgan import STRIDE, VQGAN, chosen
 from isthmus.training.checkpoint import read_tensors
@@ -75,7 +75,7 @@ def open_tokenizer(
     ``images`` is the shape of the images that it is to take. Where only tokens are there, the VQGAN, which takes images
     of any size, takes their number to be that of a square.
     """
-    file = next((place for place in (data_dir / reference, expanded(reference)) if place.is_file()), None)
+    file = next((place for place in (data_dir / reference, expand_user(reference)) if place.is_file()), None)
     if file is None and reference.endswith(".safetensors"):
         raise UserError(f"there is no file {data_dir / reference}; give the weights of a tokenizer, or a run of one")
     if file is not None and "model" not in (found := read_tensors(file))[1]:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from isthmus.cli.options import command_line
-from isthmus.core.interrupts import ended_by_signals, exit_code
+from isthmus.core.interrupts import end_on_signals, exit_code
 
 
 class Ending:
@@ -27,7 +27,7 @@ def test_a_signal_within_a_finalizer_is_not_lost() -> None:
         del ending
         time.sleep(60)
 
-    with ended_by_signals(), pytest.raises(KeyboardInterrupt):
+    with end_on_signals(), pytest.raises(KeyboardInterrupt):
         work()
     assert exit_code() == 143
 

@@ -22,7 +22,7 @@ from isthmus.core.record import (
     LogChecks,
     RunRecord,
     find_run,
-    flat,
+    flatten,
     read_metrics,
     read_record,
     remove_leftovers,
@@ -267,7 +267,7 @@ def test_what_a_killed_process_left_is_removed(name: str, tmp_path: Path) -> Non
 
 
 def test_flat() -> None:
-    assert flat({"a": 1, "b": {"c": {"d": 2}, "e": [3]}}) == {"a": 1, "b.c.d": 2, "b.e": [3]}
+    assert flatten({"a": 1, "b": {"c": {"d": 2}, "e": [3]}}) == {"a": 1, "b.c.d": 2, "b.e": [3]}
 
 
 def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from isthmus.cli.main import app
-from isthmus.core.config import overridden, read_settings, run_config
+from isthmus.core.config import override, read_settings, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import CONFIG, METRICS, read_record, run_folders, runs_folder
 from isthmus.core.registry import create_model
@@ -67,7 +67,7 @@ def test_an_unfinished_run_is_called_unfinished() -> None:
 def test_the_order_of_overrides_does_not_matter() -> None:
     given = ["task.flips=true", "task.name=super_resolution", "source.split_seed=3", "source.name=mnist5k"]
     for order in (given, given[::-1]):
-        settings = overridden(TINY, order)
+        settings = override(TINY, order)
         assert settings["task"] == {"name": "super_resolution", "flips": True}
         assert settings["source"] == {"name": "mnist5k", "split_seed": 3}
 

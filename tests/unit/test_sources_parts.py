@@ -9,7 +9,7 @@ from isthmus.core import files
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Split
 from isthmus.sources.cache import memory_mapped
-from isthmus.sources.splits import array_digest, checked, partition
+from isthmus.sources.splits import array_digest, check_splits, partition
 
 
 @given(
@@ -60,17 +60,17 @@ GOOD = Split(images(), np.zeros(3, np.int64))
 )
 def test_wrong_arrays_are_refused_in_one_place(test, message):
     with pytest.raises(UserError, match=message):
-        checked("made", [GOOD, GOOD, test], ["a", "b"])
+        check_splits("made", [GOOD, GOOD, test], ["a", "b"])
 
 
 def test_the_fingerprint_depends_on_every_array():
     changed = Split(images() + np.uint8(1), GOOD.targets)
     relabelled = Split(images(), np.ones(3, np.int64))
     variants = [[GOOD, GOOD, GOOD], [changed, GOOD, GOOD], [GOOD, changed, GOOD], [GOOD, GOOD, relabelled]]
-    prints = [checked("made", splits, ["a", "b"]).fingerprint for splits in variants]
+    prints = [check_splits("made", splits, ["a", "b"]).fingerprint for splits in variants]
     assert len(set(prints)) == len(variants)
     known = [array_digest(GOOD.inputs)] * 3
-    assert checked("made", [GOOD] * 3, ["a", "b"], known).fingerprint == prints[0]
+    assert check_splits("made", [GOOD] * 3, ["a", "b"], known).fingerprint == prints[0]
     assert array_digest(np.zeros((2, 3), np.uint8)) != array_digest(np.zeros((3, 2), np.uint8))
 
 

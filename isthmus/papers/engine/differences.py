@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from isthmus.core.config import StudyConfig
 from isthmus.core.protocols import Component
-from isthmus.core.record import flat
+from isthmus.core.record import flatten
 
 SOURCES = {
     "mnist": "MNIST",
@@ -37,7 +37,7 @@ def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
     names = here.base.source.name, paper.base.source.name
     if names[0] != names[1]:
         found.append(f"other data: {SOURCES[names[0]]} instead of {SOURCES[names[1]]}")
-    found += _settings(flat(here.base.task.model_dump()), flat(paper.base.task.model_dump()), "task")
+    found += _settings(flatten(here.base.task.model_dump()), flatten(paper.base.task.model_dump()), "task")
     train = here.base.train.model_dump(exclude={"learning_rate"}), paper.base.train.model_dump()
     found += _settings(*train, "training")
     steps = _steps(here), _steps(paper)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.core.files import as_cell
-from isthmus.core.record import flat
+from isthmus.core.record import flatten
 from isthmus.reports.tables import markdown_table
 from isthmus.reports.text import architecture_title
 from isthmus.studies.statistics import Interval
@@ -147,7 +147,7 @@ def rows_csv(result: Result) -> str:
     """Every row with all digits, and below them every other value; lists are JSON."""
     rows = []
     for row in result["rows"]:
-        values = flat({name: value for name, value in row.items() if name != "config" and value is not None})
+        values = flatten({name: value for name, value in row.items() if name != "config" and value is not None})
         rows.append(values | {"config": row["config"]})
     rows += [dict(item) for item in result["quantities"]]
     cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
