@@ -59,7 +59,7 @@ def entries(layer: Layer) -> Iterator[Entries]:
                 rows[:, None].expand(shape).flatten(), columns.expand(shape).flatten(), layer.weight.detach().flatten()
             )
         return
-    flat = layer.flat()
+    flat = layer.flat_indices()
     flat = torch.arange(layer.rows * layer.columns) if flat is None else flat
     yield Entries(flat // layer.columns, flat % layer.columns, layer.values.detach() * layer.scale)
 

@@ -59,7 +59,7 @@ def backwards(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tens
         inputs[:, of] = reached[:, to].any(dim=-1, keepdim=True).expand(-1, -1, of.shape[1])
         return inputs
     inputs = torch.zeros(len(reached), layer.columns, dtype=torch.bool)
-    flat = layer.flat()
+    flat = layer.flat_indices()
     for unit, outputs in enumerate(reached):
         if flat is None:
             inputs[unit] = outputs.any()

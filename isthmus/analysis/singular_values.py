@@ -126,7 +126,7 @@ def _matrix(layer: Layer) -> sparse.csr_array:
     if not isinstance(layer, SparseLinear):
         return sparse.csr_array(layer.weight.detach().double().cpu().numpy())
     values = layer.values.detach().double().cpu().numpy() * layer.scale
-    flat = layer.flat()
+    flat = layer.flat_indices()
     place = np.arange(len(values)) if flat is None else flat.cpu().numpy()
     shape = (layer.rows, layer.columns)
     return sparse.csr_array((values, (place // layer.columns, place % layer.columns)), shape=shape)

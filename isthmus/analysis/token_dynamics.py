@@ -98,7 +98,7 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
 
 
 def _numbers(layer: Any, tokens: Tensor) -> dict[str, Any]:
-    z = layer.projected(tokens).double()
+    z = layer.project(tokens).double()
     return {**_energies(layer, tokens), **ranks(z), **angles(z)}
 
 
@@ -108,7 +108,7 @@ def _by_name(measured: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def _points(layer: Any, tokens: Tensor) -> Float[Tensor, "N p"]:
     """The first row's tokens in the first head, on the unit sphere."""
-    return torch.nn.functional.normalize(layer.projected(tokens)[0, 0].double(), dim=-1)
+    return torch.nn.functional.normalize(layer.project(tokens)[0, 0].double(), dim=-1)
 
 
 def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -> Any:

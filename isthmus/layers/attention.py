@@ -11,7 +11,7 @@ Tokens = Float[Tensor, "batch tokens d"]
 Heads = Float[Tensor, "batch heads tokens width"]
 
 
-def attended(query: Heads, key: Heads, value: Heads, fused: bool = True) -> Float[Tensor, "batch tokens values"]:
+def attend(query: Heads, key: Heads, value: Heads, fused: bool = True) -> Float[Tensor, "batch tokens values"]:
     """What the heads found, side by side; fused, in one kernel that keeps no matrix of tokens by tokens."""
     if fused:
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
@@ -37,12 +37,12 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d, parts * values, bias=bias)
         self.out = nn.Linear(values, d, bias=bias)
 
-    def projected(self, tokens: Tokens) -> tuple[Heads, Heads, Heads]:
+    def project(self, tokens: Tokens) -> tuple[Heads, Heads, Heads]:
         """Queries, keys and values of every head."""
         parts = self.qkv(tokens).unflatten(-1, (self.parts, *self.heads)).unbind(2)
         query, key, value = [part.transpose(1, 2) for part in parts] * (3 // self.parts)
         return query, key, value
 
     def forward(self, tokens: Tokens) -> Tokens:
-        mixed: Tensor = self.out(attended(*self.projected(tokens), self.fused))
+        mixed: Tensor = self.out(attend(*self.project(tokens), self.fused))
         return mixed

@@ -103,9 +103,9 @@ def statistics(trajectory: tuple[Tensor, ...], size: int | None = None) -> Stati
 def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bool = False) -> Solution:
     """Iterate x ← x0 + F(x) from x = x0 as the solver says. ``F`` is evaluated once per iteration."""
     if solver.gradient == "unrolled" or solver.iterations == 0 or not torch.is_grad_enabled():
-        return _iterated(F, x0, solver, keep)
+        return _iterate(F, x0, solver, keep)
     with torch.no_grad():
-        found = _iterated(F, x0, solver, keep)
+        found = _iterate(F, x0, solver, keep)
     # A graph of one evaluation serves twice: λ goes through it to F's parameters, and Jᵀ is read off it.
     x = found.point.detach().requires_grad_()
     image = F(x)
@@ -117,7 +117,7 @@ def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bo
     return Solution(point, trajectory, found.taken, found.converged)
 
 
-def _iterated(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
+def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
     x = x0
     trajectory = [x0] if keep else []
     anderson = _Anderson(solver.memory) if solver.method == "anderson" else None
@@ -140,12 +140,12 @@ def _iterated(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
             moving = moving & (residual > allowed)  # false for a row that is not a number any more
         if keep:
             trajectory.append(x)
-        if solver.tolerance is not None and not _fixed_in_advance(x) and not bool(moving.any()):
+        if solver.tolerance is not None and not _is_unrolled(x) and not bool(moving.any()):
             break
     return Solution(x, tuple(trajectory), taken, converged)
 
 
-def _fixed_in_advance(x: Tensor) -> bool:
+def _is_unrolled(x: Tensor) -> bool:
     """Where nothing may depend on values: the rows that have arrived stay there for the remaining iterations."""
     return x.is_meta or torch.compiler.is_exporting()
 
@@ -182,11 +182,11 @@ class _Anderson:
 def _pullback(image: Tensor, x: Tensor) -> Map:
     """λ ↦ Jᵀλ."""
 
-    def pulled(gradient: Tensor) -> Tensor:
+    def pull(gradient: Tensor) -> Tensor:
         (back,) = torch.autograd.grad(image, x, gradient, retain_graph=True, materialize_grads=True)
         return back
 
-    return pulled
+    return pull
 
 
 class _Adjoint(torch.autograd.Function):

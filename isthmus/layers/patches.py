@@ -76,17 +76,17 @@ class PatchEmbedding(nn.Module):
         self.linear = nn.Linear(config.patch_values, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens C"]:
-        tokens: Tensor = self.linear(cut(x, self.patch))
+        tokens: Tensor = self.linear(cut_patches(x, self.patch))
         return tokens
 
 
-def cut(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
+def cut_patches(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
     """Patches in reading order; within one, channel by channel, as in a convolution's kernel."""
     grid = x.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # batch, channels, rows, patch, columns, patch
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def joined(
+def join_patches(
     patches: Float[Tensor, "batch tokens values"], shape: tuple[int, int, int]
 ) -> Float[Tensor, "batch channels height width"]:
     """The image of which ``cut`` gives these patches."""
@@ -119,4 +119,4 @@ class Head(nn.Module):
             return scores
         if self.to_patches is not None:
             tokens = self.to_patches(tokens.mT).mT
-        return joined(self.linear(tokens), self.image)
+        return join_patches(self.linear(tokens), self.image)

@@ -61,9 +61,9 @@ def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch r
     return x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
 
 
-def in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
+def apply_in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
     """A function of single numbers of X; torch's GELU takes half as long where the axes are as they lie in memory."""
-    if x.is_contiguous() or _exporting():
+    if x.is_contiguous() or _is_exporting():
         return cast(Tensor, function(x))
     if x.mT.is_contiguous():
         return cast(Tensor, function(x.mT).mT)
@@ -137,37 +137,37 @@ class RandomPermutation(Permutation):
         return [float((values * torch.cos(step * position)).sum() / len(values) ** 0.5) for step in (0.1, 1.0, 2.0)]
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
-        if _exporting():
-            return _permuted(x, self.index, self.rows)
-        y: Tensor = _Permuted.apply(x, self.index, self.inverse, self.rows)
+        if _is_exporting():
+            return _permute(x, self.index, self.rows)
+        y: Tensor = _Permute.apply(x, self.index, self.inverse, self.rows)
         return y
 
 
-def _permuted(x: Tensor, index: Tensor, rows: int) -> Tensor:
+def _permute(x: Tensor, index: Tensor, rows: int) -> Tensor:
     """mat(J vec(X)), batch last."""
     # Not len(x), here and below: it would fix the batch in an export.
     entries = x.permute(2, 1, 0).reshape(-1, x.shape[0])
     return entries.index_select(0, index).unflatten(0, (-1, rows)).permute(2, 1, 0)
 
 
-def _exporting() -> bool:
+def _is_exporting() -> bool:
     """Exporters know torch's own operations only."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
-class _Permuted(torch.autograd.Function):
+class _Permute(torch.autograd.Function):
     """torch's own gradient of a gather would add into zeros; that of a permutation is the inverse permutation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(inverse)
         ctx.rows = x.shape[1]
-        return _permuted(x, index, rows)
+        return _permute(x, index, rows)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
         (inverse,) = ctx.saved_tensors
-        return _permuted(gradient, inverse, ctx.rows), None, None, None
+        return _permute(gradient, inverse, ctx.rows), None, None, None
 
 
 class _LeftProduct(torch.autograd.Function):
@@ -180,18 +180,18 @@ class _LeftProduct(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, batch_last: bool) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.batch_last = batch_last
-        x = _turned(x, batch_last)
+        x = _turn(x, batch_last)
         many = weight.expand(x.shape[0], -1, -1)
         y = torch.bmm(many, x) if bias is None else torch.baddbmm(bias[:, None], many, x)
-        return _turned(y, batch_last)
+        return _turn(y, batch_last)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
         x, weight = ctx.saved_tensors
-        x, gradient = _turned(x, ctx.batch_last), _turned(gradient, ctx.batch_last)
+        x, gradient = _turn(x, ctx.batch_last), _turn(gradient, ctx.batch_last)
         of_x, of_weight, of_bias, _ = ctx.needs_input_grad
         return (
-            _turned(torch.bmm(weight.T.expand(x.shape[0], -1, -1), gradient), ctx.batch_last) if of_x else None,
+            _turn(torch.bmm(weight.T.expand(x.shape[0], -1, -1), gradient), ctx.batch_last) if of_x else None,
             _sum_of_products(gradient, x) if of_weight else None,
             gradient.sum((0, 2)) if of_bias else None,
             None,
@@ -203,7 +203,7 @@ def _sum_of_products(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b.mT).sum(0) if a.shape[1] >= b.shape[1] else torch.bmm(b, a.mT).sum(0).T
 
 
-def _turned(x: Tensor, batch_last: bool) -> Tensor:
+def _turn(x: Tensor, batch_last: bool) -> Tensor:
     return x.permute(2, 1, 0) if batch_last else x
 
 
@@ -233,13 +233,13 @@ class PermutedKronecker(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
-        y: Tensor = self.after(self._multiplied(self.before(x)))  # Definition 5.1
+        y: Tensor = self.after(self._multiply(self.before(x)))  # Definition 5.1
         return y
 
-    def _multiplied(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
+    def _multiply(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
         if self.layout == "transposed":
             return functional.linear(x.mT, self.weight, self.bias).mT
-        if _exporting():
+        if _is_exporting():
             y = self.weight @ x
             return y if self.bias is None else y + self.bias[:, None]
         product: Tensor = _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
@@ -286,25 +286,25 @@ class Arrangement(NamedTuple):
         ]
 
 
-def tokens_arranged(rows: int, rows_out: int, columns: int) -> Arrangement:
+def arrange_tokens(rows: int, rows_out: int, columns: int) -> Arrangement:
     """W X: every column of X is a copy, and vec has them one below the other already; Eq. (8)."""
     before, after = Identity(rows * columns), Identity(rows_out * columns)
     return Arrangement(rows, rows_out, columns, before, after, "matrix")
 
 
-def channels_arranged(rows: int, columns: int) -> Arrangement:
+def arrange_channels(rows: int, columns: int) -> Arrangement:
     """X V with W = Vᵀ: every row of X is a copy; Eq. (7) as J_cᵀ (I ⊗ Vᵀ) J_c."""
     return Arrangement(columns, columns, rows, Commutation(rows, columns), Commutation(columns, rows), "transposed")
 
 
-def randomly_arranged(width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str) -> Arrangement:
+def arrange_randomly(width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str) -> Arrangement:
     """Any entries of X may meet in a copy: the J1 and J2 of a random-permuted mixer, whose result has so many rows."""
     before = RandomPermutation(width * copies, width, seed, f"{name}/before")
     after = RandomPermutation(width_out * copies, rows_out, seed, f"{name}/after")
     return Arrangement(width, width_out, copies, before, after, "batch_last")
 
 
-def _each_row_scaled(x: Float[Tensor, "rows many"], weight: Tensor, bias: Tensor) -> Float[Tensor, "rows many"]:
+def _scale_rows(x: Float[Tensor, "rows many"], weight: Tensor, bias: Tensor) -> Float[Tensor, "rows many"]:
     """x · weight + bias in one pass over memory: a batch norm whose statistics are 0 and 1."""
     zero, one = torch.zeros_like(bias), torch.ones_like(bias)
     return torch.batch_norm(x[None], weight, bias, zero, one, False, 0.0, 0.0, False)[0]
@@ -318,7 +318,7 @@ class ChannelNorm(nn.LayerNorm):
         self.batch_last = batch_last
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
-        if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _exporting():
+        if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _is_exporting():
             return super().forward(x)
         y: Tensor = _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
         return y
@@ -335,7 +335,7 @@ class _NormOfColumns(torch.autograd.Function):
         flat = x.permute(2, 1, 0).flatten(1)
         normal, _, inverse_deviation = torch.native_batch_norm(flat, None, None, None, None, True, 0.0, eps)
         ctx.save_for_backward(normal, inverse_deviation, weight)
-        y = _each_row_scaled(normal, weight, bias)
+        y = _scale_rows(normal, weight, bias)
         return y.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
 
     @staticmethod

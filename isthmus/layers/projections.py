@@ -67,7 +67,7 @@ class FixedProjection(nn.Module):
         return _fingerprint(self.weight)
 
     @torch.no_grad()
-    def folded(self) -> nn.Linear:
+    def fold(self) -> nn.Linear:
         """The same map with its weight stored like any other: for export."""
         plain = nn.utils.skip_init(nn.Linear, *reversed(self.weight.shape), bias=False, dtype=self.weight.dtype)
         plain.weight = nn.Parameter(self.weight.clone())

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import ModelConfig, Signature
-from isthmus.layers.patches import cut
+from isthmus.layers.patches import cut_patches
 from isthmus.layers.residual import Block, Pass, Stack, Step
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
@@ -131,7 +131,7 @@ class Embedding(nn.Module):
 
     def forward(self, x: Tensor) -> Float[Tensor, "batch N d"]:
         if self.patch:
-            patches = self.after(self.linear(self.before(cut(x, self.patch))))
+            patches = self.after(self.linear(self.before(cut_patches(x, self.patch))))
             # Not len(x): it would fix the batch in an export.
             tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         else:

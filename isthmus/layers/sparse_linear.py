@@ -107,7 +107,7 @@ def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed:
     x = _contiguous(x)
     if x.device.type == "cpu" and x.dtype == torch.float32:
         return _sums_of_rows(x, values, starts, columns)
-    return _compressed(starts, columns, values, (len(starts) - 1, len(x))) @ x
+    return _compress(starts, columns, values, (len(starts) - 1, len(x))) @ x
 
 
 def _contiguous(x: Tensor) -> Tensor:
@@ -129,18 +129,18 @@ def sampled_product(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
     """Of y xᵀ, sums over a batch, the entries in the pattern: the gradient of the values."""
     starts, columns, *_ = pattern
     sampled = x.new_zeros(len(columns))
-    where = _compressed(starts, columns, sampled, (len(y), len(x)))
+    where = _compress(starts, columns, sampled, (len(y), len(x)))
     torch.sparse.sampled_addmm(where, _contiguous(y), _contiguous(x).mT, beta=0.0, out=where)
     return sampled
 
 
-def _compressed(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    _hear_the_warning_once()
+def _compress(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    _silence_beta_warning()
     return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
 
 @cache
-def _hear_the_warning_once() -> None:
+def _silence_beta_warning() -> None:
     """torch says once in each process that compressed rows are in beta; nobody who trains can act on it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -271,7 +271,7 @@ class SparseLinear(nn.Module):
             if not torch.equal(order.sort().values, torch.arange(len(order), dtype=order.dtype)):
                 raise ValueError("the order of the connections is no permutation")
 
-    def flat(self) -> Int[Tensor, " connections"] | None:
+    def flat_indices(self) -> Int[Tensor, " connections"] | None:
         """Every connection's place, row · columns + column; None where all are kept."""
         if not self.sparse:
             return self.get_buffer("index_flat") if self.density < 1 else None
@@ -281,7 +281,7 @@ class SparseLinear(nn.Module):
 
     def weight(self) -> Float[Tensor, "rows columns"]:
         """s · (M ⊙ W) with all its zeros."""
-        flat = self.flat()
+        flat = self.flat_indices()
         values = self.values * self.scale
         if flat is None:
             return values.view(self.rows, self.columns)
@@ -289,7 +289,7 @@ class SparseLinear(nn.Module):
 
     def fingerprint(self) -> list[float]:
         """What a checkpoint keeps of the mask: three weighted sums of the connections' columns, near 0 ± 1."""
-        flat = self.flat()
+        flat = self.flat_indices()
         if flat is None or not len(flat):
             return [0.0, 0.0, 0.0]
         column = (flat % self.columns).detach().to("cpu", torch.float64) / self.columns - 0.5
@@ -297,7 +297,7 @@ class SparseLinear(nn.Module):
         return [float((column * torch.cos(step * position)).sum() / math.sqrt(len(flat))) for step in (0.1, 1.0, 2.0)]
 
     @torch.no_grad()
-    def folded(self) -> nn.Linear:
+    def fold(self) -> nn.Linear:
         """The dense layer with the same weights: for export, where there are no sparse products."""
         plain = nn.Linear(self.columns, self.rows, self.bias is not None, dtype=self.values.dtype)
         plain.weight = nn.Parameter(self.weight())

@@ -51,7 +51,7 @@ class SpectralLinear(nn.Linear):
         """Turn u and v towards the first singular vectors; needed by hand only after weights were set by hand."""
         if self.weight.is_meta:  # nothing to find there, slowly
             return
-        with _in_full_precision(self.weight):
+        with _full_precision(self.weight):
             for _ in range(iterations):
                 self.v.copy_(nn.functional.normalize(torch.mv(self.weight.T, self.u), dim=0))
                 self.u.copy_(nn.functional.normalize(torch.mv(self.weight, self.v), dim=0))
@@ -60,10 +60,10 @@ class SpectralLinear(nn.Linear):
         """W_eff. A training step asks once and keeps the answer for all its iterations: each call moves u and v."""
         if self.training:
             self.follow(self.power_iterations)
-        return self._normalised()
+        return self._normalise()
 
-    def _normalised(self) -> Float[Tensor, "d_out d_in"]:
-        with _in_full_precision(self.weight):
+    def _normalise(self) -> Float[Tensor, "d_out d_in"]:
+        with _full_precision(self.weight):
             # Copies: the next step overwrites u and v, and a gradient may still need these.
             sigma = torch.dot(self.u.clone(), torch.mv(self.weight, self.v.clone()))
             return self.weight / (sigma / self.contraction).clamp_min(1)
@@ -72,10 +72,10 @@ class SpectralLinear(nn.Linear):
         return nn.functional.linear(x, self.effective_weight(), self.bias)
 
     @torch.no_grad()
-    def folded(self) -> nn.Linear:
+    def fold(self) -> nn.Linear:
         """The plain layer that evaluates to the same: for export, and for a model that is trained no more."""
         plain = nn.Linear(self.in_features, self.out_features, device=self.weight.device, dtype=self.weight.dtype)
-        plain.weight.copy_(self._normalised())
+        plain.weight.copy_(self._normalise())
         plain.bias.copy_(self.bias)
         return plain
 
@@ -83,7 +83,7 @@ class SpectralLinear(nn.Linear):
         return f"{super().extra_repr()}, contraction={self.contraction:g}, power_iterations={self.power_iterations}"
 
 
-def _in_full_precision(weight: Tensor) -> contextlib.AbstractContextManager[None]:
+def _full_precision(weight: Tensor) -> contextlib.AbstractContextManager[None]:
     """Half precision would end in other directions than the weights have."""
     if weight.is_meta:  # which knows no other precision
         return contextlib.nullcontext()

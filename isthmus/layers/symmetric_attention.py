@@ -23,7 +23,7 @@ _SCORES_IN_CACHE = 2**18
 def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
     """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed where N is large."""
     if torch.compiler.is_exporting():  # for any number of rows, in torch's own operations
-        return _mixed(z.flatten(0, -3)).view_as(z)
+        return _mix(z.flatten(0, -3)).view_as(z)
     if z.shape[-2] >= STREAMED_FROM and not z.is_meta:
         return streamed_attention(z)
     return explicit_attention(z)
@@ -34,10 +34,10 @@ def explicit_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads 
     tokens, width = z.shape[-2:]
     heads = z.reshape(-1, tokens, width)
     at_once = max(1, _SCORES_IN_CACHE // tokens**2) if z.device.type == "cpu" else max(1, len(heads))
-    return torch.cat([_mixed(part) for part in heads.split(at_once)]).view_as(z)
+    return torch.cat([_mix(part) for part in heads.split(at_once)]).view_as(z)
 
 
-def _mixed(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
+def _mix(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
     probabilities = _scores(z, z).softmax(dim=-1)
     return torch.baddbmm(probabilities.mT @ z, probabilities, z)
 
@@ -47,7 +47,7 @@ def streamed_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads 
 
     Differentiable once; of numbers of less than 32 bits, and under autocast, everything is computed in float32.
     """
-    return _Streamed.apply(z)
+    return _StreamedAttention.apply(z)
 
 
 def log_partition(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N"]:
@@ -67,12 +67,12 @@ def _row_blocks(z: Tensor) -> list[slice]:
     return [slice(start, min(tokens, start + size)) for start in range(0, tokens, size)]
 
 
-class _Streamed(torch.autograd.Function):
+class _StreamedAttention(torch.autograd.Function):
     """Blocks of rows of P are made, used for both of its products, and forgotten; the backward makes them again."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
-        with _as_given(z):
+        with _without_autocast(z):
             output, log_sums = _forward(_wide(z))
         ctx.save_for_backward(z, log_sums)
         return output.to(z.dtype)
@@ -82,7 +82,7 @@ class _Streamed(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (g,) = gradients
         z, log_sums = ctx.saved_tensors
-        with _as_given(z):
+        with _without_autocast(z):
             return _backward(_wide(z), _wide(g), log_sums).to(z.dtype)
 
 
@@ -121,6 +121,6 @@ def _wide(z: Tensor) -> Tensor:
     return z.float() if z.dtype.itemsize < 4 else z
 
 
-def _as_given(z: Tensor) -> torch.autocast:
+def _without_autocast(z: Tensor) -> torch.autocast:
     """Autocast would make bfloat16 of every product again, in a backward that is called within it too."""
     return torch.autocast(z.device.type, enabled=False)

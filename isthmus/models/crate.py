@@ -59,11 +59,11 @@ class Attention(nn.Module):
         self.U = nn.Linear(config.d, config.d, bias=False)
         self.out = nn.Linear(config.d, config.d) if self.way_back == "learned" else None
 
-    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+    def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         return self.U(tokens).unflatten(-1, self.heads).transpose(1, 2)
 
     def forward(self, tokens: Tokens) -> Tokens:
-        w = self.projected(tokens)
+        w = self.project(tokens)
         mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
         if self.out is not None:
             output: Tensor = self.out(mixed)
@@ -108,9 +108,9 @@ class Layer(Block):
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.compress), Branch("sparsity", self.code, carry=None)
 
-    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+    def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """What each head sees of the tokens."""
-        return self.attention.projected(self.attention_norm(tokens))
+        return self.attention.project(self.attention_norm(tokens))
 
 
 class CRATE(RecurrentModel):

@@ -74,23 +74,23 @@ class Attention(nn.Module):
         self.W = nn.Linear(d, d, bias=False)
         self.norm = rms_norm(d // num_heads)
 
-    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+    def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         return self.W(tokens).unflatten(-1, self.heads).transpose(1, 2)  # Eq. (1)
 
     def forward(self, tokens: Tokens) -> Tokens:
-        z = self.norm(self.projected(tokens))  # Eq. (7)
+        z = self.norm(self.project(tokens))  # Eq. (7)
         return self._back(symmetric_attention(z))
 
     def descent(self, tokens: Tokens) -> Tokens:
         """−∇E_ATTN of tokens that are on no sphere: eq. (6)."""
-        return -self._back(symmetric_attention(self.projected(tokens)))
+        return -self._back(symmetric_attention(self.project(tokens)))
 
     def _back(self, z: Float[Tensor, "batch H N p"]) -> Tokens:
         return z.transpose(1, 2).flatten(2) @ self.W.weight
 
     def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, "batch H"]:
         """E_ATTN of every sample and head, eq. (2); ``on_sphere`` first meets the constraint of eq. (3)."""
-        z = self.projected(tokens)
+        z = self.project(tokens)
         if on_sphere:
             z = nn.functional.rms_norm(z, z.shape[-1:])
         return log_partition(z).sum(dim=-1) * self.heads[1] ** 0.5
@@ -196,9 +196,9 @@ class Layer(Block):
 
         return Branch("attention", attend, scale=-1.0), Branch("feed_forward", feed_forward)
 
-    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+    def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """The tokens in the subspace of each head."""
-        return self.attention.projected(tokens)
+        return self.attention.project(tokens)
 
     def energies(self, tokens: Tokens, on_sphere: bool = True) -> Energies:
         """E_ATTN and E_FF, one number per sample."""

@@ -116,7 +116,7 @@ class IMixerConfig(ImageModelConfig):
         """Whether c guarantees that every fixed point exists and is reached, given singular values at most c."""
         return all(bound < 1 for bound in self.lipschitz)
 
-    def guaranteed_below(self) -> float:
+    def largest_contraction(self) -> float:
         """The c from which on ``is_contraction`` is false."""
         low, high = 0.0, 1.0
         for _ in range(40):
@@ -157,13 +157,13 @@ class InvertibleMLP(nn.Module):
         self.e, self.f = activation(config.e), activation(config.f)
         self.solver = Solver(config.iterations, config.solver, config.tolerance, config.gradient)
 
-    def solved(self, z: Float[Tensor, "batch C S"], keep: bool = False, solver: Solver | None = None) -> Solution:
+    def solve(self, z: Float[Tensor, "batch C S"], keep: bool = False, solver: Solver | None = None) -> Solution:
         """x = (1 − F)^{-1}(G(v)), of the normalised v; another solver replaces the outermost one."""
         x0 = self.down[0](z)  # Eq. (28)
         if len(self.down) == 1:  # two layers: nothing to invert
             return fixed_point(torch.zeros_like, x0, replace(self.solver, iterations=0), keep)
         # The spectral norm is computed here, once, and not in every iteration.
-        pairs = [(_fixed(down), _fixed(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
+        pairs = [(_freeze(down), _freeze(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
         return fixed_point(self.contractive(pairs, 0), x0, solver or self.solver, keep)  # Eq. (27), (38)
 
     def contractive(self, pairs: list[tuple[Interaction, Interaction]], level: int) -> Map:
@@ -172,14 +172,14 @@ class InvertibleMLP(nn.Module):
         outer, inner = self.e if level == 0 else self.f, self.f
         count = itertools.count()
 
-        def evaluated(x: Tensor) -> Tensor:
+        def evaluate(x: Tensor) -> Tensor:
             iteration = next(count)
             hidden = down(outer(x), iteration)  # Eq. (41)
             if not last:
                 hidden = fixed_point(self.contractive(pairs, level + 1), hidden, self.solver).point
             return up(inner(hidden), iteration)  # Eq. (24), (39), (40)
 
-        return evaluated
+        return evaluate
 
     def visible(self, x: Float[Tensor, "batch C D_S"]) -> Float[Tensor, "batch C S"]:
         """H."""
@@ -187,7 +187,7 @@ class InvertibleMLP(nn.Module):
         return seen
 
     def forward(self, z: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
-        return self.visible(self.solved(z).point)
+        return self.visible(self.solve(z).point)
 
 
 def _interaction(config: IMixerConfig, d_in: int, d_out: int) -> nn.Module:
@@ -199,7 +199,7 @@ def _interaction(config: IMixerConfig, d_in: int, d_out: int) -> nn.Module:
     return nn.Linear(d_in, d_out)
 
 
-def _fixed(layer: nn.Module) -> Interaction:
+def _freeze(layer: nn.Module) -> Interaction:
     """The layer as it is throughout one forward pass."""
     if isinstance(layer, BatchNormLinear):
         return layer
@@ -226,7 +226,7 @@ class IMixerBlock(Block):
 
     def solve(self, v: Float[Tensor, "batch S C"], keep: bool = False, solver: Solver | None = None) -> Solution:
         """The fixed point of the token mixing."""
-        return self.token.solved(self.token_norm(v).mT, keep, solver)
+        return self.token.solve(self.token_norm(v).mT, keep, solver)
 
     def mix_tokens(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
         return self.drop_path(self.token.visible(self.solve(v).point).mT)  # Eq. (30)
@@ -254,7 +254,7 @@ class IMixer(ResidualModel):
         if (config.tolerance or config.gradient == "implicit") and not config.is_contraction and not _on_meta():
             warnings.warn(
                 f"norm={config.norm} with contraction={config.contraction:g} does not guarantee that the iteration "
-                f"converges; norm=spectral with contraction below {config.guaranteed_below():.4f} does",
+                f"converges; norm=spectral with contraction below {config.largest_contraction():.4f} does",
                 stacklevel=2,
             )
 
@@ -289,7 +289,7 @@ class IMixer(ResidualModel):
         for mixer in self.mixers:
             mixer.solver = replace(mixer.solver, iterations=n)
 
-    def folded(self) -> IMixer:
+    def fold(self) -> IMixer:
         """The same function with plain weights in place of normalised ones: for export."""
         if self.config.norm == "batch":
             raise UserError("a batch norm within the iteration cannot be folded; a spectral norm can")
@@ -297,7 +297,7 @@ class IMixer(ResidualModel):
         for mixer in plain.mixers:
             for layers in (mixer.down, mixer.up):
                 for place, layer in enumerate(layers):
-                    layers[place] = layer.folded() if isinstance(layer, SpectralLinear) else layer
+                    layers[place] = layer.fold() if isinstance(layer, SpectralLinear) else layer
         plain.config = self.config.replace(norm="none")
         return plain
 

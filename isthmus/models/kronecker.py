@@ -81,11 +81,11 @@ class Structured(nn.Module, ABC):
         self.bias = nn.Parameter(torch.zeros(S * C)) if bias else None
 
     @abstractmethod
-    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+    def mix(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         """Xᵀ, whose rows are the columns of X, to that of the product."""
 
     def forward(self, x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
-        y = self.mixed(x.unflatten(1, (self.C, self.S))).flatten(1)
+        y = self.mix(x.unflatten(1, (self.C, self.S))).flatten(1)
         return y if self.bias is None else y + self.bias
 
 
@@ -97,7 +97,7 @@ class Kronecker(Structured):
         self.V = nn.Parameter(torch.randn(C, C) / math.sqrt(C))
         self.W = nn.Parameter(torch.randn(S, S) * (gain / math.sqrt(S)))
 
-    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+    def mix(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         return self.V @ (columns @ self.W.T)  # Eq. (6), transposed
 
 
@@ -109,7 +109,7 @@ class Monarch(Structured):
         self.L = nn.Parameter(torch.randn(S, C, C) / math.sqrt(C))
         self.R = nn.Parameter(torch.randn(C, S, S) * (gain / math.sqrt(S)))
 
-    def mixed(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
+    def mix(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         right = columns.transpose(0, 1) @ self.R.mT  # each column of X with its own block: (C, batch, S)
         left = right.permute(2, 1, 0) @ self.L.mT  # each row of X with its own: (S, batch, C)
         return left.permute(1, 2, 0)  # Eq. (12)

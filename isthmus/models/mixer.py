@@ -22,10 +22,10 @@ from isthmus.layers.permuted_kronecker import (
     Arrangement,
     ChannelNorm,
     PermutedKronecker,
+    arrange_channels,
+    arrange_randomly,
+    arrange_tokens,
     batch_last,
-    channels_arranged,
-    randomly_arranged,
-    tokens_arranged,
 )
 from isthmus.layers.pointwise import ActivationName
 from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack, State, keep
@@ -82,7 +82,7 @@ class Skip(nn.Module):
 
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()
-        (self.tokens,) = tokens_arranged(config.tokens, config.inner_tokens, config.C).layers(bias=False)
+        (self.tokens,) = arrange_tokens(config.tokens, config.inner_tokens, config.C).layers(bias=False)
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
@@ -142,7 +142,7 @@ class Mixer(ResidualModel):
         self._initialise(config.init)
 
     @abstractmethod
-    def mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
+    def make_mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
         """What mixes one axis in a block."""
 
     def _block(self, number: int) -> MixingBlock:
@@ -151,11 +151,11 @@ class Mixer(ResidualModel):
         S_in = config.tokens if number == 1 else S
         if config.is_random(number):
             seed = config.permutation_seed or 0
-            tokens = randomly_arranged(S_in, S, C, S, seed, f"{number}/token")
-            channels = randomly_arranged(C, C, S, S, seed, f"{number}/channel")
+            tokens = arrange_randomly(S_in, S, C, S, seed, f"{number}/token")
+            channels = arrange_randomly(C, C, S, S, seed, f"{number}/channel")
         else:
-            tokens, channels = tokens_arranged(S_in, S, C), channels_arranged(S, C)
-        return MixingBlock(config, number, self.mixing("token", tokens), self.mixing("channel", channels))
+            tokens, channels = arrange_tokens(S_in, S, C), arrange_channels(S, C)
+        return MixingBlock(config, number, self.make_mixing("token", tokens), self.make_mixing("channel", channels))
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:

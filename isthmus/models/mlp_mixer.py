@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.patches import Size
-from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
+from isthmus.layers.permuted_kronecker import Arrangement, apply_in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
@@ -58,7 +58,7 @@ class MixingMLP(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.fc2(in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
+        y: Tensor = self.fc2(apply_in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
         return y
 
 
@@ -66,7 +66,7 @@ class MLPMixer(Mixer):
     Config = MLPMixerConfig
     config: MLPMixerConfig
 
-    def mixing(self, axis: Axis, arrangement: Arrangement) -> MixingMLP:
+    def make_mixing(self, axis: Axis, arrangement: Arrangement) -> MixingMLP:
         return MixingMLP(arrangement, self.config.hidden(axis), self.config)
 
 

@@ -61,9 +61,9 @@ class Layer(Block):
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.attend), Branch("mlp", self.feed_forward)
 
-    def projected(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
+    def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         """What each head mixes of the tokens: its values."""
-        return self.attention.projected(self.attention_norm(tokens))[2]
+        return self.attention.project(self.attention_norm(tokens))[2]
 
 
 class RecurrentTransformer(RecurrentModel):

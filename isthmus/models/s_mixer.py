@@ -21,7 +21,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from isthmus.layers.permuted_kronecker import Arrangement, in_memory_order
+from isthmus.layers.permuted_kronecker import Arrangement, apply_in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
@@ -36,13 +36,13 @@ class MixingLayer(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        return in_memory_order(self.activation, self.fc(x))  # Eqs. (S.3), (S.13)
+        return apply_in_memory_order(self.activation, self.fc(x))  # Eqs. (S.3), (S.13)
 
 
 class SMixer(Mixer):
     Config = MixerConfig
 
-    def mixing(self, axis: Axis, arrangement: Arrangement) -> MixingLayer:
+    def make_mixing(self, axis: Axis, arrangement: Arrangement) -> MixingLayer:
         return MixingLayer(arrangement, self.config)
 
 

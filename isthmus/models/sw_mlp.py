@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
@@ -86,7 +86,7 @@ class SparseWeightConfig(ImageModelConfig):
         return self.m // S if self.m % S == 0 else None
 
     @property
-    def entering(self) -> int:
+    def entry_size(self) -> int:
         """Numbers that come out of the per-patch layer, or of the image where there is none."""
         return self.tokens * self.patch_channels if self.per_patch else math.prod(self.image)
 
@@ -102,14 +102,14 @@ class SparseWeightConfig(ImageModelConfig):
     def connections(self) -> int:
         """Expected ones of all masks."""
         inner = self.m * self.m if self.block == "single" else 2 * self.m * self.hidden
-        entry = 0 if self.entering == self.m else self.entering * self.m
+        entry = 0 if self.entry_size == self.m else self.entry_size * self.m
         return round(self.p * (self.depth * inner + entry))
 
     def complete(self, signature: Signature, seed: int) -> Self:
         config = super().complete(signature, seed)
         return config if self.mask_seed is not None else config.replace(mask_seed=key(seed, "mask"))
 
-    def masked(self, columns: int, rows: int, stream: str) -> SparseLinear:
+    def sparse_linear(self, columns: int, rows: int, stream: str) -> SparseLinear:
         scale = 1.0 if self.mask_scale == "one" else 1 / math.sqrt(self.p)
         return SparseLinear(columns, rows, self.p, self.mask_seed or 0, stream, scale, self.bias, self.compute)
 
@@ -120,7 +120,7 @@ class SingleBlock(Block):
     def __init__(self, config: SparseWeightConfig, number: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.m)
-        self.W = config.masked(config.m, config.m, f"{number}/W")
+        self.W = config.sparse_linear(config.m, config.m, f"{number}/W")
         self.activation = activation(config.activation)
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
@@ -137,9 +137,9 @@ class MLPBlock(Block):
     def __init__(self, config: SparseWeightConfig, number: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.m)
-        self.W1 = config.masked(config.m, config.hidden, f"{number}/W1")
+        self.W1 = config.sparse_linear(config.m, config.hidden, f"{number}/W1")
         self.activation = activation(config.activation)
-        self.W2 = config.masked(config.hidden, config.m, f"{number}/W2")
+        self.W2 = config.sparse_linear(config.hidden, config.m, f"{number}/W2")
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
         y: Tensor = self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
@@ -187,7 +187,8 @@ class SparseWeightMLP(ResidualModel):
         if not on_meta():
             need_memory(config.connections(), f"sw_mlp with m={config.m}, p={config.p:g}, depth={config.depth}")
         self.stem = PatchEmbedding(config, config.patch_channels, config.bias) if config.per_patch else None
-        self.enter = config.masked(config.entering, config.m, "enter") if config.entering != config.m else nn.Identity()
+        is_whole = config.entry_size == config.m
+        self.enter = nn.Identity() if is_whole else config.sparse_linear(config.entry_size, config.m, "enter")
         kind = SingleBlock if config.block == "single" else MLPBlock
         self.blocks = Stack(kind(config, number) for number in range(1, config.depth + 1))
         image_output = config.output_shape is not None and len(config.output_shape) > 1
@@ -195,7 +196,7 @@ class SparseWeightMLP(ResidualModel):
         self.head = TokenHead(config, config.channels or 1) if tokens_wanted else FlatHead(config)
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
-        tokens = cut(x, self.config.patch) if self.stem is None else self.stem(x)
+        tokens = cut_patches(x, self.config.patch) if self.stem is None else self.stem(x)
         y: Tensor = self.enter(tokens.flatten(1))
         return y
 

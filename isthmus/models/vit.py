@@ -34,7 +34,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from isthmus.layers.attention import SelfAttention, attended
+from isthmus.layers.attention import SelfAttention, attend
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
@@ -113,7 +113,7 @@ class LatentAttention(nn.Module):
         query = self.query(self.query_norm(of_queries))
         key, value = self.key_value(self.key_value_norm(of_keys_and_values)).chunk(2, dim=-1)
         query, key, value = (part.unflatten(-1, self.heads).transpose(1, 2) for part in (query, key, value))
-        mixed: Tensor = self.out(attended(query, key, value, self.fused))
+        mixed: Tensor = self.out(attend(query, key, value, self.fused))
         return mixed
 
 

@@ -4,7 +4,7 @@ Paper: Neural Discrete Representation Learning (van den Oord, Vinyals, Kavukcuog
 moving averages (its appendix A). Hyper-SET's masked images need such tokens.
 
     paper                here
-    z_e(x)               ``encoded``: unit vectors, one for each square
+    z_e(x)               ``encode``: unit vectors, one for each square
     e_k, K, D            ``codebook.codes``, ``codes`` of them, ``d_code`` wide
     z_q(x)               the code with the largest inner product
     N_k, m_k, γ          ``codebook.counts``, ``codebook.sums``, ``decay``
@@ -165,37 +165,37 @@ class VQTokenizer(nn.Module):
         self.codebook = Codebook(config)
         self.decoder = nn.Sequential(nn.Conv2d(config.d_code, before, 3, padding=1), *decoder)
 
-    def encoded(self, x: Images) -> Codes:
+    def encode(self, x: Images) -> Codes:
         return nn.functional.normalize(self.encoder(2 * x - 1), dim=1)
 
-    def drawn(self, codes: Codes) -> Images:
+    def decode(self, codes: Codes) -> Images:
         return (self.decoder(codes * codes.shape[1] ** 0.5) + 1) / 2
 
     def tokens(self, x: Images) -> Int[Tensor, "batch positions"]:
         """Row by row, from 0 to K − 1."""
-        return self.codebook.nearest(self.encoded(x)).flatten(1)
+        return self.codebook.nearest(self.encode(x)).flatten(1)
 
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Images:
         """What the tokens stand for."""
-        return self.drawn(self.codebook.look_up(tokens.unflatten(1, self.grid)))
+        return self.decode(self.codebook.look_up(tokens.unflatten(1, self.grid)))
 
     def forward(self, x: Images) -> Images:
-        encoded = self.encoded(x)
+        encoded = self.encode(x)
         tokens = self.codebook.nearest(encoded)
         if self.training and torch.is_grad_enabled():
             self.codebook.learn(encoded, tokens)
         codes = self.codebook.look_up(tokens).to(encoded.dtype)
         # The gradient of the codes is taken for that of what was encoded.
-        return self.drawn(encoded + (codes - encoded).detach())
+        return self.decode(encoded + (codes - encoded).detach())
 
     def trajectory(self, x: Images) -> Iterator[tuple[str, Tensor]]:
-        encoded = self.encoded(x)
+        encoded = self.encode(x)
         yield "encoded", encoded
         tokens = self.codebook.nearest(encoded)
         yield "tokens", tokens
         codes = self.codebook.look_up(tokens).to(encoded.dtype)
         yield "codes", codes
-        yield "output", self.drawn(encoded + (codes - encoded).detach())
+        yield "output", self.decode(encoded + (codes - encoded).detach())
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

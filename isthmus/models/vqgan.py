@@ -66,7 +66,7 @@ class Attention(nn.Module):
         return x + self.proj_out(mixed.mT.unflatten(2, x.shape[2:]))
 
 
-class Halved(nn.Module):
+class Downsample(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(width, width, 3, stride=2)
@@ -76,7 +76,7 @@ class Halved(nn.Module):
         return output
 
 
-class Doubled(nn.Module):
+class Upsample(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.conv = conv(width, width)
@@ -123,7 +123,9 @@ class Encoder(nn.Module):
         last = len(WIDTHS) - 1
         self.conv_in = conv(3, WIDTHS[0])
         self.down = nn.ModuleList(
-            Level(WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, {} if n == last else {"downsample": Halved(width)})
+            Level(
+                WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, {} if n == last else {"downsample": Downsample(width)}
+            )
             for n, width in enumerate(WIDTHS)
         )
         self.mid = Middle(WIDTHS[-1])
@@ -144,7 +146,7 @@ class Decoder(nn.Module):
         self.conv_in = conv(D_CODE, WIDTHS[-1])
         self.mid = Middle(WIDTHS[-1])
         self.up = nn.ModuleList(
-            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, {"upsample": Doubled(width)} if n else {})
+            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, {"upsample": Upsample(width)} if n else {})
             for n, width in enumerate(WIDTHS)
         )
         self.norm_out, self.conv_out = norm(WIDTHS[0]), conv(WIDTHS[0], 3)
@@ -201,7 +203,7 @@ def weights() -> dict[str, tuple[int, ...]]:
         return {name: tuple(tensor.shape) for name, tensor in VQGAN().state_dict().items()}
 
 
-def chosen(found: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
+def select_weights(found: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
     """The weights of the network among those of a file, or one line that names the first one that does not fit."""
     for name, shape in weights().items():
         if name not in found:

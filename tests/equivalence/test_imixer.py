@@ -123,7 +123,7 @@ def test_the_inverse_of_a_guaranteed_contraction_inverts() -> None:
     for layer in (*module.down[1:], *module.up[1:]):
         assert isinstance(layer, SpectralLinear)
         layer.follow(500)
-    x = module.solved(z).point
+    x = module.solve(z).point
     sn1, sn2 = module.down[1], module.up[1]
     torch.testing.assert_close(x - sn2(gelu(sn1(gelu(x)))), module.down[0](z), rtol=1e-9, atol=1e-9)
 
@@ -144,13 +144,13 @@ def test_the_spectral_norm_is_computed_once_per_forward(monkeypatch: pytest.Monk
 
 def test_a_folded_model_is_plain_and_says_the_same() -> None:
     made = model(hierarchy=3)
-    folded = made.folded()
+    folded = made.fold()
     assert not any(isinstance(module, SpectralLinear) for module in folded.modules())
     assert folded.config.norm == "none"
     torch.testing.assert_close(folded(images()), made(images()), rtol=1e-12, atol=1e-12)
     assert any(isinstance(module, SpectralLinear) for module in made.modules())
     with pytest.raises(UserError, match="a batch norm within the iteration cannot be folded"):
-        model(norm="batch").folded()
+        model(norm="batch").fold()
 
 
 def test_gradients_agree_where_the_iteration_converges() -> None:
@@ -246,7 +246,7 @@ def test_what_c_guarantees() -> None:
     assert not settings(contraction=0.8859).is_contraction
     assert settings().lipschitz == pytest.approx([1.0323], abs=1e-4)
     assert settings(e="relu", f="relu", contraction=0.999).is_contraction
-    assert settings().guaranteed_below() == pytest.approx(0.8858, abs=1e-4)
+    assert settings().largest_contraction() == pytest.approx(0.8858, abs=1e-4)
     deeper = settings(hierarchy=3, contraction=0.6)
     inner, outer = 0.36 * 1.1289042**2, 0.36 * 1.1289042**2 / (1 - 0.36 * 1.1289042**2)
     assert deeper.lipschitz == pytest.approx([outer, inner])

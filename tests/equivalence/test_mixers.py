@@ -17,7 +17,7 @@ from benchmarks.mixers import PlainMixer
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.layers import permuted_kronecker
-from isthmus.layers.permuted_kronecker import ChannelNorm, randomly_arranged, tokens_arranged
+from isthmus.layers.permuted_kronecker import ChannelNorm, arrange_randomly, arrange_tokens
 from isthmus.training.checkpoint import write_model
 from isthmus.training.timm_weights import in_our_names
 
@@ -158,7 +158,7 @@ def test_gradients_are_those_of_torchs_own_operations(model, permutation, monkey
         return torch.autograd.grad(made(x).square().sum(), [x, *made.parameters()])
 
     fast = gradients()
-    monkeypatch.setattr(permuted_kronecker, "_exporting", lambda: True)
+    monkeypatch.setattr(permuted_kronecker, "_is_exporting", lambda: True)
     for ours, theirs in zip(fast, gradients(), strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -170,7 +170,7 @@ def test_our_own_gradients_are_those_of_differences():
     affine = (norm_of_columns.weight, norm_of_columns.bias)
 
     assert gradcheck(lambda x, *affine: permuted_kronecker._NormOfColumns.apply(x, *affine, 1e-3), (x, *affine))
-    for arrangement in (tokens_arranged(3, 5, 4), randomly_arranged(4, 6, 3, 6, 0, "any")):
+    for arrangement in (arrange_tokens(3, 5, 4), arrange_randomly(4, 6, 3, 6, 0, "any")):
         (layer,) = (made.double() for made in arrangement.layers(bias=True))
         assert gradcheck(lambda x, *_, layer=layer: layer(x), (x, *layer.parameters()))
 

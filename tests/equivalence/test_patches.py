@@ -11,7 +11,7 @@ from torch.nn.functional import conv2d
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.layers.drop_path import DropPath
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, cut, joined
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, cut_patches, join_patches
 
 small = st.integers(1, 4)
 
@@ -32,7 +32,7 @@ def test_the_embedding_is_a_convolution(channels: int, rows: int, columns: int, 
 @given(channels=small, rows=small, columns=small, patch=small)
 def test_joined_patches_are_the_image(channels: int, rows: int, columns: int, patch: int) -> None:
     x = torch.randn(3, channels, rows * patch, columns * patch)
-    assert torch.equal(joined(cut(x, patch), (channels, rows * patch, columns * patch)), x)
+    assert torch.equal(join_patches(cut_patches(x, patch), (channels, rows * patch, columns * patch)), x)
 
 
 @pytest.mark.parametrize("scale", [1, 2])

@@ -118,7 +118,7 @@ def test_the_directions_are_part_of_the_state_and_come_from_the_seed() -> None:
 def test_the_folded_layer_is_plain_and_says_the_same() -> None:
     made, x = layer().eval(), torch.randn(4, 7, dtype=torch.float64)
     before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-    folded = made.train().folded()
+    folded = made.train().fold()
     assert type(folded) is nn.Linear
     assert torch.equal(folded(x), made.eval()(x))
     assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())

@@ -70,10 +70,10 @@ def test_the_constraint_puts_every_projection_on_its_sphere():
     torch.nn.init.orthogonal_(built.feed_forward.D.weight)
     with torch.no_grad():
         built.attention.W.weight.copy_(built.feed_forward.D.weight)
-        heads = built.projected(tokens())
+        heads = built.project(tokens())
         on_spheres = 2 * heads / heads.norm(dim=-1, keepdim=True)  # p = 4; then also ‖Dᵀ x‖ = √12 = √M
         x = on_spheres.transpose(1, 2).flatten(2) @ built.attention.W.weight
-        torch.testing.assert_close(built.projected(x).norm(dim=-1), torch.full((2, 3, 7), 2.0, dtype=torch.float64))
+        torch.testing.assert_close(built.project(x).norm(dim=-1), torch.full((2, 3, 7), 2.0, dtype=torch.float64))
         for one, other in zip(built.energies(x), built.energies(x, on_sphere=False), strict=True):
             torch.testing.assert_close(one, other)
         for one, other in zip(built.energies(x), built.energies(9 * x), strict=True):

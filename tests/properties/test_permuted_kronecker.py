@@ -25,11 +25,11 @@ from isthmus.layers.permuted_kronecker import (
     Identity,
     PermutedKronecker,
     RandomPermutation,
+    arrange_channels,
+    arrange_randomly,
+    arrange_tokens,
     batch_last,
-    channels_arranged,
     mat,
-    randomly_arranged,
-    tokens_arranged,
     vec,
 )
 
@@ -67,10 +67,10 @@ def layer(arrangement, weight):
 def of(kind, S, S_out, C, seed):
     """An arrangement of each kind, and the shape of the X that it takes."""
     return {
-        "token": lambda: tokens_arranged(S, S_out, C),
-        "channel": lambda: channels_arranged(S, C),
-        "random token": lambda: randomly_arranged(S, S_out, C, S_out, seed, "token"),
-        "random channel": lambda: randomly_arranged(C, C, S, S, seed, "channel"),
+        "token": lambda: arrange_tokens(S, S_out, C),
+        "channel": lambda: arrange_channels(S, C),
+        "random token": lambda: arrange_randomly(S, S_out, C, S_out, seed, "token"),
+        "random channel": lambda: arrange_randomly(C, C, S, S, seed, "channel"),
     }[kind]()
 
 
@@ -115,7 +115,7 @@ def test_proposition_3_2_an_s_mixer_is_a_wide_mlp(S, C, seed):
     J = matrix(Commutation(S, C))
     inner = gelu(J @ kron(identity(C), W) @ vec(X))
     torch.testing.assert_close(vec(H), gelu(J.T @ kron(identity(S), V.T) @ inner))  # Eq. (10)
-    tokens, channels = layer(tokens_arranged(S, S, C), W), layer(channels_arranged(S, C), V.T)
+    tokens, channels = layer(arrange_tokens(S, S, C), W), layer(arrange_channels(S, C), V.T)
     torch.testing.assert_close(gelu(channels(gelu(tokens(X[None]))))[0], H)
 
 
@@ -128,7 +128,7 @@ def test_corollary_3_4_a_linear_s_mixer_is_a_monarch_matrix_that_shares_its_bloc
     monarch = J.T @ L @ J @ R  # Eq. (12)
     torch.testing.assert_close(monarch, kron(V.T, W))
     torch.testing.assert_close(vec(gelu(W @ X @ V)), gelu(monarch @ vec(X)))
-    tokens, channels = layer(tokens_arranged(S, S, C), W), layer(channels_arranged(S, C), V.T)
+    tokens, channels = layer(arrange_tokens(S, S, C), W), layer(arrange_channels(S, C), V.T)
     product = isthmus.effective_weight(channels) @ isthmus.effective_weight(tokens)
     torch.testing.assert_close(product, monarch)
 
@@ -208,8 +208,8 @@ def test_the_singular_values_are_those_of_the_small_weight(kind, S, S_out, C, se
 
 def test_random_permutations_scatter_what_normal_ones_keep_in_blocks():
     W = torch.ones(8, 8)
-    normal = isthmus.effective_weight(layer(tokens_arranged(8, 8, 8), W))
-    scattered = isthmus.effective_weight(layer(randomly_arranged(8, 8, 8, 8, 0, "x"), W))
+    normal = isthmus.effective_weight(layer(arrange_tokens(8, 8, 8), W))
+    scattered = isthmus.effective_weight(layer(arrange_randomly(8, 8, 8, 8, 0, "x"), W))
     assert torch.equal(normal, torch.block_diag(*[torch.ones(8, 8, dtype=double)] * 8))
     inside = (scattered * normal).sum() / scattered.sum()
     assert inside < 0.25, "about one in eight stays in a block of the diagonal"
@@ -314,11 +314,11 @@ def test_eqs_s_31_and_s_37_as_printed_lose_a_factor():
 
 def test_a_weight_that_does_not_fit_is_refused_in_a_line(monkeypatch):
     with torch.device("meta"):
-        (huge,) = tokens_arranged(4096, 4096, 4096).layers(bias=False)
+        (huge,) = arrange_tokens(4096, 4096, 4096).layers(bias=False)
     with pytest.raises(UserError, match="a W_eff of 16,777,216×16,777,216 takes 1,126 TB; this machine has") as error:
         isthmus.effective_weight(huge)
     assert "\n" not in str(error.value)
-    (small,) = tokens_arranged(2, 2, 2).layers(bias=False)
+    (small,) = arrange_tokens(2, 2, 2).layers(bias=False)
     monkeypatch.setattr(weights, "_free_bytes", lambda: 63)
     with pytest.raises(UserError, match="takes 64 bytes; this machine has 63 bytes free"):
         isthmus.effective_weight(small)

@@ -108,13 +108,13 @@ def test_rivals_have_ranks_and_angles_and_several_layers_their_own_subspaces(nam
     assert ("attention_energy" in found["curves"]) == (name == "hyper_set")
     assert np.array(found["curves"]["effective_rank"]).shape == (5, 2)
     states = list(model.states(x))
-    expected = token_dynamics.angles(model.layers[1].projected(states[3]).double())["angle"]
+    expected = token_dynamics.angles(model.layers[1].project(states[3]).double())["angle"]
     assert found["curves"]["angle"][3] == pytest.approx(expected)
     assert list(found["sphere"]) == ["0", "2", "4"]
-    between = token_dynamics.angles(model.layers[1].projected(states[2]).double())["angle"]
+    between = token_dynamics.angles(model.layers[1].project(states[2]).double())["angle"]
     assert found["starts"]["angle"][1] == pytest.approx(between)
-    first = torch.nn.functional.normalize(model.layers[1].projected(states[2])[0, 0].double(), dim=-1)
-    last = torch.nn.functional.normalize(model.layers[1].projected(states[4])[0, 0].double(), dim=-1)
+    first = torch.nn.functional.normalize(model.layers[1].project(states[2])[0, 0].double(), dim=-1)
+    last = torch.nn.functional.normalize(model.layers[1].project(states[4])[0, 0].double(), dim=-1)
     directions = torch.linalg.svd(first, full_matrices=False).Vh[:3]
     turned = torch.nn.functional.normalize(last @ directions.mT, dim=-1).tolist()
     assert np.allclose(found["sphere"]["4"], turned, atol=1e-3), "a layer's sphere has that layer's directions"

@@ -85,9 +85,9 @@ def test_a_straight_through_gradient_is_that_of_the_codes():
     torch.manual_seed(0)
     model: Any = isthmus.create_model("vq_tokenizer", input_shape=(1, 8, 8), codes=7, width=4).double().eval()
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
-    encoded = model.encoded(images).detach()
+    encoded = model.encode(images).detach()
     codes = model.codebook.look_up(model.codebook.nearest(encoded)).requires_grad_()
-    (wanted,) = torch.autograd.grad(model.drawn(codes).square().mean(), codes)
+    (wanted,) = torch.autograd.grad(model.decode(codes).square().mean(), codes)
     found: dict[str, torch.Tensor] = {}
 
     def keep(module, inputs):

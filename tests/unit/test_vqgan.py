@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch.nn import functional
 
 from isthmus.core.errors import UserError
-from isthmus.models.vqgan import VQGAN, chosen, weights
+from isthmus.models.vqgan import VQGAN, select_weights, weights
 from isthmus.training.tokenizers import open_tokenizer
 
 
@@ -147,7 +147,7 @@ class Plain:
 @torch.no_grad()
 def test_tokens_and_pictures_are_those_of_plain_float64_functions(made):
     model = VQGAN((3, 32, 32)).eval()
-    model.load_state_dict(chosen(made, "here"))
+    model.load_state_dict(select_weights(made, "here"))
     model.double()
     plain = Plain({name: tensor.double() for name, tensor in made.items()})
     images = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(1)).double()
@@ -187,4 +187,4 @@ def test_a_weight_that_is_absent_or_of_another_shape_is_named(change, said):
     found = {name: torch.empty(shape, device="meta") for name, shape in published().items()} | change
     found = {name: tensor for name, tensor in found.items() if tensor is not None}
     with pytest.raises(UserError, match=f"some.safetensors is no VQGAN f16/1024: {said}"):
-        chosen(found, "some.safetensors")
+        select_weights(found, "some.safetensors")
