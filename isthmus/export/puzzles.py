@@ -13,7 +13,7 @@ import torch
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_text
 from isthmus.export.prediction import runnable
-from isthmus.sources.puzzles.boards import CELLS, cells_of, conflict, drawn, parse
+from isthmus.sources.puzzles.boards import CELLS, cells_of, conflict, draw, parse
 from isthmus.sources.puzzles.solver import solve
 from isthmus.training.loading import load_task, task_name
 
@@ -66,17 +66,17 @@ class Answer:
         """What a person reads: with ``trace``, each iteration's board before the last."""
         given = self.puzzle > 0
         if trace:
-            yield f"{self.file}, the puzzle\n{drawn(self.puzzle)}"
+            yield f"{self.file}, the puzzle\n{draw(self.puzzle)}"
             before = self.puzzle
             for number, board in enumerate(self.boards):
                 changed = int((board != before).sum())
                 yield (
                     f"iteration {number}: {changed} cells changed, {self.right(board)} of {self.empty} empty cells "
-                    f"right\n{drawn(board, given)}"
+                    f"right\n{draw(board, given)}"
                 )
                 before = board
         else:
-            yield drawn(self.board, given)
+            yield draw(self.board, given)
         yield f"{self.file}: {self.verdict}"
 
 

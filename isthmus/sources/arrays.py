@@ -18,7 +18,7 @@ from pydantic import BeforeValidator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
-from isthmus.sources.files import open_archive, parsing, read_member, read_npy, resolve
+from isthmus.sources.files import name_errors, open_archive, read_member, read_npy, resolve
 from isthmus.sources.splits import DrawnSplits, check_splits, partition
 from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
 
@@ -79,12 +79,12 @@ class Arrays(Source):
         inputs = np.concatenate([part.inputs for part in parts])
         targets, classes = None, tuple[str, ...]()
         if self.config.targets:
-            with parsing(paths[-1], "targets of the same kind as the training file's"):
+            with name_errors(paths[-1], "targets of the same kind as the training file's"):
                 raw = np.concatenate([part.targets for part in parts if part.targets is not None])
             with hint_at_header(any(part.header_guessed_absent for part in parts)):
                 targets, classes = encode_targets(raw, self.config.kind, str(paths[0]))
         pool = len(parts[0].inputs)
-        held_out = self.config.drawn(pool, ["test"] if self.config.test_path else [])
+        held_out = self.config.held_out(pool, ["test"] if self.config.test_path else [])
         labels = targets[:pool] if targets is not None and classes else None
         rows = partition(pool, held_out, self.config.split_seed, labels)
         if self.config.test_path:
@@ -108,7 +108,7 @@ class Arrays(Source):
             raise UserError(f"{path} has no rows")
         if targets is not None and targets.shape[:1] != inputs.shape[:1]:
             raise UserError(f"{path}: {len(inputs)} inputs but {len(targets) if targets.ndim else 1} targets")
-        return part._replace(inputs=self._formed(inputs, path))
+        return part._replace(inputs=self._shape_inputs(inputs, path))
 
     def _from_archive(self, path: Path) -> Part:
         with open_archive(path) as archive:
@@ -163,7 +163,7 @@ class Arrays(Source):
             raise UserError(f"{path} has no column beside source.targets")
         return inputs
 
-    def _formed(self, inputs: np.ndarray, path: Path) -> np.ndarray:
+    def _shape_inputs(self, inputs: np.ndarray, path: Path) -> np.ndarray:
         """Features as float32 (rows, features), images as uint8 (rows, channels, height, width)."""
         if inputs.ndim <= 2:
             return numbers(inputs, f"{path}: the inputs", whole=True).reshape(len(inputs), -1)

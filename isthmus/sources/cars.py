@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.core.protocols import SplitName
-from isthmus.sources.files import parsing
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
+from isthmus.sources.files import name_errors
+from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures, matlab
 
 NAMES = {"cars": "Cars"}
 
@@ -33,21 +33,21 @@ class Cars(PictureSource):
 
     title = "cars"
 
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         root = folder(data_dir, self.config.folder, ADVICE)
         kit = root / "devkit"
         labelled = next((place for place in (root, kit) if (place / "cars_test_annos_withlabels.mat").is_file()), root)
         classes = [str(name) for name in np.atleast_1d(matlab(kit / "cars_meta.mat", ADVICE)["class_names"])]
-        train = annotated(root / "cars_train", kit / "cars_train_annos.mat")
-        test = annotated(root / "cars_test", labelled / "cars_test_annos_withlabels.mat")
+        train = read_annotated(root / "cars_train", kit / "cars_train_annos.mat")
+        test = read_annotated(root / "cars_test", labelled / "cars_test_annos_withlabels.mat")
         return {"train": train, "test": test}, classes
 
 
-def annotated(images: Path, annotations: Path) -> Pictures:
+def read_annotated(images: Path, annotations: Path) -> Pictures:
     """The pictures that a file of annotations names; its classes count from 1."""
     content = matlab(annotations, ADVICE)
-    with parsing(annotations, "annotations with the fields fname and class"):
+    with name_errors(annotations, "annotations with the fields fname and class"):
         entries = np.atleast_1d(content["annotations"])
         paths = [images / str(name) for name in entries["fname"]]
         labels = [int(number) - 1 for number in entries["class"]]
-    return listed(images, paths, labels)
+    return list_pictures(images, paths, labels)

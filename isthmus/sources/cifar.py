@@ -24,7 +24,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.cache import decode_all, memory_mapped
-from isthmus.sources.files import locate_shards, not_found, parsing, read_bytes
+from isthmus.sources.files import locate_shards, name_errors, not_found, read_bytes
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import channels_first, open_image
 from isthmus.sources.splits import Rows, check_splits, partition
@@ -149,11 +149,11 @@ class CIFAR10(Source):
         def column(name: str) -> list[Any]:
             values: list[Any] = []
             for shard in shards:
-                with parsing(shard, f"a parquet file with the column {name!r}"):
+                with name_errors(shard, f"a parquet file with the column {name!r}"):
                     values += parquet.ParquetFile(shard).read(columns=[name])[name].to_pylist()
             return values
 
-        with parsing(shards[0].parent, "labels of whole numbers"):
+        with name_errors(shards[0].parent, "labels of whole numbers"):
             labels = np.array(column(self.shard_label), np.int64)
         if not len(labels):
             raise UserError(f"{shards[0].parent} holds no {part} rows")
@@ -163,16 +163,16 @@ class CIFAR10(Source):
             return lambda row: png(images[row], f"{self.title}, {part}, row {row}")
 
         key = {"files": [sha256(shard) for shard in shards]}
-        return self._decoded(part, key, len(labels), opener), labels
+        return self._decode(part, key, len(labels), opener), labels
 
     def _read_hub(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         repo = self.config.hub
         dataset = open_hub(data_dir, repo, part, revision=self.config.revision)
         labels = labels_of(dataset, repo, self.shard_label)
         key = {"content": dataset._fingerprint}
-        return self._decoded(part, key, len(labels), lambda: image_opener(dataset, repo, "img")), labels
+        return self._decode(part, key, len(labels), lambda: image_opener(dataset, repo, "img")), labels
 
-    def _decoded(
+    def _decode(
         self, part: str, key: dict[str, Any], rows: int, opener: Callable[[], Callable[[int], Image]]
     ) -> np.ndarray:
         """All images of a part; only where they are not in the cache, ``opener`` is asked for the way to open one."""
@@ -248,7 +248,7 @@ class Rebuilt:
 
 def read_batch(raw: bytes, path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of one Python batch."""
-    with parsing(path, "a CIFAR batch"):
+    with name_errors(path, "a CIFAR batch"):
         batch = read_pickled_data(raw)
         _, shape, dtype, fortran_order, values = batch["data"].state
         if dtype.arguments[0] != "u1" or fortran_order or shape[1:] != (3072,):

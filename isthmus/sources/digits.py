@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.files import packaged, parsing, read_bytes
+from isthmus.sources.files import find_packaged, name_errors, read_bytes
 from isthmus.sources.splits import Rows, check_splits, partition
 
 NAMES = {"digits": "Digits", "mnist5k": "MNIST5k"}
@@ -38,8 +38,8 @@ class Digits(Source):
         self.config = config
 
     def load(self, data_dir: Path) -> Data:
-        path = packaged(*self.package)
-        with parsing(path, "a table of digits"):
+        path = find_packaged(*self.package)
+        with name_errors(path, "a table of digits"):
             # Its origin wrote floats (digits) or integers (mnist5k); all values are whole and below 256.
             table = np.loadtxt(io.BytesIO(read_bytes(path)), delimiter=",", dtype=np.float32, ndmin=2)
             images = (

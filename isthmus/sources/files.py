@@ -23,7 +23,7 @@ _CHUNK = 2**24
 
 
 @contextmanager
-def parsing(path: Path | str, kind: str) -> Iterator[None]:
+def name_errors(path: Path | str, kind: str) -> Iterator[None]:
     """Turn whatever a parser raises on damaged bytes, from KeyError to zlib.error, into a line that names the file."""
     try:
         yield
@@ -61,7 +61,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 def read_bytes(path: Path, largest: int | None = None) -> bytes:
     """The content of a file of at most so many bytes, unpacked if its name ends in ``.gz``."""
     packed = path.suffix == ".gz"
-    with parsing(path, "a gzip file" if packed else "a file"), open_bytes(path) as file:
+    with name_errors(path, "a gzip file" if packed else "a file"), open_bytes(path) as file:
         chunks, size = [], 0
         while chunk := file.read(_CHUNK if packed else -1):
             chunks.append(chunk)
@@ -109,7 +109,7 @@ def need_content(header: Header, there: int) -> None:
 
 def read_npy(path: Path) -> np.ndarray:
     """The array of an npy file; Python objects are refused."""
-    with parsing(path, "an npy file"):
+    with name_errors(path, "an npy file"):
         raw = read_bytes(path)
         if raw.startswith(b"PK"):
             raise UserError(f"{path} is an npz archive; name it so")
@@ -123,7 +123,7 @@ def open_archive(path: Path) -> Iterator[NpzFile]:
     """The arrays of an npz file, each read when asked for; Python objects are refused."""
     need_regular(path)
     # Opened here, because numpy leaves the file open if it turns out to be damaged.
-    with parsing(path, "an npz file"), path.open("rb") as file:
+    with name_errors(path, "an npz file"), path.open("rb") as file:
         if file.read(2) != b"PK":  # of which numpy would say that unpickling it may help
             raise UserError(f"cannot read {path} as an npz file: it is no archive; write it with np.savez")
         file.seek(0)
@@ -191,7 +191,7 @@ def not_found(what: str, folders: Sequence[Path], advice: str) -> UserError:
     return UserError(f"cannot find {what} in {', '.join(str(folder) for folder in folders)}; {advice}")
 
 
-def packaged(package: str, *parts: str) -> Path:
+def find_packaged(package: str, *parts: str) -> Path:
     """A data file inside an installed package, found without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:

@@ -17,8 +17,8 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
-from isthmus.sources.files import parsing
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed, matlab
+from isthmus.sources.files import name_errors
+from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures, matlab
 
 NAMES = {"flowers102": "Flowers102"}
 
@@ -42,27 +42,27 @@ class Flowers102(PictureSource):
     title = "flowers102"
     hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "validation": "validation", "test": "test"}
 
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         root = folder(data_dir, self.config.folder, ADVICE)
         sets = matlab(root / "setid.mat", ADVICE)
         content = matlab(root / "imagelabels.mat", ADVICE)
-        with parsing(root / "imagelabels.mat", "an array of labels"):
+        with name_errors(root / "imagelabels.mat", "an array of labels"):
             labels = np.asarray(content["labels"]).astype(np.int64) - 1
         given: dict[SplitName, Pictures] = {}
         for split, name in SETS.items():
-            with parsing(root / "setid.mat", f"a file with the set {name}"):
+            with name_errors(root / "setid.mat", f"a file with the set {name}"):
                 numbers = np.atleast_1d(sets[name]).astype(np.int64)
             if numbers.min() < 1 or numbers.max() > len(labels):
                 raise UserError(f"{root / 'setid.mat'}: {name} names images beyond the {len(labels)} that have labels")
             paths = [root / "jpg" / f"image_{number:05d}.jpg" for number in numbers.tolist()]
-            given[split] = listed(root, paths, labels[numbers - 1])
-        return self._swapped(given), [str(number) for number in range(1, CLASSES + 1)]
+            given[split] = list_pictures(root, paths, labels[numbers - 1])
+        return self._assign_splits(given), [str(number) for number in range(1, CLASSES + 1)]
 
     def _on_hub(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         given, classes = super()._on_hub(data_dir)
-        return self._swapped(given), classes
+        return self._assign_splits(given), classes
 
-    def _swapped(self, given: dict[SplitName, Pictures]) -> dict[SplitName, Pictures]:
+    def _assign_splits(self, given: dict[SplitName, Pictures]) -> dict[SplitName, Pictures]:
         if self.config.split == "official":
             return given
         return {"train": given["test"], "validation": given["validation"], "test": given["train"]}

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
-from isthmus.sources.files import not_found, parsing
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed
+from isthmus.sources.files import name_errors, not_found
+from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures
 
 NAMES = {"food101": "Food101"}
 
@@ -30,7 +30,7 @@ class Food101(PictureSource):
     title = "food101"
     hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "validation"}
 
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         root = folder(data_dir, self.config.folder, ADVICE)
         classes = lines(root / "meta" / "classes.txt")
         numbers = {name: number for number, name in enumerate(classes)}
@@ -42,12 +42,12 @@ class Food101(PictureSource):
             if unknown:
                 raise UserError(f"{root / 'meta' / f'{split}.txt'}: {unknown} is of no class of classes.txt")
             paths = [root / "images" / f"{name}.jpg" for name in names]
-            given[split] = listed(root, paths, [numbers[name.split("/")[0]] for name in names])
+            given[split] = list_pictures(root, paths, [numbers[name.split("/")[0]] for name in names])
         return given, classes
 
 
 def lines(path: Path) -> list[str]:
     if not path.is_file():
         raise not_found(path.name, [path.parent], ADVICE)
-    with parsing(path, "a list of names"):
+    with name_errors(path, "a list of names"):
         return path.read_text(encoding="utf-8").split()

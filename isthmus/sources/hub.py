@@ -80,7 +80,7 @@ class Hub(Source):
         targets, classes = self._targets(given)
         pool = given["train"]
         labels = targets["train"] if classes else None
-        parts = partition(len(pool), config.drawn(len(pool), list(given)), config.split_seed, labels)
+        parts = partition(len(pool), config.held_out(len(pool), list(given)), config.split_seed, labels)
         rows = dict(zip(SPLITS, parts, strict=True))
         inputs, splits = [], []
         for name in SPLITS:

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest, quiet
 from isthmus.core.files import expand_user
-from isthmus.sources.files import parsing
+from isthmus.sources.files import name_errors
 from isthmus.sources.images import open_image
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def need_column(dataset: Any, repo: str, column: str) -> None:
 def labels_of(dataset: Any, repo: str, column: str) -> np.ndarray:
     """A column of whole numbers."""
     need_column(dataset, repo, column)
-    with parsing(f"{repo}, column {column!r}", "labels of whole numbers"):
+    with name_errors(f"{repo}, column {column!r}", "labels of whole numbers"):
         values = dataset.select_columns([column]).with_format("numpy")[:][column]
         return np.asarray(values).astype(np.int64, casting="safe")
 

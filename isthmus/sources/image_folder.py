@@ -33,7 +33,7 @@ class Files(NamedTuple):
     paths: list[Path]
     labels: np.ndarray | None
 
-    def chosen(self, rows: np.ndarray) -> Files:
+    def take(self, rows: np.ndarray) -> Files:
         labels = None if self.labels is None else self.labels[rows]
         return Files([self.paths[row] for row in rows.tolist()], labels)
 
@@ -66,9 +66,9 @@ class ImageFolder(Source):
         classes = class_names(homes["train"])
         given = {name: list_files(home, classes) for name, home in homes.items()}
         pool = given["train"]
-        held_out = self.config.drawn(len(pool.paths), list(given))
+        held_out = self.config.held_out(len(pool.paths), list(given))
         parts = partition(len(pool.paths), held_out, self.config.split_seed, pool.labels)
-        chosen = {name: pool.chosen(part) for name, part in zip(SPLITS, parts, strict=True)}
+        chosen = {name: pool.take(part) for name, part in zip(SPLITS, parts, strict=True)}
         chosen |= {name: files for name, files in given.items() if name != "train"}
         decoded = [self._decode(root, chosen[name].paths) for name in SPLITS]
         splits = [

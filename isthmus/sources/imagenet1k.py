@@ -20,7 +20,7 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
 from isthmus.sources.images import image_files
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, listed
+from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures
 from isthmus.sources.splits import Rows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
@@ -58,17 +58,17 @@ class ImageNet1k(PictureSource):
     classes: ClassVar[int] = 1000
     hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "validation"}
 
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         root = folder(data_dir, self.config.folder, ADVICE)
-        classes, other = (self.wanted(class_folders(root / part)) for part in ("train", "val"))
+        classes, other = (self.choose_classes(class_folders(root / part)) for part in ("train", "val"))
         if len(classes) != self.classes:
             raise UserError(f"{root / 'train'} holds {len(classes)} class folders, not {self.classes}; {ADVICE}")
         if other != classes:
             odd = sorted(set(other) ^ set(classes))
             raise UserError(f"{root}: train and val differ in their class folders, first in {odd[0]}; {ADVICE}")
-        return {"train": labelled(root / "train", classes), "test": labelled(root / "val", classes)}, classes
+        return {"train": list_labelled(root / "train", classes), "test": list_labelled(root / "val", classes)}, classes
 
-    def wanted(self, classes: list[str]) -> list[str]:
+    def choose_classes(self, classes: list[str]) -> list[str]:
         """Those of a folder's classes that belong to the data set."""
         return classes
 
@@ -87,7 +87,7 @@ class ImageNet100(ImageNet1k):
     title = "imagenet100"
     classes: ClassVar[int] = 100
 
-    def wanted(self, classes: list[str]) -> list[str]:
+    def choose_classes(self, classes: list[str]) -> list[str]:
         return [name for name in classes if name in CMC] if self.config.listed == "cmc" else classes
 
 
@@ -100,7 +100,7 @@ def class_folders(place: Path) -> list[str]:
     return found
 
 
-def labelled(place: Path, classes: Sequence[str]) -> Pictures:
+def list_labelled(place: Path, classes: Sequence[str]) -> Pictures:
     by_class = [image_files(place / name) for name in classes]
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
-    return listed(place, [path for paths in by_class for path in paths], labels)
+    return list_pictures(place, [path for paths in by_class for path in paths], labels)

@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.cache import MemoryMapped, memory_mapped
-from isthmus.sources.files import locate, open_archive, parsing, read_member
+from isthmus.sources.files import locate, name_errors, open_archive, read_member
 from isthmus.sources.splits import check_splits, partition
 
 NAMES = {"imagenet32": "ImageNet32"}
@@ -77,7 +77,7 @@ def read(paths: list[Path]) -> tuple[MemoryMapped, np.ndarray]:
 
 def contents(path: Path) -> list[list[Any]]:
     """What is in an npz file, by the checksums that it carries itself: at once, where reading 4 GB takes seconds."""
-    with parsing(path, "an npz file"), zipfile.ZipFile(path) as archive:
+    with name_errors(path, "an npz file"), zipfile.ZipFile(path) as archive:
         return [[entry.filename, entry.file_size, entry.CRC] for entry in archive.infolist()]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import need_regular
-from isthmus.sources.files import parsing
+from isthmus.sources.files import name_errors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,12 +25,12 @@ def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
 
     if isinstance(file, Path):
         need_regular(file)
-    with parsing(name, "an image"):
+    with name_errors(name, "an image"):
         try:
             opened = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
         except UnidentifiedImageError:  # whose text names an object in memory
             raise UserError(f"cannot read {name} as an image: it is of no kind that is known") from None
-    with parsing(name, "an image"), opened as image:
+    with name_errors(name, "an image"), opened as image:
         if image.mode.startswith(("I", "F")):  # Pillow would clip 16 bits to 8 without a word
             raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
         return image.convert("RGB" if channels == 3 else "L")

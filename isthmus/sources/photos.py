@@ -15,7 +15,7 @@ from pydantic import model_validator
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import nearest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.files import packaged
+from isthmus.sources.files import find_packaged
 from isthmus.sources.images import open_image, patches
 from isthmus.sources.splits import Rows, check_splits
 
@@ -69,7 +69,7 @@ class Photos(Source):
         return check_splits("photos", splits)
 
     def _cut(self, scene: str) -> np.ndarray:
-        path = packaged("skimage", "data", FILES[scene])
+        path = find_packaged("skimage", "data", FILES[scene])
         cut = patches(open_image(path, str(path)), SIZE)
         # The retina's round picture stands on plain black, of which a restoration learns nothing.
         cut = cut[np.ptp(cut.reshape(len(cut), -1), axis=1) >= 16]

@@ -13,7 +13,7 @@ from pydantic import Field
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
-from isthmus.sources.files import not_found, parsing, resolve, stamp
+from isthmus.sources.files import name_errors, not_found, resolve, stamp
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.splits import Rows, array_digest, check_labels, check_splits, partition
@@ -29,7 +29,7 @@ class Pictures(NamedTuple):
     key: Mapping[str, Any]
     """What identifies these pictures, in this order."""
 
-    def chosen(self, rows: np.ndarray) -> Pictures:
+    def take(self, rows: np.ndarray) -> Pictures:
         items = [self.items[row] for row in rows.tolist()]
         return Pictures(items, self.labels[rows], self.open, {**self.key, "rows": array_digest(rows)})
 
@@ -63,17 +63,17 @@ class PictureSource(Source):
         self.config = config
 
     @abstractmethod
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         """The splits that the files bring, and the names of the classes."""
 
     def load(self, data_dir: Path) -> Data:
-        given, classes = self._on_hub(data_dir) if self.config.hub else self.found(data_dir)
+        given, classes = self._on_hub(data_dir) if self.config.hub else self.find_pictures(data_dir)
         for name, pictures in given.items():
             self._check(name, pictures, len(classes))
         if "validation" not in given:
             pool = given["train"]
             parts = partition(len(pool.items), [self.config.validation], self.config.split_seed, pool.labels)
-            given = {**given, "train": pool.chosen(parts[0]), "validation": pool.chosen(parts[1])}
+            given = {**given, "train": pool.take(parts[0]), "validation": pool.take(parts[1])}
         decoded = {name: self._decode(given[name]) for name in SPLITS}
         splits = [
             Split(decoded[name].array, np.delete(given[name].labels, list(decoded[name].unreadable))) for name in SPLITS
@@ -111,7 +111,7 @@ class PictureSource(Source):
         return memory_mapped(self.title, key, (len(pictures.items), 3, size, size), fill)
 
 
-def listed(root: Path, paths: Sequence[Path], labels: Sequence[int] | np.ndarray) -> Pictures:
+def list_pictures(root: Path, paths: Sequence[Path], labels: Sequence[int] | np.ndarray) -> Pictures:
     """Pictures in files; one that is not there is named before anything is decoded."""
     for path in paths:
         if not path.is_file():
@@ -138,5 +138,5 @@ def matlab(path: Path, advice: str) -> dict[str, Any]:
 
     if not path.is_file():
         raise not_found(path.name, [path.parent], advice)
-    with parsing(path, "a MATLAB file"):
+    with name_errors(path, "a MATLAB file"):
         return dict(loadmat(path, squeeze_me=True))

@@ -35,7 +35,7 @@ class DrawnSplits(Component):
             )
         return self
 
-    def drawn(self, rows: int, given: Sequence[SplitName] = ()) -> list[int]:
+    def held_out(self, rows: int, given: Sequence[SplitName] = ()) -> list[int]:
         """How many of ``rows`` to hold out for validation and for the test: none for a split that is already given."""
         shares: dict[SplitName, float] = {"validation": self.validation, "test": self.test}
         return [0 if name in given else max(1, round(rows * share)) for name, share in shares.items()]

@@ -46,7 +46,7 @@ class STL10(PictureSource):
 
     title = "stl10"
 
-    def found(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         return {"train": binary(data_dir, "train"), "test": binary(data_dir, "test")}, CLASSES
 
 

@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import as_cell, need_regular, write_with
-from isthmus.sources.files import Header, need_content, open_bytes, parsing, read_header
+from isthmus.sources.files import Header, name_errors, need_content, open_bytes, read_header
 from isthmus.sources.tables import (
     LONGEST_LINE,
     check_columns,
@@ -56,7 +56,7 @@ def array_pieces(file: IO[bytes], size: int) -> Iterator[np.ndarray]:
 
 def npy_pieces(path: Path) -> Iterator[np.ndarray]:
     size = need_regular(path)
-    with parsing(path, "an npy file"), path.open("rb") as file:
+    with name_errors(path, "an npy file"), path.open("rb") as file:
         if file.read(2) == b"PK":
             raise UserError(f"{path} is an npz archive; name it so")
         file.seek(0)
@@ -125,10 +125,10 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
     import pyarrow
     import pyarrow.csv
 
-    def opened() -> Any:
+    def open_stream() -> Any:
         return pyarrow.input_stream(path, compression="gzip" if path.suffix.lower() == ".gz" else None)
 
-    with parsing(path, "a csv table"):
+    with name_errors(path, "a csv table"):
         with open_bytes(path) as head:
             line = first_line(head.read(LONGEST_LINE + 1))
         named = is_named(line, header)
@@ -142,7 +142,7 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
         convert = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(chosen, pyarrow.float64()), include_columns=chosen
         )
-        with opened() as stream, pyarrow.csv.open_csv(stream, read, convert_options=convert) as reader:
+        with open_stream() as stream, pyarrow.csv.open_csv(stream, read, convert_options=convert) as reader:
             for batch in reader:
                 table = pyarrow.Table.from_batches([batch])
                 yield table.rename_columns([name.strip() for name in table.column_names]), named

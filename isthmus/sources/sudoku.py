@@ -20,8 +20,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.cache import memory_mapped
 from isthmus.sources.files import read_bytes, resolve
-from isthmus.sources.puzzles.boards import CELLS, complete, conflict, grid_keys
-from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derived, generated
+from isthmus.sources.puzzles.boards import CELLS, conflict, grid_keys, is_complete
+from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derive, generate
 from isthmus.sources.puzzles.solver import solve
 from isthmus.sources.splits import DrawnSplits, Rows, array_digest, check_splits
 
@@ -94,7 +94,7 @@ class GeneratedSudoku(Source):
             rows = getattr(self.config, name)
             givens = np.resize(np.array(self.config.givens), rows)
             generator = numpy_generator(self.config.split_seed, f"sudoku/{name}")
-            make: Make = generated
+            make: Make = generate
             if pools is not None:
                 fewest = (pools[name][0] > 0).sum(axis=1).min()
                 if fewest > givens.min():
@@ -102,8 +102,8 @@ class GeneratedSudoku(Source):
                         f"source.known has no puzzle with {givens.min()} givens or fewer for the {name} split; "
                         f"the fewest there are {fewest}"
                     )
-                make = partial(derived, *pools[name])
-            array[:, start : start + rows] = _unused(make, givens, used, generator)
+                make = partial(derive, *pools[name])
+            array[:, start : start + rows] = _make_unused(make, givens, used, generator)
             start += rows
 
     def _pools(self, puzzles: np.ndarray, solutions: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -115,7 +115,7 @@ class GeneratedSudoku(Source):
         return {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, parts, strict=True)}
 
 
-def _unused(
+def _make_unused(
     make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Puzzles, made anew where a grid is among those that other splits use."""
@@ -167,7 +167,7 @@ class SudokuFiles(Source):
         puzzles, solutions = boards["path"]
         fields: dict[SplitName, str] = {"validation": "validation_path", "test": "test_path"}
         groups = _groups(solutions)
-        held_out = config.drawn(int(groups.max()) + 1, [name for name, field in fields.items() if field in boards])
+        held_out = config.held_out(int(groups.max()) + 1, [name for name, field in fields.items() if field in boards])
         rows = _by_group(groups, held_out, config.split_seed, config.path)
         splits = {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, rows, strict=True)}
         splits |= {name: boards[field] for name, field in fields.items() if field in boards}
@@ -237,7 +237,7 @@ def _refuse_ambiguous(path: Path, puzzles: np.ndarray, rows: np.ndarray) -> None
 
 
 def _check_rules(path: Path, puzzles: np.ndarray, solutions: np.ndarray) -> None:
-    wrong = np.flatnonzero(~complete(solutions))
+    wrong = np.flatnonzero(~is_complete(solutions))
     if wrong.size:
         broken = conflict(solutions[wrong[0]]) or "an empty cell"
         raise UserError(f"{path}, line {wrong[0] + 2}: the solution is none, it has {broken}")

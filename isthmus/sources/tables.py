@@ -15,7 +15,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import need_regular
-from isthmus.sources.files import need_room, open_bytes, parsing, read_bytes
+from isthmus.sources.files import name_errors, need_room, open_bytes, read_bytes
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,7 +42,7 @@ def column_names(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
         with open_parquet(path) as file:
             return list(file.schema_arrow.names)
-    with parsing(path, "a csv table"), open_bytes(path) as head:
+    with name_errors(path, "a csv table"), open_bytes(path) as head:
         line = first_line(head.read(LONGEST_LINE + 1))
         cells = next(csv.reader([line]), [])
         named = is_named(line, None)
@@ -60,12 +60,12 @@ def check_columns(path: Path, names: Sequence[str]) -> None:
 def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     import pyarrow.csv
 
-    with parsing(path, "a csv table"), open_bytes(path) as head:
+    with name_errors(path, "a csv table"), open_bytes(path) as head:
         line = first_line(head.read(LONGEST_LINE + 1))
     if not line:
         raise UserError(f"{path} has no rows")
     raw = read_bytes(path, _LARGEST_CSV)
-    with parsing(path, "a csv table"):
+    with name_errors(path, "a csv table"):
         named = is_named(line, header)
         # One block for all: the type of a column is decided on its first block.
         options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
@@ -103,7 +103,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
     import pyarrow.parquet
 
     need_regular(path)
-    with parsing(path, "a parquet file"):
+    with name_errors(path, "a parquet file"):
         # A text that is repeated in many rows is stored once, and stays so.
         texts = [field.name for field in pyarrow.parquet.read_schema(path) if _is_text(field.type)]
         with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:

@@ -21,7 +21,7 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.sources.puzzles.boards import CELLS, DIGITS, random_symmetries
-from isthmus.sources.puzzles.generation import revealed
+from isthmus.sources.puzzles.generation import reveal
 from isthmus.tasks.shares import ShareOfRight
 
 NAMES = {"sudoku": "Sudoku"}
@@ -89,7 +89,7 @@ class Sudoku(Task):
             puzzles, solutions = drawn.apply(puzzles), drawn.apply(solutions)
         if self.config.reveal is not None:
             low, high = self._range(step)
-            puzzles = revealed(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
+            puzzles = reveal(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
         return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
 
     def _range(self, step: int) -> tuple[int, int]:

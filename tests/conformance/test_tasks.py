@@ -12,7 +12,7 @@ import torch
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Split, Task
-from isthmus.sources.puzzles.generation import generated
+from isthmus.sources.puzzles.generation import generate
 from isthmus.tasks.augment import ORIENTATIONS
 from isthmus.tasks.scaling import Scaling
 from isthmus.training.checkpoint import read_tensors, write_tensors
@@ -41,7 +41,7 @@ def labels():
 
 
 def puzzles():
-    _, solved = generated(np.full(ROWS, 80), DRAW)
+    _, solved = generate(np.full(ROWS, 80), DRAW)
     return np.where(DRAW.random(solved.shape) < 0.5, 0, solved).astype(np.int16), solved.astype(np.int16)
 
 

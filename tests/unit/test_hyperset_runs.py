@@ -20,7 +20,7 @@ from isthmus.core.files import read_sealed
 from isthmus.core.record import find_run, read_record
 from isthmus.export.prediction import Predictor
 from isthmus.export.puzzles import answers, only_solution, read_puzzles
-from isthmus.sources.puzzles.boards import drawn, parse
+from isthmus.sources.puzzles.boards import draw, parse
 from isthmus.training.run import run
 from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
 
@@ -49,7 +49,7 @@ def trained():
 
 def test_a_run_prints_boards_says_whether_they_are_valid_and_traces_iterations(trained, tmp_path):
     file = tmp_path / "puzzle.txt"
-    file.write_text(drawn(parse(SEVENTEEN, "")))
+    file.write_text(draw(parse(SEVENTEEN, "")))
     plain = CliRunner().invoke(app, ["predict", trained, str(file)])
     assert plain.exit_code == 0, plain.output
     assert "puzzle.txt: not valid: two " in plain.output

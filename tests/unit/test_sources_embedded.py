@@ -8,7 +8,7 @@ import pytest
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS
-from isthmus.sources.files import packaged
+from isthmus.sources.files import find_packaged
 
 
 def load(name, **fields):
@@ -82,7 +82,7 @@ def test_photos_are_split_by_scene_and_capped():
 def test_photo_patches_are_disjoint_cuts_of_the_photograph():
     from PIL import Image
 
-    pixels = np.asarray(Image.open(packaged("skimage", "data", "chelsea.png"))).transpose(2, 0, 1)
+    pixels = np.asarray(Image.open(find_packaged("skimage", "data", "chelsea.png"))).transpose(2, 0, 1)
     cuts = [pixels[:, y : y + 32, x : x + 32] for y in range(0, 300 - 31, 32) for x in range(0, 451 - 31, 32)]
     found = load("photos", patches_per_photo=1000).validation.inputs
     assert {patch.tobytes() for patch in found} == {cut.tobytes() for cut in cuts}
@@ -104,6 +104,6 @@ def test_wrong_scenes_are_named(fields, message):
 
 def test_a_missing_package_or_file_is_named():
     with pytest.raises(UserError, match="no_such_package is not installed"):
-        packaged("no_such_package", "data.csv")
+        find_packaged("no_such_package", "data.csv")
     with pytest.raises(UserError, match=r"no_such_photo.png is missing"):
-        packaged("skimage", "data", "no_such_photo.png")
+        find_packaged("skimage", "data", "no_such_photo.png")

@@ -10,12 +10,12 @@ import pytest
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS
-from isthmus.sources.puzzles.boards import complete, grid_keys, random_symmetries
-from isthmus.sources.puzzles.generation import generated
+from isthmus.sources.puzzles.boards import grid_keys, is_complete, random_symmetries
+from isthmus.sources.puzzles.generation import generate
 from isthmus.sources.puzzles.solver import solve
 from tests.unit.test_sudoku import SEVENTEEN, SOLUTION
 
-MADE = generated(np.resize([50, 60], 40), np.random.default_rng(0))
+MADE = generate(np.resize([50, 60], 40), np.random.default_rng(0))
 
 
 def source(name, **fields):
@@ -49,7 +49,7 @@ def test_generated_boards_keep_their_contract(tmp_path):
         assert split.targets is not None
         assert split.inputs.shape == split.targets.shape == (rows, 81)
         assert sorted(set((split.inputs > 0).sum(axis=1).tolist())) == [40, 60]
-        assert complete(split.targets).all()
+        assert is_complete(split.targets).all()
         solved = solve(split.inputs.astype(np.uint8))
         assert (solved.counts == 1).all()
         assert np.array_equal(solved.solutions, split.targets)

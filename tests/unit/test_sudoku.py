@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from isthmus.core.errors import UserError
 from isthmus.sources.puzzles.boards import (
     UNITS,
-    complete,
     conflict,
-    drawn,
+    draw,
     grid_keys,
+    is_complete,
     parse,
     random_symmetries,
-    relabelled,
+    relabel,
 )
-from isthmus.sources.puzzles.generation import derived, dug, generated, random_grids, revealed
+from isthmus.sources.puzzles.generation import derive, dig, generate, random_grids, reveal
 from isthmus.sources.puzzles.solver import solve
 
 SEVENTEEN = "000000010400000000020000000000050407008000300001090000300400200050100000000806000"
@@ -66,7 +66,7 @@ def test_text_of_all_kinds_is_the_same_board():
     bars = [" ".join(f"{row[:3]}|{row[3:6]}|{row[6:]}") for row in rows]
     rule = "\n------+-------+------\n"
     framed = rule.join("\n".join(bars[n : n + 3]) for n in (0, 3, 6))
-    for text in ("\n".join(rows), framed, drawn(plain), drawn(plain) + "\n"):
+    for text in ("\n".join(rows), framed, draw(plain), draw(plain) + "\n"):
         assert np.array_equal(board(text), plain)
 
 
@@ -80,7 +80,7 @@ def test_text_that_is_no_board_is_one_line(text, said):
 
 
 def test_a_drawn_answer_shows_which_cells_were_found():
-    text = drawn(board(SOLUTION), board(SEVENTEEN) > 0)
+    text = draw(board(SOLUTION), board(SEVENTEEN) > 0)
     assert text.count("(") == 64
     assert "(6)(9)(3)" in text
 
@@ -95,7 +95,7 @@ def test_the_first_broken_rule_is_named():
 
 def test_complete_means_every_digit_in_every_unit():
     boards = np.stack([board(SOLUTION), board(SEVENTEEN), np.roll(board(SOLUTION), 1)])
-    assert complete(boards).tolist() == [True, False, False]
+    assert is_complete(boards).tolist() == [True, False, False]
 
 
 @settings(max_examples=10)
@@ -104,7 +104,7 @@ def test_a_symmetry_keeps_puzzles_puzzles(seed):
     drawn_ = random_symmetries(4, generator(seed))
     solutions = drawn_.apply(np.repeat(board(SOLUTION)[None], 4, axis=0))
     puzzles = drawn_.apply(np.repeat(board(SEVENTEEN)[None], 4, axis=0))
-    assert complete(solutions).all()
+    assert is_complete(solutions).all()
     assert ((puzzles > 0).sum(axis=1) == 17).all()
     solved = solve(puzzles)
     assert (solved.counts == 1).all()
@@ -116,8 +116,8 @@ def test_names_of_digits_do_not_matter_to_a_grids_key():
     names = np.array([0, 3, 1, 2, 9, 8, 7, 4, 5, 6], np.uint8)
     assert np.array_equal(grid_keys(names[grids]), grid_keys(grids))
     assert len(set(grid_keys(grids).tolist())) == 3
-    assert (relabelled(grids)[:, :9] == np.arange(1, 10)).all()
-    assert complete(relabelled(grids)).all()
+    assert (relabel(grids)[:, :9] == np.arange(1, 10)).all()
+    assert is_complete(relabel(grids)).all()
 
 
 def test_the_solver_agrees_with_plain_backtracking_on_puzzles_of_every_kind():
@@ -133,14 +133,14 @@ def test_the_solver_agrees_with_plain_backtracking_on_puzzles_of_every_kind():
         expected = plain_solutions(puzzle, 2) if conflict(puzzle) is None else []
         assert count == len(expected)
         assert count == 0 or any(np.array_equal(solution, each) for each in expected) or count == 2
-        assert count == 0 or (complete(solution[None]).all() and (solution[puzzle > 0] == puzzle[puzzle > 0]).all())
+        assert count == 0 or (is_complete(solution[None]).all() and (solution[puzzle > 0] == puzzle[puzzle > 0]).all())
 
 
 def test_hard_and_empty_and_impossible_boards_end():
     solved = solve(np.stack([board(SEVENTEEN), board("0" * 81), board(NO_SOLUTION), board(SOLUTION)]))
     assert solved.counts.tolist() == [1, 2, 0, 1]
     assert np.array_equal(solved.solutions[[0, 3]], np.stack([board(SOLUTION)] * 2))
-    assert complete(solved.solutions[[1]]).all()
+    assert is_complete(solved.solutions[[1]]).all()
     assert not solved.solutions[2].any()
 
 
@@ -162,7 +162,7 @@ def test_many_solutions_are_counted_up_to_the_limit_and_a_candidate_can_be_exclu
 
 @pytest.mark.parametrize("givens", [24, 30, 50, 80])
 def test_generated_puzzles_have_one_solution_and_exactly_so_many_givens(givens):
-    puzzles, solutions = generated(np.full(3, givens), generator(givens))
+    puzzles, solutions = generate(np.full(3, givens), generator(givens))
     assert ((puzzles > 0).sum(axis=1) == givens).all()
     solved = solve(puzzles)
     assert (solved.counts == 1).all()
@@ -170,13 +170,13 @@ def test_generated_puzzles_have_one_solution_and_exactly_so_many_givens(givens):
 
 
 def test_a_seed_decides_what_is_generated():
-    one, same, other = (generated(np.array([50, 60]), generator(seed)) for seed in (1, 1, 2))
+    one, same, other = (generate(np.array([50, 60]), generator(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
 
 
 def test_a_dig_that_ends_early_is_said_by_an_empty_row():
-    puzzles = dug(random_grids(2, generator(2)), np.array([17, 40]), generator(3))
+    puzzles = dig(random_grids(2, generator(2)), np.array([17, 40]), generator(3))
     assert not puzzles[0].any()
     assert (puzzles[1] > 0).sum() == 40
 
@@ -184,7 +184,7 @@ def test_a_dig_that_ends_early_is_said_by_an_empty_row():
 def test_known_puzzles_give_others_with_as_few_givens_or_more():
     known, solutions = board(SEVENTEEN)[None], board(SOLUTION)[None]
     givens = np.array([17, 17, 20, 34])
-    puzzles, full = derived(known, solutions, givens, generator())
+    puzzles, full = derive(known, solutions, givens, generator())
     assert (puzzles > 0).sum(axis=1).tolist() == givens.tolist()
     solved = solve(puzzles)
     assert (solved.counts == 1).all()
@@ -194,7 +194,7 @@ def test_known_puzzles_give_others_with_as_few_givens_or_more():
 
 def test_revealing_keeps_what_is_given():
     puzzles, solutions = np.stack([board(SEVENTEEN)] * 3), np.stack([board(SOLUTION)] * 3)
-    shown = revealed(puzzles, solutions, np.array([10, 17, 60]), generator())
+    shown = reveal(puzzles, solutions, np.array([10, 17, 60]), generator())
     assert (shown > 0).sum(axis=1).tolist() == [17, 17, 60]
     assert (shown[puzzles > 0] == puzzles[puzzles > 0]).all()
     assert (shown[shown > 0] == solutions[shown > 0]).all()

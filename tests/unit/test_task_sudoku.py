@@ -11,12 +11,12 @@ from isthmus.core import registry
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data, Split
-from isthmus.sources.puzzles.boards import complete
-from isthmus.sources.puzzles.generation import generated
+from isthmus.sources.puzzles.boards import is_complete
+from isthmus.sources.puzzles.generation import generate
 from isthmus.tasks.sudoku import GIVEN
 from isthmus.training.run import prepare
 
-PUZZLES, SOLUTIONS = (side.astype(np.int16) for side in generated(np.array([50, 50, 60, 60]), np.random.default_rng(0)))
+PUZZLES, SOLUTIONS = (side.astype(np.int16) for side in generate(np.array([50, 50, 60, 60]), np.random.default_rng(0)))
 SPLIT = Split(PUZZLES, SOLUTIONS)
 DATA = Data(SPLIT, SPLIT, SPLIT, "f" * 64)
 
@@ -68,7 +68,7 @@ def test_training_boards_are_drawn_anew_and_stay_puzzles():
     assert not torch.equal(first.input, second.input)
     for shown in (first, second):
         whole = torch.where(shown.target == GIVEN, shown.input, shown.target + 1)
-        assert complete(whole.numpy()).all()
+        assert is_complete(whole.numpy()).all()
         givens = (shown.input > 0).sum(dim=1)
         assert ((givens[:2] >= 55) & (givens[:2] <= 58)).all()
         assert (givens[2:] == 60).all()

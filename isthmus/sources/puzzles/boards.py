@@ -36,7 +36,7 @@ def parse(text: str, origin: str) -> np.ndarray:
     return np.array([0 if cell in EMPTY else int(cell) for cell in cells], np.uint8)
 
 
-def drawn(board: np.ndarray, given: np.ndarray | None = None) -> str:
+def draw(board: np.ndarray, given: np.ndarray | None = None) -> str:
     """The board in nine lines with a frame between the boxes; cells that were not given stand in parentheses."""
     rows = []
     for r in range(9):
@@ -60,13 +60,13 @@ def conflict(board: np.ndarray) -> str | None:
     return None
 
 
-def complete(boards: np.ndarray) -> np.ndarray:
+def is_complete(boards: np.ndarray) -> np.ndarray:
     """Of rows of 81 digits: which are filled according to the rules."""
     wanted = np.arange(1, 10)
     return np.asarray((np.sort(boards[:, UNITS], axis=2) == wanted).all(axis=(1, 2)))
 
 
-def relabelled(solutions: np.ndarray) -> np.ndarray:
+def relabel(solutions: np.ndarray) -> np.ndarray:
     """Full grids with the digits renamed so that the first row is 1 to 9: equal for grids that differ in names only."""
     names = np.zeros((len(solutions), 10), np.uint8)
     np.put_along_axis(names, solutions[:, :9].astype(np.intp), np.arange(1, 10, dtype=np.uint8)[None], axis=1)
@@ -75,7 +75,7 @@ def relabelled(solutions: np.ndarray) -> np.ndarray:
 
 def grid_keys(solutions: np.ndarray) -> np.ndarray:
     """One bytes object per full grid, equal for grids that differ in the names of their digits only."""
-    return np.ascontiguousarray(relabelled(solutions)).view(f"S{CELLS}").ravel()
+    return np.ascontiguousarray(relabel(solutions)).view(f"S{CELLS}").ravel()
 
 
 class Symmetries(NamedTuple):

@@ -23,7 +23,7 @@ def random_grids(boards: int, generator: np.random.Generator) -> np.ndarray:
     return solve(start, most=1, generator=generator).solutions
 
 
-def dug(solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def dig(solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Puzzles of these grids with so many givens each and one solution; a row of zeros where the dig ended early.
 
     All cells to be taken are first taken at once; where that leaves two solutions, one at a time in the same order.
@@ -33,11 +33,11 @@ def dug(solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generato
     place = np.argsort(order, axis=1)
     puzzles = np.where(place < (CELLS - givens)[:, None], np.uint8(0), solutions)
     ambiguous = np.flatnonzero(solve(puzzles).counts > 1)
-    puzzles[ambiguous] = _dug_one_by_one(solutions[ambiguous], givens[ambiguous], order[ambiguous])
+    puzzles[ambiguous] = _dig_one_by_one(solutions[ambiguous], givens[ambiguous], order[ambiguous])
     return puzzles
 
 
-def _dug_one_by_one(solutions: np.ndarray, givens: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _dig_one_by_one(solutions: np.ndarray, givens: np.ndarray, order: np.ndarray) -> np.ndarray:
     puzzles = solutions.copy()
     left = np.full(len(puzzles), CELLS)
     for step in range(CELLS):
@@ -55,14 +55,14 @@ def _dug_one_by_one(solutions: np.ndarray, givens: np.ndarray, order: np.ndarray
     return puzzles
 
 
-def generated(givens: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def generate(givens: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Puzzles with these numbers of givens and their solutions, each from a grid of its own."""
     puzzles, solutions = np.zeros((2, len(givens), CELLS), np.uint8)
     wanted = np.arange(len(givens))
     while len(wanted):
         tried = np.resize(wanted, max(len(wanted), _FEWEST_AT_ONCE))[:_AT_ONCE]
         grids = random_grids(len(tried), generator)
-        made = dug(grids, givens[tried], generator)
+        made = dig(grids, givens[tried], generator)
         succeeded = np.flatnonzero(made.any(axis=1))
         boards, first = np.unique(tried[succeeded], return_index=True)
         puzzles[boards], solutions[boards] = made[succeeded[first]], grids[succeeded[first]]
@@ -70,7 +70,7 @@ def generated(givens: np.ndarray, generator: np.random.Generator) -> tuple[np.nd
     return puzzles, solutions
 
 
-def revealed(
+def reveal(
     puzzles: np.ndarray, solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
     """Puzzles with more of their solution shown, at random, until they have so many givens."""
@@ -80,7 +80,7 @@ def revealed(
     return np.where(place < givens[:, None], solutions, puzzles)
 
 
-def derived(
+def derive(
     known: np.ndarray, solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Symmetric images of known puzzles, each with so many givens or a few more cells shown."""
@@ -88,4 +88,4 @@ def derived(
     chosen = np.array([generator.choice(np.flatnonzero(counts <= wanted)) for wanted in givens], np.intp)
     symmetries = random_symmetries(len(givens), generator)
     full = symmetries.apply(solutions[chosen])
-    return revealed(symmetries.apply(known[chosen]), full, givens, generator), full
+    return reveal(symmetries.apply(known[chosen]), full, givens, generator), full

@@ -27,7 +27,7 @@ _CONSTRAINTS = np.concatenate(
 """The 324 sets of nine candidates (81 · digit + cell) of which exactly one is true."""
 
 
-class Solved(NamedTuple):
+class Solutions(NamedTuple):
     solutions: np.ndarray
     """uint8 (boards, 81): the first solution that was found, zeros where there is none."""
     counts: np.ndarray
@@ -39,22 +39,22 @@ def solve(
     most: int = 2,
     generator: np.random.Generator | None = None,
     excluded: np.ndarray | None = None,
-) -> Solved:
+) -> Solutions:
     """Solutions of puzzles (boards, 81), counted up to ``most``; a generator makes the guesses random.
 
     ``excluded`` names a candidate of each board (81 · digit from 0 + cell) that its solutions must not hold.
     """
-    found = Solved(np.zeros((len(puzzles), CELLS), np.uint8), np.zeros(len(puzzles), np.uint8))
+    found = Solutions(np.zeros((len(puzzles), CELLS), np.uint8), np.zeros(len(puzzles), np.uint8))
     begun = 0
     waiting, waiting_owners = np.zeros((0, _CANDIDATES // 8 + 1), np.uint8), np.zeros(0, np.intp)
     while begun < len(puzzles) or len(waiting):
         now = _next(waiting_owners)
         fresh = np.arange(begun, min(len(puzzles), begun + max(0, _STATES_AT_ONCE - len(waiting))))
         begun += len(fresh)
-        started = _started(puzzles[fresh])
+        started = _start(puzzles[fresh])
         if excluded is not None:
             started[np.arange(len(fresh)), excluded[fresh]] = 0
-        states, dead, unfinished = _propagated(np.concatenate([started, _unpacked(waiting[now])]))
+        states, dead, unfinished = _propagate(np.concatenate([started, _unpack(waiting[now])]))
         owners = np.concatenate([fresh, waiting_owners[now]])
         solved = ~dead & ~unfinished & (states.sum(axis=1, dtype=np.uint16) == CELLS)
         _note(found, states[solved], owners[solved], most)
@@ -68,7 +68,7 @@ def solve(
     return found
 
 
-def _unpacked(rows: np.ndarray) -> np.ndarray:
+def _unpack(rows: np.ndarray) -> np.ndarray:
     return np.unpackbits(rows, axis=1, count=_CANDIDATES)
 
 
@@ -87,14 +87,14 @@ def _next(owners: np.ndarray) -> np.ndarray:
     return now
 
 
-def _started(puzzles: np.ndarray) -> np.ndarray:
+def _start(puzzles: np.ndarray) -> np.ndarray:
     """The states (boards, 729) of fresh puzzles: a given leaves its cell one digit."""
     digits = np.arange(1, 10, dtype=np.uint8)[:, None]
     boards = puzzles[:, None]
     return ((boards == 0) | (boards == digits)).astype(np.uint8).reshape(-1, _CANDIDATES)
 
 
-def _propagated(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _propagate(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The states after all that follows without a guess; which are contradictory; and which would go on changing.
 
     The last few that still change are left for the next block, where they share their rounds with more others.
@@ -114,11 +114,11 @@ def _propagated(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return rows[:lanes], flags[0, :lanes], flags[1, :lanes]
 
 
-def _boxed(board: np.ndarray) -> np.ndarray:
+def _box(board: np.ndarray) -> np.ndarray:
     return board.reshape(9, 3, 3, 3, 3, -1)
 
 
-def _counted(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _count(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Bits that are set in at least one, and in at least two, of nine arrays."""
     ones, twos = parts[0] | parts[1], parts[0] & parts[1]
     for part in parts[2:]:
@@ -129,7 +129,7 @@ def _counted(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _views(board: np.ndarray) -> list[tuple[np.ndarray, list[np.ndarray], tuple[int, ...]]]:
     """For cells, rows, columns and boxes: the board, its nine parts in that direction, and the axes they lie along."""
-    boxes = _boxed(board)
+    boxes = _box(board)
     return [
         (board, [board[d] for d in range(9)], (0,)),
         (board, [board[:, :, c] for c in range(9)], (2,)),
@@ -143,17 +143,17 @@ def _round(board: np.ndarray, dead: np.ndarray) -> np.ndarray:
     placed = np.zeros_like(board)
     placed_views = _views(placed)
     for (whole, parts, axes), (target, _, _) in zip(_views(board), placed_views, strict=True):
-        ones, twos = _counted(parts)
+        ones, twos = _count(parts)
         dead |= ~np.bitwise_and.reduce(ones.reshape(-1, ones.shape[-1]), axis=0)
         ones &= ~twos
         target |= whole & np.expand_dims(ones, axes)
     before = board.copy()
     for (whole, _, axes), (source, parts, _) in zip(_views(board), placed_views, strict=True):
-        ones, twos = _counted(parts)
+        ones, twos = _count(parts)
         # What is placed once keeps its place and takes all others; placed twice, it leaves none, and the state dies.
         whole &= np.expand_dims(~ones, axes) | (source & np.expand_dims(~twos, axes))
-    _lock(_boxed(board))
-    _lock(_boxed(board).transpose(0, 3, 4, 1, 2, 5))
+    _lock(_box(board))
+    _lock(_box(board).transpose(0, 3, 4, 1, 2, 5))
     before ^= board
     return np.asarray(np.bitwise_or.reduce(before.reshape(_CANDIDATES, -1), axis=0))
 
@@ -165,18 +165,18 @@ def _lock(boxes: np.ndarray) -> None:
     """
     segment = boxes[..., 0, :] | boxes[..., 1, :] | boxes[..., 2, :]
     parts = [segment[:, :, 0], segment[:, :, 1], segment[:, :, 2]]
-    _, twos = _counted(parts)
+    _, twos = _count(parts)
     only_line = segment & ~twos[:, :, None]  # of its box's three segments
-    _, twos = _counted([segment[:, :, :, 0], segment[:, :, :, 1], segment[:, :, :, 2]])
+    _, twos = _count([segment[:, :, :, 0], segment[:, :, :, 1], segment[:, :, :, 2]])
     only_box = segment & ~twos[:, :, :, None]  # of its line's three segments
-    taken, _ = _counted([only_line[:, :, :, 0], only_line[:, :, :, 1], only_line[:, :, :, 2]])
+    taken, _ = _count([only_line[:, :, :, 0], only_line[:, :, :, 1], only_line[:, :, :, 2]])
     keep = ~taken[:, :, :, None] | only_line
-    taken, _ = _counted([only_box[:, :, 0], only_box[:, :, 1], only_box[:, :, 2]])
+    taken, _ = _count([only_box[:, :, 0], only_box[:, :, 1], only_box[:, :, 2]])
     keep &= ~taken[:, :, None] | only_box
     boxes &= keep[..., None, :]
 
 
-def _note(found: Solved, states: np.ndarray, owners: np.ndarray, most: int) -> None:
+def _note(found: Solutions, states: np.ndarray, owners: np.ndarray, most: int) -> None:
     solutions = (1 + states.reshape(-1, 9, CELLS).argmax(axis=1)).astype(np.uint8)
     first, index = np.unique(owners, return_index=True)
     new = found.counts[first] == 0
@@ -188,7 +188,7 @@ def _note(found: Solved, states: np.ndarray, owners: np.ndarray, most: int) -> N
 def _split(states: np.ndarray, generator: np.random.Generator | None) -> tuple[np.ndarray, np.ndarray]:
     """Two states for each: without one candidate of the constraint that has the fewest left, and with it placed."""
     number = np.arange(len(states))
-    counts = _left(states)
+    counts = _count_left(states)
     counts[counts == 1] = 10
     order = counts if generator is None else counts + generator.random(counts.shape, np.float32) / 2
     members = _CONSTRAINTS[order.argmin(axis=1)]
@@ -202,19 +202,19 @@ def _split(states: np.ndarray, generator: np.random.Generator | None) -> tuple[n
     return without, placed
 
 
-def _left(states: np.ndarray) -> np.ndarray:
+def _count_left(states: np.ndarray) -> np.ndarray:
     """How many candidates each of the 324 constraints has left."""
     board = states.reshape(-1, 9, 9, 9)
     boxes = board.reshape(-1, 9, 3, 3, 3, 3)
-    cells = _added([board[:, digit] for digit in range(9)]).reshape(-1, CELLS)
-    rows = _added([board[..., c] for c in range(9)])
-    columns = _added([board[:, :, r] for r in range(9)])
-    inside = _added([boxes[:, :, :, r, :, c] for r in range(3) for c in range(3)]).reshape(-1, 9, 9)
+    cells = _add([board[:, digit] for digit in range(9)]).reshape(-1, CELLS)
+    rows = _add([board[..., c] for c in range(9)])
+    columns = _add([board[:, :, r] for r in range(9)])
+    inside = _add([boxes[:, :, :, r, :, c] for r in range(3) for c in range(3)]).reshape(-1, 9, 9)
     units = np.concatenate([rows, columns, inside], axis=2).reshape(-1, 9 * len(UNITS))
     return np.concatenate([cells, units], axis=1)
 
 
-def _added(parts: Sequence[np.ndarray]) -> np.ndarray:
+def _add(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Their sum; several times faster on small numbers than a reduction along a short axis."""
     total = parts[0].copy()
     for part in parts[1:]:
