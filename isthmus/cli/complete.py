@@ -35,7 +35,7 @@ def complete_study(
     storage = _storage(plan, url, rebuild)
     executor = _executor(config, workers, cluster)
     if time_budget is not None:
-        plan = _fitted(plan, storage, executor.slots, time_budget)
+        plan = _fit_plan(plan, storage, executor.slots, time_budget)
     study = Study(plan, storage)
     for run in (run for trial in study.trials for run in trial.runs.values()):
         remove_leftovers(run.folder)
@@ -81,7 +81,7 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
     return LocalWorkers(workers) if workers > 1 else ThisProcess()
 
 
-def _fitted(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
+def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
     """A study that was made to fit when it began keeps that size, whatever the clock says today."""
     begun = storage.begun()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
@@ -123,7 +123,7 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
     elif event.how in ("failed", "crashed"):
         display.finish(prepared.id, work, name, f"failed: {event.reason}")
     else:
-        display.rest(prepared.id)
+        display.hide(prepared.id)
 
 
 def print_recommendation(study: Study) -> None:

@@ -13,12 +13,12 @@ def open_streams() -> None:
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, _lead_nowhere("r" if descriptor == 0 else "w"))
+            setattr(sys, name, _open_null("r" if descriptor == 0 else "w"))
         elif descriptor and isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _lead_nowhere(mode: str) -> io.TextIOWrapper:
+def _open_null(mode: str) -> io.TextIOWrapper:
     """Takes the place of the closed descriptor, which otherwise the next file that is opened would get."""
     descriptor = os.open(os.devnull, os.O_RDWR)
     os.set_inheritable(descriptor, True)

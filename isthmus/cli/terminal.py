@@ -144,9 +144,9 @@ class StudyDisplay:
             self.tasks[run] = self.progress.add_task(f"  {name}", total=1.0, left="")
         self.progress.update(self.tasks[run], completed=fraction)
         done = sum(self.done.values())
-        self.progress.update(self.whole, completed=done, left=self._left(done))
+        self.progress.update(self.whole, completed=done, left=self._time_left(done))
 
-    def _left(self, done: float) -> str:
+    def _time_left(self, done: float) -> str:
         """From the pace since the first news: workers take their time to start, and that says nothing of the rest."""
         now = time.monotonic()
         self.first = self.first or (now, done)
@@ -154,7 +154,7 @@ class StudyDisplay:
             return ""
         return f"{duration((now - self.first[0]) * (self.work - done) / (done - self.first[1]))} left"
 
-    def rest(self, run: str) -> None:
+    def hide(self, run: str) -> None:
         """A run that waits at a rung has no line of its own."""
         if run in self.tasks:
             self.progress.remove_task(self.tasks.pop(run))
@@ -162,7 +162,7 @@ class StudyDisplay:
     def finish(self, run: str, work: float, name: str, note: str) -> None:
         self.ended += 1
         self.advance(run, work, 1.0, name)
-        self.rest(run)
+        self.hide(run)
         self.progress.update(self.whole, description=self._title())
         if not err.is_terminal or note.startswith("failed"):
             err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False)

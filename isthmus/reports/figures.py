@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus.reports.measures import Measures
 from isthmus.reports.published import PublishedFront, PublishedPoint
-from isthmus.reports.sections import Run, Section, setting, varying
+from isthmus.reports.sections import Run, Section, read_setting, varying_settings
 from isthmus.reports.text import (
     COST_TITLES,
     architecture_title,
@@ -112,10 +112,10 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
     """
     metric = metric or section.objective
     on_front = {candidate.run_ids for candidate in front(section.candidates, cost)}
-    names = varying(section.candidates)
+    names = varying_settings(section.candidates)
     series = []
     for place, architecture in enumerate(section.architectures):
-        candidates = sorted(section.of(architecture), key=lambda candidate: cost_of(candidate, cost))
+        candidates = sorted(section.candidates_of(architecture), key=lambda candidate: cost_of(candidate, cost))
         points = tuple(
             Point(
                 x=cost_of(candidate, cost),
@@ -193,7 +193,7 @@ def _published_details(point: PublishedPoint) -> tuple[str, ...]:
 def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:
     """The validation objective and the training loss over the epochs, one curve per finished run."""
     chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
-    failed = {run.record.id for run in (*section.failed, *section.outdated)}
+    failed = {run.record.id for run in (*section.failed_runs, *section.outdated_runs)}
     objective = section.objective
     validation, training = [], []
     for run in section.runs:
@@ -215,7 +215,7 @@ def _details(candidate: Candidate, metric: str, names: Sequence[str]) -> tuple[s
     seeds = f"{len(values)} seed{'s' * (len(values) > 1)}"
     return (
         f"{metric_title(metric)} {quality} {unit(metric)}".strip(),
-        ", ".join(f"{name.rpartition('.')[2]} {setting(candidate, name)}" for name in names),
+        ", ".join(f"{name.rpartition('.')[2]} {read_setting(candidate, name)}" for name in names),
         f"{magnitude(candidate.params)} parameters, {magnitude(candidate.trainable_params)} trainable",
         f"{magnitude(candidate.macs)} MACs per row",
         f"learning rate {candidate.learning_rate:g}, {seeds}",

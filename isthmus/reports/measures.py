@@ -1,10 +1,9 @@
-"""What a section's fronts are worth and how far they are apart, as numbers; `text` and `page` say it."""
+"""Numbers that compare the fronts of a section: hypervolumes, gaps and savings. `text` and `page` present them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, cost_of, ladder, noise_of
@@ -13,7 +12,7 @@ from isthmus.studies.volumes import Gap, Reference, Savings, gap, hypervolume, r
 
 @dataclass(frozen=True)
 class Area:
-    """What the front of one architecture dominates, and between which costs it was tried."""
+    """The hypervolume of one architecture's front, and the range of costs that was tried."""
 
     architecture: str
     start: float
@@ -36,17 +35,17 @@ class Measures:
 
 
 def measure(section: Section, cost: str = "params") -> Measures | None:
-    """None where there is nothing to measure from: a single candidate is its own reference."""
+    """None for a single candidate, which would be its own reference point."""
     if len(section.candidates) < 2:
         return None
     reference = reference_point(section.candidates, cost)
     noise = noise_of(section.candidates)
-    pairs = [(section.of(first), section.of(second)) for first, second in combinations(section.tried, 2)]
+    pairs = section.pairs
     return Measures(
         cost=cost,
         objective=section.objective,
         reference=reference,
-        areas=tuple(_area(section.of(architecture), reference, cost) for architecture in section.tried),
+        areas=tuple(_area(section.candidates_of(name), reference, cost) for name in section.finished_architectures),
         gaps=tuple(gap(first, second, cost, noise) for first, second in pairs),
         savings=tuple(saved(first, second, cost, noise) for first, second in pairs),
     )

@@ -61,7 +61,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _unbroken(text: str) -> str:
+def _keep_unbroken(text: str) -> str:
     """A range such as 1.27–1.45 M stays on one line."""
     return text.replace("–", "–\N{WORD JOINER}")
 
@@ -77,9 +77,9 @@ def _colour_style() -> str:
 def _summary(sections: Sequence[Section], unfinished: int, published: Sequence[str]) -> str:
     runs = [run for section in sections for run in section.runs]
     parts = [_count(len(runs), "run"), _count(sum(len(section.candidates) for section in sections), "candidate")]
-    failed = sum(len(section.failed) for section in sections)
+    failed = sum(len(section.failed_runs) for section in sections)
     parts += [f"{failed} failed"] if failed else []
-    outdated = sum(len(section.outdated) for section in sections)
+    outdated = sum(len(section.outdated_runs) for section in sections)
     parts += [f"{outdated} not comparable"] if outdated else []
     parts += [f"{unfinished} unfinished and left out"] if unfinished else []
     drawn = {item.name for section in sections for item in section.published}
@@ -104,7 +104,7 @@ def _contents(sections: Sequence[Section]) -> str:
 def _section(section: Section, number: int, command: str) -> str:
     costs = section.costs
     measured = {cost: measures for cost in costs if (measures := measure(section, cost))}
-    figures: dict[str, Any] = {"answers": {cost: [_unbroken(text) for text in answer(section, cost)] for cost in costs}}
+    figures: dict[str, Any] = {"answers": {cost: [*map(_keep_unbroken, answer(section, cost))] for cost in costs}}
     gaps = {cost: gap_figure(measures) for cost, measures in measured.items()}
     figures["gaps"] = {cost: plotly_gap(figure) for cost, figure in gaps.items() if figure}
     figures["curves"] = [plotly_curves(figure) for figure in curve_figures(section)]
@@ -115,18 +115,18 @@ def _section(section: Section, number: int, command: str) -> str:
     return Template(_file("section.html")).substitute(
         number=number,
         name=escape(section.name),
-        settings=_problem(section),
+        settings=_problem_settings(section),
         answer=escape(figures["answers"]["params"][0]),
         limits=escape(figures["answers"]["params"][1]),
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
         costs=_options({cost: COST_TITLES[cost] for cost in costs}),
         metrics=_options({name: metric_title(name) for name in metric_names(section.candidates)}),
-        published=_published(section),
+        published=_published_notes(section),
         measures="".join(_measures(section, measures) for measures in measured.values()),
         samples=_samples(section),
-        table=_table(section),
-        failed=_outdated(section) + _failed(section),
+        table=_candidates_table(section),
+        failed=_outdated_table(section) + _failed_table(section),
         reproduce=_reproduce(section, command),
     )
 
@@ -135,14 +135,14 @@ def _options(titles: dict[str, str]) -> str:
     return "".join(f'<option value="{escape(name)}">{escape(title)}</option>' for name, title in titles.items())
 
 
-def _problem(section: Section) -> str:
+def _problem_settings(section: Section) -> str:
     """What the task and the source were told, so that the section says what was solved."""
     settings = flatten({"task": section.first.config["task"], "source": section.first.config["source"]})
     shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
     return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
 
 
-def _published(section: Section) -> str:
+def _published_notes(section: Section) -> str:
     """Where the dashed fronts come from, and what may be read off them."""
     notes = []
     for front in section.published:
@@ -155,22 +155,22 @@ def _published(section: Section) -> str:
 
 def _measures(section: Section, measures: Measures) -> str:
     """Areas, gap and savings over one cost; the page shows the block of the cost that is chosen."""
-    sentences = "".join(f"<li>{escape(_unbroken(text))}</li>" for text in summary(section, measures.cost))
+    sentences = "".join(f"<li>{escape(_keep_unbroken(text))}</li>" for text in summary(section, measures.cost))
     return Template(_file("measures.html")).substitute(
         cost=escape(measures.cost),
         block="" if measures.cost == section.costs[0] else "hidden",
         overlap="" if any(gap.points for gap in measures.gaps) else "hidden",
         sentences=sentences,
-        areas=_areas(measures),
-        savings="".join(_savings(savings) for savings in measures.savings),
+        areas=_areas_table(measures),
+        savings="".join(_savings_table(savings) for savings in measures.savings),
     )
 
 
-def _areas(measures: Measures) -> str:
+def _areas_table(measures: Measures) -> str:
     rows = [
         [
             architecture_title(area.architecture),
-            _unbroken(span(area.start, area.stop)),
+            _keep_unbroken(span(area.start, area.stop)),
             str(area.members),
             f"{area.validation:.3g}",
             f"{area.test:.3g}",
@@ -182,7 +182,7 @@ def _areas(measures: Measures) -> str:
     return _small_table(f"Area from the worst of the grid: {corner}.", heads, rows)
 
 
-def _savings(savings: Savings) -> str:
+def _savings_table(savings: Savings) -> str:
     first, second = map(architecture_title, savings.architectures)
     heads = [metric_title(savings.objective), second, first, "Saved", "Beyond noise"]
     rows = [
@@ -234,7 +234,7 @@ def _samples(section: Section) -> str:
     )
 
 
-def _table(section: Section) -> str:
+def _candidates_table(section: Section) -> str:
     if not section.candidates:
         return ""
     shown = columns(section.candidates)
@@ -242,8 +242,8 @@ def _table(section: Section) -> str:
         f'<th scope="col"{" class=number" * column.numeric}><button type="button">{escape(column.title)}</button></th>'
         for column in shown
     )
-    ordered = [candidate for architecture in section.architectures for candidate in section.of(architecture)]
-    rows = "".join(_table_row(candidate, section, shown) for candidate in ordered)
+    ordered = [candidate for architecture in section.architectures for candidate in section.candidates_of(architecture)]
+    rows = "".join(_candidate_row(candidate, section, shown) for candidate in ordered)
     return (
         "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front over parameters, "
         "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds, and 5 σ as the papers print it.</p>"
@@ -253,7 +253,7 @@ def _table(section: Section) -> str:
     )
 
 
-def _table_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> str:
+def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> str:
     member = candidate.run_ids in section.front_ids
     place = section.architectures.index(candidate.architecture) % len(COLOURS)
     cells = "".join(
@@ -267,27 +267,26 @@ def _table_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> 
     return f'{opening}<td data-value="{int(member)}">{mark}</td>{cells}</tr>'
 
 
-def _failed(section: Section) -> str:
+def _failed_table(section: Section) -> str:
     note = "Counted, not averaged. A learning rate that failed for a seed does not compete with complete ones."
-    reasons = {
-        run.record.id: run.record.reason or f"{run.record.objective} is not a finite number" for run in section.failed
-    }
-    return _left_out(section.failed, "failed run", note, reasons)
+    records = [run.record for run in section.failed_runs]
+    reasons = {record.id: record.reason or f"{record.objective} is not a finite number" for record in records}
+    return _excluded_table(section.failed_runs, "failed run", note, reasons)
 
 
-def _outdated(section: Section) -> str:
+def _outdated_table(section: Section) -> str:
     note = "Left out: an older version measured their quality in another way."
     reasons = {
         run.record.id: f"not comparable; `isthmus train {run.folder / CONFIG}` evaluates it again"
-        for run in section.outdated
+        for run in section.outdated_runs
     }
-    return _left_out(section.outdated, "older run", note, reasons)
+    return _excluded_table(section.outdated_runs, "older run", note, reasons)
 
 
-def _left_out(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[str, str]) -> str:
+def _excluded_table(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[str, str]) -> str:
     if not runs:
         return ""
-    rows = "".join(_left_out_row(run, reasons[run.record.id]) for run in runs)
+    rows = "".join(_excluded_row(run, reasons[run.record.id]) for run in runs)
     return (
         f"<h3>{_count(len(runs), noun)}</h3><p class='note'>{note}</p>"
         "<div class='scroll'><table><thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>Reason</th></tr></thead>"
@@ -295,7 +294,7 @@ def _left_out(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[str, s
     )
 
 
-def _left_out_row(run: Run, reason: str) -> str:
+def _excluded_row(run: Run, reason: str) -> str:
     record = run.record
     cells = [architecture_title(run.architecture), run.settings, reason]
     return f"<tr><td><code>{escape(record.id)}</code></td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -91,7 +91,7 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
             "visible": any(point.spread for point in points),
         },
         "marker": {"color": colour, "symbol": symbol, "size": 9 if on_front else 6, "line": {"width": 0}},
-        "text": [_plain(series.title, *point.details) for point in points],
+        "text": [_hover_text(series.title, *point.details) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
     if series.published:
@@ -131,7 +131,7 @@ def plotly_gap(figure: GapFigure) -> dict[str, Any]:
                     "thickness": 1.2,
                     "width": 0,
                 },
-                "text": [_plain(*point.details) for point in series.points],
+                "text": [_hover_text(*point.details) for point in series.points],
                 "hovertemplate": "%{text}<extra></extra>",
             }
         )
@@ -155,7 +155,7 @@ def _half(point: GapPoint) -> float:
 def _side(text: str, top: bool) -> dict[str, Any]:
     place = {"xref": "paper", "yref": "paper", "x": 1, "xanchor": "right", "showarrow": False}
     side = {"y": 1, "yanchor": "top"} if top else {"y": 0, "yanchor": "bottom"}
-    return place | side | {"text": _plain(text), "font": {"color": "@quiet", "size": 12}}
+    return place | side | {"text": _hover_text(text), "font": {"color": "@quiet", "size": 12}}
 
 
 def _band(points: Sequence[GapPoint]) -> tuple[list[float | None], list[float | None]]:
@@ -195,7 +195,7 @@ def _plotly_lines(title: str, place: int, curves: Iterable[Curve], chosen: bool)
     for curve in curves:
         x += [*curve.x, None]
         y += [*curve.y, None]
-        text += [_plain(*curve.details)] * len(curve.x) + [""]
+        text += [_hover_text(*curve.details)] * len(curve.x) + [""]
     return {
         "type": "scatter",
         "mode": "lines",
@@ -221,7 +221,7 @@ def _plotly_marks(title: str, place: int, curves: Sequence[Curve]) -> dict[str, 
         "showlegend": False,
         "x": [mark[0] for mark in marks],
         "y": [mark[1] for mark in marks],
-        "text": [_plain(*curve.details) for curve in curves],
+        "text": [_hover_text(*curve.details) for curve in curves],
         "marker": {"color": _colour(place), "symbol": SYMBOLS[place % len(SYMBOLS)][0], "size": 7},
         "hovertemplate": "%{text}<br>weights kept at epoch %{x:.3~g}: %{y:.4~g}<extra></extra>",
     }
@@ -257,7 +257,7 @@ def _plotly_layout(x_title: str, y_title: str, height: int) -> dict[str, Any]:
     }
 
 
-def _plain(*lines: str) -> str:
+def _hover_text(*lines: str) -> str:
     """Lines of a hover text. Plotly reads a few tags in its texts; what comes from a record has none."""
     return "<br>".join(html.escape(line, quote=False) for line in lines)
 

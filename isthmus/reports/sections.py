@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -101,20 +102,20 @@ class Section:
         return (*COSTS, LATENCY) if timed else COSTS
 
     @property
-    def tried(self) -> list[str]:
+    def finished_architectures(self) -> list[str]:
         """The architectures with a finished run."""
-        return [architecture for architecture in self.architectures if self.of(architecture)]
+        return [architecture for architecture in self.architectures if self.candidates_of(architecture)]
 
     @cached_property
     def architectures(self) -> list[str]:
         return sorted({run.architecture for run in self.runs}, key=_shape_order)
 
     @cached_property
-    def failed(self) -> list[Run]:
-        return [run for run in self.runs if not is_measured(run.record) and run not in self.outdated]
+    def failed_runs(self) -> list[Run]:
+        return [run for run in self.runs if not is_measured(run.record) and run not in self.outdated_runs]
 
     @cached_property
-    def outdated(self) -> list[Run]:
+    def outdated_runs(self) -> list[Run]:
         """Finished, but with an objective that was measured in another way than today."""
         return [run for run in self.runs if is_outdated(run.record)]
 
@@ -126,12 +127,18 @@ class Section:
     def front_ids(self) -> set[tuple[str, ...]]:
         return {candidate.run_ids for candidate in front(self.candidates)}
 
-    def of(self, architecture: str) -> list[Candidate]:
+    def candidates_of(self, architecture: str) -> list[Candidate]:
         return [candidate for candidate in self.candidates if candidate.architecture == architecture]
+
+    @property
+    def pairs(self) -> list[tuple[list[Candidate], list[Candidate]]]:
+        """The candidates of every two architectures that have finished runs."""
+        by_architecture = map(self.candidates_of, self.finished_architectures)
+        return list(combinations(by_architecture, 2))
 
     def best_run(self, architecture: str) -> Run | None:
         """The best run of the best candidate, both by validation: the picture shown is not picked on test data."""
-        candidates = self.of(architecture)
+        candidates = self.candidates_of(architecture)
         if not candidates:
             return None
         sign = 1 if self.first.maximise else -1
@@ -146,7 +153,7 @@ def metric_names(candidates: Sequence[Candidate]) -> list[str]:
     return sorted(shared, key=lambda name: name != candidates[0].objective)
 
 
-def varying(candidates: Sequence[Candidate]) -> list[str]:
+def varying_settings(candidates: Sequence[Candidate]) -> list[str]:
     """The settings in which candidates differ, and in any case those that tell a model's networks apart, dotted."""
     settings = [flatten(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
@@ -154,7 +161,7 @@ def varying(candidates: Sequence[Candidate]) -> list[str]:
     return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
 
 
-def setting(candidate: Candidate, name: str) -> Any:
+def read_setting(candidate: Candidate, name: str) -> Any:
     """A setting by its dotted name, or an empty string where this candidate has no such field or left it open."""
     value = flatten(candidate.settings).get(name)
     return "" if value is None else value

@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus.core.files import as_cell
 from isthmus.core.record import flatten
-from isthmus.reports.sections import Section, metric_names, setting, varying
+from isthmus.reports.sections import Section, metric_names, read_setting, varying_settings
 from isthmus.reports.text import (
     architecture_title,
     axis_title,
@@ -42,18 +42,18 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
     trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params))
-    latency = Column("Latency (ms)", lambda c: _known(c.latency), lambda c: _known(c.latency and f"{c.latency:.3g}"))
+    latency = Column("Latency (ms)", lambda c: _blank(c.latency), lambda c: _blank(c.latency and f"{c.latency:.3g}"))
     return [
         Column(
             "Shape", lambda c: architecture_title(c.architecture), lambda c: architecture_title(c.architecture), False
         ),
-        *(_setting_column(name, candidates) for name in varying(candidates)),
+        *(_setting_column(name, candidates) for name in varying_settings(candidates)),
         Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
         *([trainable] if frozen else []),
         Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs)),
         *([latency] if any(candidate.latency is not None for candidate in candidates) else []),
         Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
-        Column("5 σ", lambda c: _known(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective)),
+        Column("5 σ", lambda c: _blank(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective)),
         Column("Validation", lambda c: c.validation, lambda c: quantity(c.validation, c.objective)),
         Column("Learning rate", lambda c: c.learning_rate, lambda c: f"{c.learning_rate:g}"),
         Column("Seeds", lambda c: len(c.seeds), lambda c: str(len(c.seeds))),
@@ -148,7 +148,7 @@ def runs_csv(sections: Iterable[Section]) -> str:
     return _csv(rows)
 
 
-def _known(value: Any) -> Any:
+def _blank(value: Any) -> Any:
     """An empty cell for what was not measured."""
     return "" if value is None else value
 
@@ -165,10 +165,10 @@ def _metric_column(name: str) -> Column:
 
 
 def _setting_column(name: str, candidates: Iterable[Candidate]) -> Column:
-    values = [setting(candidate, name) for candidate in candidates]
+    values = [read_setting(candidate, name) for candidate in candidates]
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     title = name.removeprefix("model.")
-    return Column(title, lambda c: setting(c, name), lambda c: str(setting(c, name)), numeric)
+    return Column(title, lambda c: read_setting(c, name), lambda c: str(read_setting(c, name)), numeric)
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:

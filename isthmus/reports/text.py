@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 
 from isthmus.core.record import CONFIG
 from isthmus.reports.measures import Measures, measure
@@ -105,16 +104,17 @@ def span(start: float, stop: float) -> str:
 
 def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     """Which architecture wins where, and what limits that answer; undecided where seeds can explain it."""
-    tried = section.tried
-    older = _older(section)
+    tried = section.finished_architectures
+    older = _outdated_note(section)
     if not tried:
         return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
-        return _single(section.of(tried[0]), cost), f"A comparison needs a second shape. {older}".strip()
+        return _describe_single(
+            section.candidates_of(tried[0]), cost
+        ), f"A comparison needs a second shape. {older}".strip()
     noise = noise_of(section.candidates)
-    pairs = [(section.of(first), section.of(second)) for first, second in combinations(tried, 2)]
-    comparisons = [compare(first, second, cost, noise) for first, second in pairs]
-    limits = [limit for comparison in comparisons for limit in _limits(comparison)] + [older] * bool(older)
+    comparisons = [compare(first, second, cost, noise) for first, second in section.pairs]
+    limits = [limit for comparison in comparisons for limit in _describe_limits(comparison)] + [older] * bool(older)
     if any(comparison.can_decide for comparison in comparisons) and any(
         len(candidate.seeds) == 1 for candidate in section.candidates
     ):
@@ -122,11 +122,11 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     return " ".join(map(describe, comparisons)), " ".join(limits)
 
 
-def _older(section: Section) -> str:
+def _outdated_note(section: Section) -> str:
     """That runs are left out, and how to bring them back."""
-    if not section.outdated:
+    if not section.outdated_runs:
         return ""
-    number, config = len(section.outdated), section.outdated[0].folder / CONFIG
+    number, config = len(section.outdated_runs), section.outdated_runs[0].folder / CONFIG
     runs = f"{number} older run{'s are' if number > 1 else ' is'} left out"
     title = metric_title(section.objective)
     return f"{runs}: {title} was measured in another way. `isthmus train {config}` evaluates it again."
@@ -135,7 +135,7 @@ def _older(section: Section) -> str:
 def describe(comparison: Comparison) -> str:
     """Who leads where, in one sentence."""
     noun = _NOUNS[comparison.cost]
-    first, second = map(_shape, comparison.architectures)
+    first, second = map(_shape_name, comparison.architectures)
     if not comparison.stretches:
         common = noun if comparison.cost == "latency" else f"number of {noun}"
         return _sentence(f"{first} and {second} were tried at no common {common}: there is nothing to compare")
@@ -147,10 +147,10 @@ def describe(comparison: Comparison) -> str:
     if not leaders:
         return _sentence(f"{first} and {second} do not differ beyond the seeds’ noise at {where}")
     if len(stretches) == 1:
-        lead = f"by up to {_amount(stretches[0], comparison)}"
-        return _sentence(f"{_shape(*leaders)} leads wherever both were tried, {where}, {lead}")
+        lead = f"by up to {_describe_amount(stretches[0], comparison)}"
+        return _sentence(f"{_shape_name(*leaders)} leads wherever both were tried, {where}, {lead}")
     by = f"{noun} in {_UNITS[comparison.cost]}" if comparison.cost == "latency" else noun
-    return _sentence(f"by {by}, " + "; ".join(_leads(comparison, leader) for leader in leaders))
+    return _sentence(f"by {by}, " + "; ".join(_describe_lead(comparison, leader) for leader in leaders))
 
 
 def summary(section: Section, cost: str = "params") -> list[str]:
@@ -167,13 +167,11 @@ def describe_areas(measures: Measures) -> str:
     metric, corner = measures.objective, measures.reference
     axes = f"ln({_NOUNS[measures.cost]}) × {unit(metric) or _metric_noun(metric)}"
     worst = f"{magnitude(corner.cost)} {_UNITS[measures.cost]} and {level(corner.quality, metric)}"
-    areas = [
-        f"{_shape(item.architecture)} {item.validation:.3g} ({item.test:.3g} on test data)" for item in measures.areas
-    ]
+    areas = [f"{_shape_name(a.architecture)} {a.validation:.3g} ({a.test:.3g} on test data)" for a in measures.areas]
     unequal = len({item.start for item in measures.areas}) > 1
     limit = "; it also grows with the range tried, which was not the same" if unequal else ""
     where = f"area that the front dominates, in {axes} from the worst of the grid ({worst})"
-    return _sentence(f"{where}: {_joined(areas)}{limit}")
+    return _sentence(f"{where}: {_enumerate(areas)}{limit}")
 
 
 def describe_gap(gap: Gap) -> str:
@@ -182,12 +180,12 @@ def describe_gap(gap: Gap) -> str:
         return ""
     ahead = gap.mean.decision == "ahead"
     difference = gap.mean if ahead else gap.mean.reversed()
-    better, worse = map(_shape, gap.architectures if ahead else gap.architectures[::-1])
+    better, worse = map(_shape_name, gap.architectures if ahead else gap.architectures[::-1])
     where = f"at equal {_NOUNS[gap.cost]}, {span(gap.points[0].cost, gap.points[-1].cost)}"
     where += f"{NO_BREAK}ms" * (gap.cost == "latency")
-    amount = _of_metric(_rounded(difference.difference, difference), gap.objective)
+    amount = _with_unit(_round(difference.difference, difference), gap.objective)
     what = f"{where}, {better} is better than {worse} by {amount}" + " on average" * (len(gap.points) > 1)
-    ends = " to ".join(_rounded(end, difference) for end in difference.bounds or ())
+    ends = " to ".join(_round(end, difference) for end in difference.bounds or ())
     return _sentence(f"{what} (95{NO_BREAK}% interval {ends}, {difference.rule})")
 
 
@@ -197,7 +195,7 @@ def describe_savings(savings: Savings) -> str:
     if not sure:
         return ""
     largest = max(sure, key=lambda saving: saving.sure_fraction or 0.0)
-    first, noun = _shape(savings.architectures[0]), _NOUNS[savings.cost]
+    first, noun = _shape_name(savings.architectures[0]), _NOUNS[savings.cost]
     paid = f"{magnitude(largest.sure_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
     saves = f"saves up to {percent(largest.sure_fraction or 0.0)} of the {noun} beyond the seeds’ noise"
     at = level(largest.quality, savings.objective)
@@ -217,7 +215,7 @@ def _tally(savings: Savings) -> str:
             counts["starts above" if saving.smallest else "needs more at"] += 1
     parts = [f"{verb} {count}" for verb, count in counts.items() if count]
     whole = f"{len(savings.savings)} {'qualities' if len(savings.savings) > 1 else 'quality'}"
-    return f"of the {whole} on the front of {_shape(savings.architectures[1])}, it {_joined(parts)}"
+    return f"of the {whole} on the front of {_shape_name(savings.architectures[1])}, it {_enumerate(parts)}"
 
 
 def percent(fraction: float) -> str:
@@ -227,7 +225,7 @@ def percent(fraction: float) -> str:
 def level(value: float, metric: str) -> str:
     """A quality with its unit, or with its name where it has none: 21.970 dB, accuracy 0.913."""
     return (
-        _of_metric(quantity(value, metric), metric)
+        _with_unit(quantity(value, metric), metric)
         if unit(metric)
         else f"{_metric_noun(metric)} {quantity(value, metric)}"
     )
@@ -235,13 +233,13 @@ def level(value: float, metric: str) -> str:
 
 def difference_text(difference: Interval, metric: str) -> str:
     """A difference with its interval, short."""
-    value = _of_metric(_rounded(difference.difference, difference), metric)
+    value = _with_unit(_round(difference.difference, difference), metric)
     if difference.half_width is None:
         return f"{value}, one seed"
-    return f"{value} ± {_rounded(difference.half_width, difference)} (95{NO_BREAK}%, {difference.rule})"
+    return f"{value} ± {_round(difference.half_width, difference)} (95{NO_BREAK}%, {difference.rule})"
 
 
-def _rounded(value: float, difference: Interval) -> str:
+def _round(value: float, difference: Interval) -> str:
     """To two digits of the margin, so that value and interval have the same."""
     scale = difference.half_width or abs(difference.difference)
     decimals = 1 - math.floor(math.log10(scale)) if scale else 0
@@ -251,7 +249,7 @@ def _rounded(value: float, difference: Interval) -> str:
     return f"{'−' * (value < 0)}{abs(value):.{digits}g}"
 
 
-def _of_metric(number: str, metric: str) -> str:
+def _with_unit(number: str, metric: str) -> str:
     return f"{number}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{number} in {_metric_noun(metric)}"
 
 
@@ -260,16 +258,16 @@ def _metric_noun(metric: str) -> str:
     return title if title.isupper() else title.lower()
 
 
-def _single(candidates: Sequence[Candidate], cost: str) -> str:
+def _describe_single(candidates: Sequence[Candidate], cost: str) -> str:
     chosen = best(candidates, cost)
     metric = chosen.objective
     reached = f"{metric_title(metric)} {with_spread(chosen.mean, chosen.std, metric)} {unit(metric)}".strip()
     size = f"{magnitude(cost_of(chosen, cost))} {_UNITS[cost]}"
-    subject = f"only {_shape(chosen.architecture)} was tried; its best on validation data"
+    subject = f"only {_shape_name(chosen.architecture)} was tried; its best on validation data"
     return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
 
-def _leads(comparison: Comparison, leader: str) -> str:
+def _describe_lead(comparison: Comparison, leader: str) -> str:
     """All stretches of one leader; of many, the widest on the logarithmic axis that the plot has."""
     stretches = [stretch for stretch in comparison.stretches if stretch.leader == leader]
     widest = sorted(stretches, key=lambda item: item.start / item.stop)[:_RANGES_NAMED]
@@ -277,29 +275,31 @@ def _leads(comparison: Comparison, leader: str) -> str:
     if len(stretches) > len(ranges):
         ranges.append(f"{len(stretches) - len(ranges)} narrower ranges")
     largest = max(stretches, key=lambda stretch: stretch.lead)
-    return f"{_shape(leader)} leads at {_joined(ranges)}, by up to {_amount(largest, comparison)}"
+    return f"{_shape_name(leader)} leads at {_enumerate(ranges)}, by up to {_describe_amount(largest, comparison)}"
 
 
-def _amount(stretch: Stretch, comparison: Comparison) -> str:
-    return f"{_of_metric(f'{stretch.lead:.2g}', comparison.objective)} at {magnitude(stretch.at)}"
+def _describe_amount(stretch: Stretch, comparison: Comparison) -> str:
+    return f"{_with_unit(f'{stretch.lead:.2g}', comparison.objective)} at {magnitude(stretch.at)}"
 
 
-def _limits(comparison: Comparison) -> list[str]:
+def _describe_limits(comparison: Comparison) -> list[str]:
     """Where only one of the two was tried, which is no lead."""
     sentences = []
-    for architecture, other in (comparison.architectures, comparison.architectures[::-1]):
+    for architecture in comparison.architectures:
         ranges = [span(alone.start, alone.stop) for alone in comparison.alone if alone.architecture == architecture]
         if ranges:
-            where = f"at {_joined(ranges)} {_UNITS[comparison.cost]}"
-            sentences.append(_sentence(f"{where}, {_shape(architecture)} was tried and {_shape(other)} was not"))
+            where = f"at {_enumerate(ranges)} {_UNITS[comparison.cost]}"
+            sentences.append(
+                _sentence(f"{where}, only {_shape_name(architecture)} was tried, not {_shape_name(other)}")
+            )
     return sentences
 
 
-def _shape(architecture: str) -> str:
+def _shape_name(architecture: str) -> str:
     return _SHAPES.get(architecture, architecture)
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _enumerate(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 

@@ -141,8 +141,8 @@ def test_whoever_shows_older_runs_says_that_they_are_not_comparable(
     assert line["status"] == "finished"
     assert "not comparable" in line["test"]
     ((section,), _) = gather([folder])
-    assert [run.folder for run in section.outdated] == [folder]
-    assert section.failed == []
+    assert [run.folder for run in section.outdated_runs] == [folder]
+    assert section.failed_runs == []
     assert str(folder) in answer(section)[0]
     assert not any("r2" in line for line in section.runs[0].metrics())
     page = write_report([folder], tmp_path / "report", "older", "")

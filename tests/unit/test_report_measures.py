@@ -90,11 +90,11 @@ def test_the_measures_are_those_of_the_fronts_module(study: Path):
         assert measures
         assert measures.reference == reference_point(section.candidates, cost)
         for area in measures.areas:
-            items = section.of(area.architecture)
+            items = section.candidates_of(area.architecture)
             assert area.validation == hypervolume(items, measures.reference, cost)
             assert area.test == hypervolume(items, measures.reference, cost, "test")
         noise = noise_of(section.candidates)
-        expected = gap(section.of("hourglass_mlp"), section.of("conventional_mlp"), cost, noise)
+        expected = gap(section.candidates_of("hourglass_mlp"), section.candidates_of("conventional_mlp"), cost, noise)
         assert measures.gaps == (expected,)
         figure = gap_of(section, cost)
         assert figure

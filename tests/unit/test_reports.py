@@ -290,10 +290,8 @@ def test_the_answer_says_who_leads_where_and_what_is_undecided(study: Path):
     assert verdict.startswith("By parameters, the Hourglass leads at 1.27–1.45 M, ")
     assert verdict.endswith("4.34–7.65 M, by up to 0.48 dB at 1.27 M.")
     assert "conventional shape leads" not in verdict, "where the noise explains a difference, nobody leads"
-    assert (
-        limits
-        == "At 133 k–1.27 M and 7.63–8.61 M parameters, the conventional shape was tried and the Hourglass was not."
-    )
+    for part in ("133 k–1.27 M", "7.63–8.61 M", "only the conventional shape"):
+        assert part in limits
     assert "MACs per row" in answer(section, "macs")[0]
 
 

@@ -11,7 +11,7 @@ import pytest
 from isthmus.core.config import run_config
 from isthmus.core.record import CONFIG, runs_folder
 from isthmus.core.registry import _declared_title_fields, catalogue, component, find, model_title, title_fields
-from isthmus.reports.sections import Run, setting, varying
+from isthmus.reports.sections import Run, read_setting, varying_settings
 from isthmus.studies.fronts import COSTS, summarise
 from isthmus.studies.runs import overview
 from tests.unit.test_records import record
@@ -87,6 +87,6 @@ def test_columns_of_candidates_are_those_of_their_models() -> None:
     config = run_config(TINY).model_dump(mode="json")
     metrics, cost = {"validation": {"psnr": 20.0}, "test": {"psnr": 21.5}}, dict.fromkeys(COSTS, 1)
     candidates = summarise([record(config=config, metrics=metrics, cost=cost)])
-    names = varying(candidates)
+    names = varying_settings(candidates)
     assert names == [f"model.{name}" for name in ("patch", "C", "depth", "permutation", "gamma")]
-    assert setting(candidates[0], "model.S") == ""
+    assert read_setting(candidates[0], "model.S") == ""
