@@ -1,4 +1,4 @@
-"""Records become tables, figures and one page. Reads records only and needs no torch."""
+"""Reads run records and writes tables, figures and one HTML page. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ def write_report(
     quality: str | None = None,
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
-    Where two architectures were tried in a common range, ``gap.png`` too.
 
-    Each path is a run folder, its ``record.json``, or a folder of run folders. ``command`` is what re-creates the runs.
-    ``published`` names papers' tables, such as ``hourglass/T8``, to be drawn over the fronts of the same task; without
-    any, those of the same data and task are. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is the
-    metric to compare by; without it, the task's objective.
+    ``gap.png`` is added if two architectures share a range of costs. Each path is a run folder, its ``record.json``, or
+    a folder of run folders. ``command`` re-creates the runs. ``published`` names tables of papers, such as
+    ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``latencies``
+    maps run ids to milliseconds per batch. ``quality`` is the metric to compare by (default: the task's objective).
     """
     from isthmus.reports.page import page
     from isthmus.reports.plots import curves_png, front_png, gap_png, has_gap
@@ -34,14 +33,14 @@ def write_report(
     from isthmus.reports.tables import candidates_csv, runs_csv
 
     sections, unfinished = gather(folders_or_records, published, latencies, quality)
-    text = page(sections, unfinished, title, command, published)  # first: a damaged picture leaves no half of a report
+    text = page(sections, unfinished, title, command, published)  # first: if an input is damaged, nothing is written
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))
     write_with(out / "curves.png", lambda path: curves_png(sections, path))
     if has_gap(sections):
         write_with(out / "gap.png", lambda path: gap_png(sections, path))
     else:
-        (out / "gap.png").unlink(missing_ok=True)  # of an earlier report: it would say what this one does not
+        (out / "gap.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(out / "candidates.csv", candidates_csv(sections))
     write_text(out / "runs.csv", runs_csv(sections))
     write_text(out / "index.html", text)

@@ -1,4 +1,4 @@
-"""What the figures show, as plain data; `plots` turns it into Plotly and Matplotlib."""
+"""The content of the figures as plain data; `plots` draws it with Plotly and Matplotlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isthmus.reports.text import (
 from isthmus.studies.fronts import Candidate, cost_of, front, sample_std
 
 _MOST_POINTS = 200
-"""Of one curve: more cannot be told apart on a screen, and every one is a part of the page."""
+"""Per curve: more are indistinguishable on a screen and make the page larger."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One architecture. ``place`` is its position among the section's architectures, which decides its colour."""
+    """One architecture. ``place`` is its position in the section, which determines its colour."""
 
     title: str
     place: int
@@ -66,7 +66,7 @@ class GapPoint:
 
 @dataclass(frozen=True)
 class GapSeries:
-    """Two architectures: ``above`` zero the one is better, ``below`` the other."""
+    """A pair of architectures: ``above`` is better where the gap is positive, ``below`` where it is negative."""
 
     title: str
     above: str
@@ -87,7 +87,7 @@ class GapFigure:
 
 @dataclass(frozen=True)
 class Curve:
-    """One run. ``chosen``: with its candidate's learning rate; ``mark``: the epoch whose weights were kept."""
+    """One run. ``chosen``: trained with the selected learning rate; ``mark``: the epoch whose weights were kept."""
 
     title: str
     place: int
@@ -106,9 +106,9 @@ class CurvesFigure:
 
 
 def front_figure(section: Section, cost: str = "params", metric: str = "") -> FrontFigure:
-    """Test quality over cost, every candidate, with each architecture's front marked.
+    """Test quality over cost for every candidate.
 
-    Whatever metric is shown, the front is that of the objective on validation data.
+    Whichever metric is shown, the front is that of the objective on validation data.
     """
     metric = metric or section.objective
     on_front = {candidate.run_ids for candidate in front(section.candidates, cost)}
@@ -134,7 +134,7 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
 
 
 def gap_figure(measures: Measures) -> GapFigure | None:
-    """How much better one front is than another over cost, pair by pair; None where no two overlap."""
+    """The gap between fronts over cost, pair by pair; None if no two fronts overlap."""
     series = []
     for gap in measures.gaps:
         above, below = map(architecture_title, gap.architectures)

@@ -1,6 +1,6 @@
-"""One self-contained page: script, style, figures and pictures are inside, and its own policy forbids any network.
+"""One self-contained HTML page: script, style, figures and pictures are embedded, and its policy forbids requests.
 
-Everything that comes from a record passes through ``escape`` or ``_json``; the templates hold no values of their own.
+Every value from a record passes through ``escape`` or ``_json``.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def _file(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot close the script element around it."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _keep_unbroken(text: str) -> str:
-    """A range such as 1.27–1.45 M stays on one line."""
+    """Prevents a line break within a range such as 1.27–1.45 M."""
     return text.replace("–", "–\N{WORD JOINER}")
 
 
@@ -81,7 +81,7 @@ def _summary(sections: Sequence[Section], unfinished: int, published: Sequence[s
     parts += [f"{failed} failed"] if failed else []
     outdated = sum(len(section.outdated_runs) for section in sections)
     parts += [f"{outdated} not comparable"] if outdated else []
-    parts += [f"{unfinished} unfinished and left out"] if unfinished else []
+    parts += [f"{unfinished} unfinished, excluded"] if unfinished else []
     drawn = {item.name for section in sections for item in section.published}
     parts += [f"{name} not drawn: no section has its task" for name in dict.fromkeys(published) if name not in drawn]
     last = max(run.record.finished for run in runs)
@@ -136,25 +136,25 @@ def _options(titles: dict[str, str]) -> str:
 
 
 def _problem_settings(section: Section) -> str:
-    """What the task and the source were told, so that the section says what was solved."""
+    """The settings of the task and the source."""
     settings = flatten({"task": section.first.config["task"], "source": section.first.config["source"]})
     shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
     return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
 
 
 def _published_notes(section: Section) -> str:
-    """Where the dashed fronts come from, and what may be read off them."""
+    """The origin of the dashed fronts."""
     notes = []
     for front in section.published:
         note = f"Dashed, unfilled: {front.title}, as printed in “{front.paper}”; PSNR over parameters only."
         if front.source != section.source:
-            note += f" These runs are on {section.source}, which is other data: compare shapes of curves, not heights."
+            note += f" These runs use other data ({section.source}): compare the shapes of the curves, not the values."
         notes.append(f"<p class='note'>{escape(note)}</p>")
     return "".join(notes)
 
 
 def _measures(section: Section, measures: Measures) -> str:
-    """Areas, gap and savings over one cost; the page shows the block of the cost that is chosen."""
+    """Hypervolumes, gap and savings for one cost; the page shows the block of the selected cost."""
     sentences = "".join(f"<li>{escape(_keep_unbroken(text))}</li>" for text in summary(section, measures.cost))
     return Template(_file("measures.html")).substitute(
         cost=escape(measures.cost),
@@ -179,12 +179,12 @@ def _areas_table(measures: Measures) -> str:
     ]
     corner = f"{magnitude(measures.reference.cost)}, {level(measures.reference.quality, measures.objective)}"
     heads = ["Shape", "Tried", "On front", "Validation", "Test"]
-    return _small_table(f"Area from the worst of the grid: {corner}.", heads, rows)
+    return _small_table(f"Hypervolume, measured from the worst of the grid: {corner}.", heads, rows)
 
 
 def _savings_table(savings: Savings) -> str:
     first, second = map(architecture_title, savings.architectures)
-    heads = [metric_title(savings.objective), second, first, "Saved", "Beyond noise"]
+    heads = [metric_title(savings.objective), second, first, "Saved", "Saved, significant"]
     rows = [
         [
             level(saving.quality, savings.objective),
@@ -195,7 +195,7 @@ def _savings_table(savings: Savings) -> str:
         ]
         for saving in savings.savings
     ]
-    bound = f" ≤: no smaller {first} was tried." if any(saving.smallest for saving in savings.savings) else ""
+    bound = f" ≤: the smallest {first} tried." if any(saving.smallest for saving in savings.savings) else ""
     return _small_table(f"{COST_TITLES[savings.cost]} for the same quality on test data.{bound}", heads, rows)
 
 
@@ -228,8 +228,8 @@ def _samples(section: Section) -> str:
     if not pictures:
         return ""
     return (
-        "<h3>What it looks like</h3><p class='note'>Rows from top to bottom: input, output, target. "
-        "The same test rows for each shape; the run is the best on validation data.</p>"
+        "<h3>Samples</h3><p class='note'>Rows from top to bottom: input, output, target. "
+        "The same test rows for each architecture; each run is the best on validation data.</p>"
         f"<div class='samples'>{''.join(pictures)}</div>"
     )
 
@@ -245,8 +245,8 @@ def _candidates_table(section: Section) -> str:
     ordered = [candidate for architecture in section.architectures for candidate in section.candidates_of(architecture)]
     rows = "".join(_candidate_row(candidate, section, shown) for candidate in ordered)
     return (
-        "<h3>All candidates</h3><p class='note'>A mark in the first column: on its shape’s front over parameters, "
-        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds, and 5 σ as the papers print it.</p>"
+        "<h3>All candidates</h3><p class='note'>● is on the front of its architecture over parameters, "
+        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds, and 5 σ as in the papers.</p>"
         '<div class="scroll"><table class="sortable">'
         f'<thead><tr><th scope="col"><button type="button">Front</button></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
@@ -268,14 +268,14 @@ def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Any])
 
 
 def _failed_table(section: Section) -> str:
-    note = "Counted, not averaged. A learning rate that failed for a seed does not compete with complete ones."
+    note = "Excluded from means. A learning rate with a failed seed is not selected if another has none."
     records = [run.record for run in section.failed_runs]
     reasons = {record.id: record.reason or f"{record.objective} is not a finite number" for record in records}
     return _excluded_table(section.failed_runs, "failed run", note, reasons)
 
 
 def _outdated_table(section: Section) -> str:
-    note = "Left out: an older version measured their quality in another way."
+    note = "Excluded: an earlier version computed their quality differently."
     reasons = {
         run.record.id: f"not comparable; `isthmus train {run.folder / CONFIG}` evaluates it again"
         for run in section.outdated_runs
@@ -306,8 +306,8 @@ def _reproduce(section: Section, command: str) -> str:
     lines += [f"{text}   # {_count(number, 'run')}" for text, number in commands.items() if text != command]
     blocks = [f"<pre>{escape(chr(10).join(lines))}</pre>"] if lines else []
     blocks.append(
-        "<p>Each run folder and each row of <code>runs.csv</code> holds the complete config of its run. Saved as "
-        "<code>run.json</code>, it trains that run again: <code>isthmus train run.json</code>.</p>"
+        "<p>Each run folder and each row of <code>runs.csv</code> holds the complete config of its run. Save it as "
+        "<code>run.json</code> to train that run again: <code>isthmus train run.json</code>.</p>"
     )
     for architecture in section.architectures:
         if run := section.best_run(architecture):
@@ -318,7 +318,7 @@ def _reproduce(section: Section, command: str) -> str:
 
 
 def _provenance(runs: Sequence[Run]) -> str:
-    """Where the numbers come from; a value that differs between runs is listed with its number of runs."""
+    """Data, code, machine and versions; a value that differs between runs is listed with its number of runs."""
     facts = {
         "Data fingerprint": Counter(run.record.fingerprint for run in runs),
         "Code": Counter(_pairs(run.record.code) for run in runs),

@@ -1,7 +1,6 @@
-"""Figures drawn: as Plotly's JSON for the page, and by Matplotlib as PNG.
+"""Draws the figures: Plotly JSON for the page, PNG by Matplotlib.
 
-Plotly's colours are names such as ``@shape-0``. The page replaces them by those of its light or dark style, so that a
-figure follows the reader's setting.
+In the Plotly JSON, colours are names such as ``@shape-0``; the page replaces them according to its light or dark style.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which colour-blind readers tell apart: on light ground, and on dark.
+# Okabe and Ito's colour-blind-safe palette, for a light and a dark background.
 COLOURS = (
     ("#0072b2", "#56b4e9"),
     ("#d55e00", "#f0a03c"),
@@ -44,7 +43,7 @@ _INK, _RULE = "#22262b", "#dfe3e8"
 
 
 def plotly_front(figure: FrontFigure) -> dict[str, Any]:
-    """Fronts as steps, their members solid with error bars, the other candidates faint; published ones dashed."""
+    """Fronts as steps with error bars, other candidates faint, published fronts dashed."""
     data: list[dict[str, Any]] = []
     for series in figure.series:
         data += [_plotly_points(series, on_front=False), _plotly_points(series, on_front=True)]
@@ -60,12 +59,12 @@ def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
 
 
 def _is_counted(figure: FrontFigure | GapFigure) -> bool:
-    """Parameters and MACs have letters for thousands and millions; milliseconds have not."""
+    """Whether the axis uses SI suffixes: parameters and MACs do, milliseconds do not."""
     return figure.x_title != COST_TITLES["latency"]
 
 
 def _labelled_digits(costs: Sequence[float]) -> tuple[int, ...]:
-    """Which digits of the logarithmic axis are labelled; none where it is so short that even steps do better."""
+    """Which digits of a logarithmic axis get labels; none if the range is short enough for linear ticks."""
     ratio = max(costs) / min(costs)
     if ratio < 3:
         return ()
@@ -95,11 +94,11 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
         "hovertemplate": "%{text}<extra></extra>",
     }
     if series.published:
-        trace["name"] = series.title.replace(" (", "<br>(")  # two lines, which fit on a telephone
+        trace["name"] = series.title.replace(" (", "<br>(")  # two lines, to fit a small screen
         trace["line"] = {"color": colour, "width": 1.2, "shape": "hv", "dash": "4px,3px"}
         trace["marker"] |= {"symbol": f"{symbol}-open", "size": 7, "line": {"width": 1.2}}
     elif on_front:
-        # At each budget: the test value of the member that validation data would choose. A step may lead down.
+        # Members are chosen on validation data, so a step in test values may go down.
         trace["line"] = {"color": colour, "width": 2, "shape": "hv"}
     else:
         trace["opacity"] = 0.38
@@ -124,7 +123,7 @@ def plotly_gap(figure: GapFigure) -> dict[str, Any]:
                 "y": [point.y for point in series.points],
                 "line": {"color": _colour(place), "width": 2, "shape": "hv"},
                 "marker": {"color": _colour(place), "size": 6},
-                # The last point has no step after it, so its interval is a bar.
+                # The last point starts no step, so its interval is an error bar.
                 "error_y": {
                     "array": [0] * (len(series.points) - 1) + [_half(series.points[-1])],
                     "color": _colour(place),
@@ -159,10 +158,7 @@ def _side(text: str, top: bool) -> dict[str, Any]:
 
 
 def _band(points: Sequence[GapPoint]) -> tuple[list[float | None], list[float | None]]:
-    """The outline of the steps' intervals: forth along the upper ends, back along the lower ones.
-
-    A point without an interval parts the band in two.
-    """
+    """The outline of the steps' intervals; a point without an interval leaves a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
     for start, stop in pairwise(points):
@@ -174,7 +170,7 @@ def _band(points: Sequence[GapPoint]) -> tuple[list[float | None], list[float | 
 
 
 def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:
-    """One trace per architecture and kind with gaps between runs: hundreds of runs stay quick to draw."""
+    """One trace per architecture with gaps between runs, which stays fast for hundreds of runs."""
     data: list[dict[str, Any]] = []
     for title, place in sorted({(curve.title, curve.place) for curve in figure.curves}, key=lambda pair: pair[1]):
         curves = [curve for curve in figure.curves if curve.place == place]
@@ -258,7 +254,7 @@ def _plotly_layout(x_title: str, y_title: str, height: int) -> dict[str, Any]:
 
 
 def _hover_text(*lines: str) -> str:
-    """Lines of a hover text. Plotly reads a few tags in its texts; what comes from a record has none."""
+    """Lines of a hover text, escaped because Plotly interprets some HTML tags."""
     return "<br>".join(html.escape(line, quote=False) for line in lines)
 
 
@@ -281,7 +277,7 @@ def has_gap(sections: Iterable[Section]) -> bool:
 
 
 def gap_png(sections: Sequence[Section], path: Path) -> None:
-    """The gap at equal parameters of every section in which two shapes overlap, one below the other."""
+    """The gap at equal parameters of every section with overlapping fronts, one below the other."""
     shown = [(section, content) for section in sections if (content := _gap(section))]
     figure, axes = _matplotlib_page(len(shown), columns=1)
     for (section, content), (axis,) in zip(shown, axes, strict=True):
@@ -306,7 +302,7 @@ def curves_png(sections: Sequence[Section], path: Path) -> None:
 
 
 def _matplotlib_page(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    # Without pyplot there is no global state, and no display is looked for.
+    # pyplot would keep global state and look for a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 + 3.5 * columns, 4.4 * rows), layout="constrained")

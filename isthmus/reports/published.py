@@ -1,4 +1,4 @@
-"""Fronts that papers printed, to be drawn over measured ones."""
+"""Fronts published in papers, drawn over measured ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from isthmus.core.errors import UserError
 from isthmus.papers import Paper, Table, load_paper
 
-_UNASKED = "hourglass"
-"""The paper whose fronts are drawn without being asked for, where data and task are those of the table."""
+_DEFAULT = "hourglass"
+"""The paper whose fronts are drawn by default on runs of the same data and task."""
 _NEEDED = {"architecture", "params_M", "psnr_dB"}
 _TASKS = {"denoising": "denoise", "super_resolution": "super_resolution"}
 _ARCHITECTURES = {"hourglass": "hourglass_mlp", "conventional": "conventional_mlp"}
@@ -18,7 +18,7 @@ _DATASETS = {"imagenet32": "ImageNet-32", "imagenet224": "ImageNet-224"}
 
 @dataclass(frozen=True)
 class PublishedPoint:
-    """One row of a table. ``spread`` is one standard deviation, where the table prints five."""
+    """One row of a table. ``spread`` is one standard deviation; the table prints five."""
 
     row: str
     architecture: str
@@ -30,7 +30,7 @@ class PublishedPoint:
 
 @dataclass(frozen=True)
 class PublishedFront:
-    """One table. ``source`` and ``task`` have our names."""
+    """One table. ``source`` and ``task`` are names of this package."""
 
     name: str  # "hourglass/T8"
     title: str  # "Table 8, ImageNet-32"
@@ -49,7 +49,7 @@ def matching_fronts(source: str, task: str) -> list[PublishedFront]:
     """The tables of the same data and the same task."""
     if source not in _DATASETS or task not in _TASKS.values():
         return []
-    paper = load_paper(_UNASKED)
+    paper = load_paper(_DEFAULT)
     fronts = [_front(paper, table) for table in paper.tables.values() if _is_front(table)]
     return [front for front in fronts if (front.source, front.task) == (source, task)]
 
@@ -59,7 +59,7 @@ def _load(name: str) -> PublishedFront:
     paper = load_paper(key)
     fronts = [f"{key}/{item.id}" for item in paper.tables.values() if _is_front(item)]
     if name not in fronts:
-        raise UserError(f"{name!r} is no published front; choose from: {', '.join(fronts)}")
+        raise UserError(f"{name!r} is not a published front; choose from: {', '.join(fronts)}")
     return _front(paper, paper.tables[table])
 
 

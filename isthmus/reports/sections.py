@@ -1,4 +1,4 @@
-"""Run folders become sections: what may be compared with each other stands together, and nothing else does."""
+"""Groups run folders into sections of comparable runs: same data, same task, same objective."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def settings(self) -> str:
-        """What tells this run from its neighbours."""
+        """The settings that distinguish this run."""
         shape = [f"{name} {value}" for name, value in title_fields(self.record.config["model"]).items()]
         rate = self.record.config["train"]["learning_rate"]
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
@@ -60,7 +60,7 @@ class Run:
         return [drop_stale(line, self.record.task) for line in read_metrics(self.folder)]
 
     def samples(self) -> bytes | None:
-        """The picture of a few test rows, if the task made one."""
+        """The sample sheet of a few test rows, if the task made one."""
         if SAMPLES not in self.record.files or not (self.folder / SAMPLES).is_file():
             return None
         return verify_file(self.folder, SAMPLES, self.record).read_bytes()
@@ -97,7 +97,7 @@ class Section:
 
     @property
     def costs(self) -> tuple[str, ...]:
-        """By what its candidates can be compared."""
+        """The costs that every candidate has."""
         timed = self.candidates and all(candidate.latency is not None for candidate in self.candidates)
         return (*COSTS, LATENCY) if timed else COSTS
 
@@ -116,7 +116,7 @@ class Section:
 
     @cached_property
     def outdated_runs(self) -> list[Run]:
-        """Finished, but with an objective that was measured in another way than today."""
+        """Finished runs whose objective an earlier version computed differently."""
         return [run for run in self.runs if is_outdated(run.record)]
 
     @cached_property
@@ -137,7 +137,7 @@ class Section:
         return list(combinations(by_architecture, 2))
 
     def best_run(self, architecture: str) -> Run | None:
-        """The best run of the best candidate, both by validation: the picture shown is not picked on test data."""
+        """The best run of the best candidate, both chosen on validation data."""
         candidates = self.candidates_of(architecture)
         if not candidates:
             return None
@@ -154,7 +154,7 @@ def metric_names(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def varying_settings(candidates: Sequence[Candidate]) -> list[str]:
-    """The settings in which candidates differ, and in any case those that tell a model's networks apart, dotted."""
+    """Dotted names of the settings in which candidates differ, and always of the models' title fields."""
     settings = [flatten(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
     always = {f"model.{name}" for candidate in candidates for name in title_fields(candidate.settings["model"])}
@@ -162,7 +162,7 @@ def varying_settings(candidates: Sequence[Candidate]) -> list[str]:
 
 
 def read_setting(candidate: Candidate, name: str) -> Any:
-    """A setting by its dotted name, or an empty string where this candidate has no such field or left it open."""
+    """A setting by its dotted name; an empty string if the candidate has no such field or no value for it."""
     value = flatten(candidate.settings).get(name)
     return "" if value is None else value
 
@@ -173,11 +173,9 @@ def gather(
     latencies: Mapping[str, float] | None = None,
     quality: str | None = None,
 ) -> tuple[list[Section], int]:
-    """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet.
+    """The sections of all ended runs below the paths, and the number of unfinished runs.
 
-    ``published`` names tables such as ``hourglass/T8``, for the sections with their task. Without any, a section gets
-    the tables of its own data and task. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is compared
-    instead of the task's objective.
+    The other arguments are those of ``reports.write_report``.
     """
     fronts = load_fronts(published)
     folders = dict.fromkeys(resolve_links(folder) for path in paths for folder in _folders(path))
@@ -187,7 +185,7 @@ def gather(
     ended = [folder for folder in folders if (folder / RECORD).exists()]
     if not ended:
         these = "the run has not ended" if len(folders) == 1 else f"none of the {len(folders)} runs has ended"
-        raise UserError(f"{these}; the command that started it goes on where it stopped")
+        raise UserError(f"{these}; repeat the command that started it to resume")
     read = [(folder, read_record(folder)) for folder in ended]
     runs = {record.id: Run(folder, judged_by(record, quality or record.objective)) for folder, record in read}
     groups: dict[str, list[Run]] = defaultdict(list)

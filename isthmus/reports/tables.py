@@ -1,4 +1,4 @@
-"""Candidates and runs as rows: for the terminal, for the page, as CSV and as Markdown."""
+"""Tables of candidates and runs for the terminal, the page, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from isthmus.studies.fronts import Candidate, front
 
 @dataclass(frozen=True)
 class Column:
-    """``value`` is what a column is sorted by, ``text`` what is shown."""
+    """``value`` is the sort key, ``text`` the cell shown."""
 
     title: str
     value: Callable[[Candidate], Any]
@@ -37,7 +37,7 @@ class Column:
 
 
 def columns(candidates: Sequence[Candidate]) -> list[Column]:
-    """What is worth a column: the settings that differ, costs, metrics, and how they were obtained."""
+    """The settings that differ, costs, metrics, and how they were obtained."""
     objectives = {candidate.objective for candidate in candidates}
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
@@ -64,10 +64,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
 
 
 def table(candidates: Sequence[Candidate], cost: str = "params") -> list[dict[str, str]]:
-    """Rows for a terminal: header to text, one row per candidate; ``●`` marks the members of a front over a cost.
-
-    Members are chosen on validation data; the values shown are on test data.
-    """
+    """Rows for a terminal, one per candidate; ``●`` marks members of the front, chosen on validation data."""
     wide = {"Trainable", "MACs", "5 σ", "Validation", *map(metric_title, metric_names(candidates)[1:])}
     shown = [column for column in columns(candidates) if column.title not in wide]
     members = {
@@ -82,7 +79,7 @@ def table(candidates: Sequence[Candidate], cost: str = "params") -> list[dict[st
 
 
 def candidates_csv(sections: Iterable[Section]) -> str:
-    """Every candidate with all digits."""
+    """Every candidate, unrounded."""
     rows = []
     for section in sections:
         for candidate in section.candidates:
@@ -115,7 +112,7 @@ def candidates_csv(sections: Iterable[Section]) -> str:
 
 
 def runs_csv(sections: Iterable[Section]) -> str:
-    """Every run, failed ones too, with the config that re-creates it."""
+    """Every run, including failed ones, with its complete config."""
     rows = []
     for section in sections:
         chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
@@ -149,7 +146,7 @@ def runs_csv(sections: Iterable[Section]) -> str:
 
 
 def _blank(value: Any) -> Any:
-    """An empty cell for what was not measured."""
+    """An empty cell if nothing was measured."""
     return "" if value is None else value
 
 
@@ -181,7 +178,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of Markdown; nothing stands for None."""
+    """Lines of Markdown; None becomes an empty cell."""
     if not rows:
         return ["none"]
     cells = [["" if cell is None else str(cell).replace("|", "\\|") for cell in row.values()] for row in rows]

@@ -1,4 +1,4 @@
-"""Numbers and comparisons in words: the same in the page, the figures and the terminal."""
+"""Number formats and sentences, shared by the page, the figures and the terminal."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TITLES = {
 }
 _RANGES_NAMED = 3
 _LEAST_SAVING = 0.02
-"""Networks within 2 % of a budget share it."""
+"""Costs within 2 % of each other count as equal."""
 _MOST_DECIMALS = 7
 
 
@@ -68,11 +68,11 @@ def architecture_title(architecture: str) -> str:
 
 
 def magnitude(value: float) -> str:
-    """Three digits and a letter: 1.30 M."""
+    """Three significant digits with a suffix: 1.30 M."""
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * size:
             scaled = value / size
-            # After rounding, so that 9.996 reads 10.0 and not 10.00.
+            # The factor rounds first, so that 9.996 reads 10.0 and not 10.00.
             return f"{scaled:.{max(0, 2 - math.floor(math.log10(abs(scaled) * 1.0005)))}f}{NO_BREAK}{letter}"
     return f"{value:.3g}"
 
@@ -103,49 +103,47 @@ def span(start: float, stop: float) -> str:
 
 
 def answer(section: Section, cost: str = "params") -> tuple[str, str]:
-    """Which architecture wins where, and what limits that answer; undecided where seeds can explain it."""
+    """Which architecture leads at which cost, and the limits of that statement."""
     tried = section.finished_architectures
     older = _outdated_note(section)
     if not tried:
         return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
-        return _describe_single(
-            section.candidates_of(tried[0]), cost
-        ), f"A comparison needs a second shape. {older}".strip()
+        best_of_one = _describe_single(section.candidates_of(tried[0]), cost)
+        return best_of_one, f"A comparison needs a second architecture. {older}".strip()
     noise = noise_of(section.candidates)
     comparisons = [compare(first, second, cost, noise) for first, second in section.pairs]
     limits = [limit for comparison in comparisons for limit in _describe_limits(comparison)] + [older] * bool(older)
     if any(comparison.can_decide for comparison in comparisons) and any(
         len(candidate.seeds) == 1 for candidate in section.candidates
     ):
-        limits.append("Some candidates have one seed only: the others’ spread over seeds stands in for theirs.")
+        limits.append("Some candidates have one seed only; their spread is assumed to equal that of the others.")
     return " ".join(map(describe, comparisons)), " ".join(limits)
 
 
 def _outdated_note(section: Section) -> str:
-    """That runs are left out, and how to bring them back."""
+    """Which runs are excluded because their metric is outdated, and the command that updates them."""
     if not section.outdated_runs:
         return ""
     number, config = len(section.outdated_runs), section.outdated_runs[0].folder / CONFIG
-    runs = f"{number} older run{'s are' if number > 1 else ' is'} left out"
+    runs = f"{number} older run{'s are' if number > 1 else ' is'} excluded"
     title = metric_title(section.objective)
-    return f"{runs}: {title} was measured in another way. `isthmus train {config}` evaluates it again."
+    return f"{runs}: an earlier version computed {title} differently. `isthmus train {config}` evaluates again."
 
 
 def describe(comparison: Comparison) -> str:
-    """Who leads where, in one sentence."""
+    """One sentence on which architecture leads at which cost."""
     noun = _NOUNS[comparison.cost]
     first, second = map(_shape_name, comparison.architectures)
     if not comparison.stretches:
-        common = noun if comparison.cost == "latency" else f"number of {noun}"
-        return _sentence(f"{first} and {second} were tried at no common {common}: there is nothing to compare")
+        return _sentence(f"{first} and {second} cannot be compared: their ranges of {noun} do not overlap")
     stretches = comparison.stretches
     where = f"{span(stretches[0].start, stretches[-1].stop)} {_UNITS[comparison.cost]}"
     if not comparison.can_decide:
-        return _sentence(f"one seed says nothing of the noise, so {first} and {second} are not told apart at {where}")
+        return _sentence(f"with one seed per network, {first} and {second} cannot be ranked at {where}")
     leaders = dict.fromkeys(stretch.leader for stretch in stretches if stretch.leader)
     if not leaders:
-        return _sentence(f"{first} and {second} do not differ beyond the seeds’ noise at {where}")
+        return _sentence(f"{first} and {second} do not differ significantly at {where}")
     if len(stretches) == 1:
         lead = f"by up to {_describe_amount(stretches[0], comparison)}"
         return _sentence(f"{_shape_name(*leaders)} leads wherever both were tried, {where}, {lead}")
@@ -154,7 +152,7 @@ def describe(comparison: Comparison) -> str:
 
 
 def summary(section: Section, cost: str = "params") -> list[str]:
-    """What the fronts are worth, how far they are apart and what is saved: short sentences, also for a terminal."""
+    """Sentences on hypervolume, gap and savings."""
     measures = measure(section, cost)
     if not measures:
         return []
@@ -163,19 +161,19 @@ def summary(section: Section, cost: str = "params") -> list[str]:
 
 
 def describe_areas(measures: Measures) -> str:
-    """Every area, and the corner from which all of them are measured."""
+    """The hypervolume of each front, and the reference point."""
     metric, corner = measures.objective, measures.reference
     axes = f"ln({_NOUNS[measures.cost]}) × {unit(metric) or _metric_noun(metric)}"
     worst = f"{magnitude(corner.cost)} {_UNITS[measures.cost]} and {level(corner.quality, metric)}"
     areas = [f"{_shape_name(a.architecture)} {a.validation:.3g} ({a.test:.3g} on test data)" for a in measures.areas]
     unequal = len({item.start for item in measures.areas}) > 1
-    limit = "; it also grows with the range tried, which was not the same" if unequal else ""
-    where = f"area that the front dominates, in {axes} from the worst of the grid ({worst})"
+    limit = "; the ranges tried differ, and a wider range gives a larger area" if unequal else ""
+    where = f"hypervolume of the front in {axes}, measured from the worst of the grid ({worst})"
     return _sentence(f"{where}: {_enumerate(areas)}{limit}")
 
 
 def describe_gap(gap: Gap) -> str:
-    """The mean difference over the shared range with its interval; empty where it is not beyond the noise."""
+    """The mean difference over the shared range with its interval; empty if it is not significant."""
     if gap.mean is None or gap.mean.decision == "undecided":
         return ""
     ahead = gap.mean.decision == "ahead"
@@ -190,32 +188,17 @@ def describe_gap(gap: Gap) -> str:
 
 
 def describe_savings(savings: Savings) -> str:
-    """The largest saving that the seeds’ noise cannot explain; empty where there is none worth a word."""
+    """The largest significant saving, and at how many quality levels there is one; empty if there is none."""
     sure = [saving for saving in savings.savings if (saving.sure_fraction or 0.0) >= _LEAST_SAVING]
     if not sure:
         return ""
     largest = max(sure, key=lambda saving: saving.sure_fraction or 0.0)
     first, noun = _shape_name(savings.architectures[0]), _NOUNS[savings.cost]
     paid = f"{magnitude(largest.sure_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
-    saves = f"saves up to {percent(largest.sure_fraction or 0.0)} of the {noun} beyond the seeds’ noise"
+    saves = f"saves up to {percent(largest.sure_fraction or 0.0)} of the {noun}"
     at = level(largest.quality, savings.objective)
-    return _sentence(f"at equal quality, {first} {saves}, {paid} for {at}; {_tally(savings)}")
-
-
-def _tally(savings: Savings) -> str:
-    """At how many qualities there is a saving: the largest alone would flatter."""
-    counts = dict.fromkeys(("saves at", "needs as much at", "needs more at", "does not reach", "starts above"), 0)
-    for saving in savings.savings:
-        if saving.fraction is None:
-            counts["does not reach"] += 1
-        elif saving.fraction >= 0:
-            counts["saves at" if saving.fraction else "needs as much at"] += 1
-        else:
-            # A smaller one than any that was tried might do.
-            counts["starts above" if saving.smallest else "needs more at"] += 1
-    parts = [f"{verb} {count}" for verb, count in counts.items() if count]
-    whole = f"{len(savings.savings)} {'qualities' if len(savings.savings) > 1 else 'quality'}"
-    return f"of the {whole} on the front of {_shape_name(savings.architectures[1])}, it {_enumerate(parts)}"
+    count = f"the saving is significant at {len(sure)} of {len(savings.savings)} quality levels"
+    return _sentence(f"at equal quality, {first} {saves}, {paid} for {at}; {count}")
 
 
 def percent(fraction: float) -> str:
@@ -223,16 +206,13 @@ def percent(fraction: float) -> str:
 
 
 def level(value: float, metric: str) -> str:
-    """A quality with its unit, or with its name where it has none: 21.970 dB, accuracy 0.913."""
-    return (
-        _with_unit(quantity(value, metric), metric)
-        if unit(metric)
-        else f"{_metric_noun(metric)} {quantity(value, metric)}"
-    )
+    """A quality with its unit, or with its name if it has no unit: 21.970 dB, accuracy 0.913."""
+    shown = quantity(value, metric)
+    return _with_unit(shown, metric) if unit(metric) else f"{_metric_noun(metric)} {shown}"
 
 
 def difference_text(difference: Interval, metric: str) -> str:
-    """A difference with its interval, short."""
+    """A difference with its interval, for a hover text."""
     value = _with_unit(_round(difference.difference, difference), metric)
     if difference.half_width is None:
         return f"{value}, one seed"
@@ -240,12 +220,12 @@ def difference_text(difference: Interval, metric: str) -> str:
 
 
 def _round(value: float, difference: Interval) -> str:
-    """To two digits of the margin, so that value and interval have the same."""
+    """Rounded to two significant digits of the interval, so that both show the same decimals."""
     scale = difference.half_width or abs(difference.difference)
     decimals = 1 - math.floor(math.log10(scale)) if scale else 0
     if -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS or not value:
         return f"{value:z.{max(0, decimals)}f}".replace("-", "−")
-    digits = max(1, 1 + decimals + math.floor(math.log10(abs(value))))  # an error squared, in small or large units
+    digits = max(1, 1 + decimals + math.floor(math.log10(abs(value))))
     return f"{'−' * (value < 0)}{abs(value):.{digits}g}"
 
 
@@ -263,12 +243,12 @@ def _describe_single(candidates: Sequence[Candidate], cost: str) -> str:
     metric = chosen.objective
     reached = f"{metric_title(metric)} {with_spread(chosen.mean, chosen.std, metric)} {unit(metric)}".strip()
     size = f"{magnitude(cost_of(chosen, cost))} {_UNITS[cost]}"
-    subject = f"only {_shape_name(chosen.architecture)} was tried; its best on validation data"
+    subject = f"only {_shape_name(chosen.architecture)} was tried; its best network on validation data"
     return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
 
 def _describe_lead(comparison: Comparison, leader: str) -> str:
-    """All stretches of one leader; of many, the widest on the logarithmic axis that the plot has."""
+    """The cost ranges in which one architecture leads: the widest on a logarithmic axis, and how many others."""
     stretches = [stretch for stretch in comparison.stretches if stretch.leader == leader]
     widest = sorted(stretches, key=lambda item: item.start / item.stop)[:_RANGES_NAMED]
     ranges = [span(stretch.start, stretch.stop) for stretch in sorted(widest, key=lambda item: item.start)]
@@ -283,15 +263,13 @@ def _describe_amount(stretch: Stretch, comparison: Comparison) -> str:
 
 
 def _describe_limits(comparison: Comparison) -> list[str]:
-    """Where only one of the two was tried, which is no lead."""
+    """The cost ranges in which only one of the two was tried, so that neither leads."""
     sentences = []
     for architecture in comparison.architectures:
         ranges = [span(alone.start, alone.stop) for alone in comparison.alone if alone.architecture == architecture]
         if ranges:
             where = f"at {_enumerate(ranges)} {_UNITS[comparison.cost]}"
-            sentences.append(
-                _sentence(f"{where}, only {_shape_name(architecture)} was tried, not {_shape_name(other)}")
-            )
+            sentences.append(_sentence(f"{where}, only {_shape_name(architecture)} was tried"))
     return sentences
 
 
@@ -304,6 +282,6 @@ def _enumerate(parts: Sequence[str]) -> str:
 
 
 def _sentence(text: str) -> str:
-    # A name such as sw_mlp is written as it is, also at the beginning.
+    # A registered name such as sw_mlp keeps its lower case.
     start = text if "_" in text.split()[0] else text[0].upper() + text[1:]
     return f"{start}."

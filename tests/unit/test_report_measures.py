@@ -79,8 +79,9 @@ def test_what_the_noise_can_explain_gets_no_sentence(tmp_path: Path):
 def test_a_quality_without_a_unit_is_named(tmp_path: Path):
     runs = {"hourglass_mlp": {1: (0.91, 0.92), 2: (0.95, 0.95)}, "conventional_mlp": {1: (0.8, 0.8), 2: (0.9, 0.91)}}
     areas, difference = words(write_shapes(tmp_path, runs, objective="accuracy"))
-    assert "in ln(parameters) × accuracy from the worst of the grid (1.83 M parameters and accuracy 0.8): " in areas
-    assert "by 0.115 in accuracy on average (95 % interval " in difference
+    for fact in ("ln(parameters) × accuracy", "1.83 M parameters and accuracy 0.8"):
+        assert fact in areas
+    assert "0.115 in accuracy" in difference
 
 
 def test_the_measures_are_those_of_the_fronts_module(study: Path):
@@ -245,7 +246,7 @@ def test_a_published_front_over_other_data_says_so_and_keeps_to_its_task(tmp_pat
     }
     assert front_figure(sections[1]).series[1].title == "Hourglass, published (Table 9, ImageNet-32: other data)"
     text = write_report([tmp_path / "runs"], tmp_path / "out", "Other", published=names).read_text(encoding="utf-8")
-    assert text.count("These runs are on cifar10, which is other data: compare shapes of curves, not heights.") == 3
+    assert text.count("other data (cifar10)") == 3
     assert "not drawn" not in text
     denoise = [run.folder for section in sections if section.task == "denoise" for run in section.runs]
     text = write_report(denoise, tmp_path / "out", "Other", published=names).read_text(encoding="utf-8")
@@ -256,8 +257,8 @@ def test_a_published_front_over_other_data_says_so_and_keeps_to_its_task(tmp_pat
     ("name", "message"),
     [
         ("hourglas/T8", "there is no paper 'hourglas'; did you mean 'hourglass'?"),
-        ("hourglass/T3", "'hourglass/T3' is no published front; choose from: hourglass/T6, hourglass/T7, hourglass/T8"),
-        ("hourglass", "'hourglass' is no published front; choose from: "),
+        ("hourglass/T3", "choose from: hourglass/T6, hourglass/T7, hourglass/T8"),
+        ("hourglass", "choose from: hourglass/T6"),
         ("T8", "there is no paper 'T8'"),
     ],
 )

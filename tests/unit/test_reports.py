@@ -244,10 +244,9 @@ def test_members_are_chosen_on_validation_and_drawn_with_test_values_whatever_me
         assert members["x"] == sorted(members["x"])
         assert members["y"] == [metric_values("psnr", test)[metric] for test in (20.4, 20.0, 20.2)]
     assert [row[""] for row in table(section.candidates)] == ["●", "●", "", "●"]
-    assert answer(section)[0].replace("\N{NO-BREAK SPACE}", " ") == (
-        "Only sw_mlp was tried; its best on validation data, with 2.72 M parameters, "
-        "reaches PSNR 20.200 dB on test data."
-    )
+    verdict = answer(section)[0].replace("\N{NO-BREAK SPACE}", " ")
+    for fact in ("Only sw_mlp was tried", "2.72 M parameters", "PSNR 20.200 dB"):
+        assert fact in verdict
     text = write_report([tmp_path], tmp_path / "out", "One shape").read_text(encoding="utf-8")
     assert text.count("Members are chosen on validation data; the values shown are on test data.") == 1
 
@@ -308,14 +307,14 @@ def plain_answer(root: Path) -> list[str]:
 
 def test_the_answer_where_there_is_little_to_say(tmp_path: Path):
     verdict, _ = two_runs(tmp_path / "apart", HOURGLASS[0], CONVENTIONAL[0])
-    assert verdict.startswith("The Hourglass and the conventional shape were tried at no common number of parameters: ")
+    assert verdict.startswith("The Hourglass and the conventional shape cannot be compared")
     verdict, limits = two_runs(tmp_path / "same", HOURGLASS[0], HOURGLASS[0], objective="accuracy")
-    assert verdict.startswith("One seed says nothing")
+    assert "one seed" in verdict
     assert limits == ""
     for place, seed, test in ((1, 0, 0.5), (1, 1, 0.501), (2, 0, 0.6), (2, 1, 0.62)):
         model = model_config("hourglass_mlp", HOURGLASS[place], 0)
         write_run(tmp_path / "same", model, 1e-3, seed, objective="accuracy", test=test)
-    assert "one seed only: the others’ spread over seeds stands in for theirs." in plain_answer(tmp_path / "same")[1]
+    assert "one seed only" in plain_answer(tmp_path / "same")[1]
 
 
 def test_terminal_table_has_one_row_per_candidate(study: Path):
@@ -371,7 +370,7 @@ def test_sections_keep_different_problems_apart_and_unfinished_runs_are_counted(
     ]
     assert unfinished == 1
     text = write_report([tmp_path / "runs"], tmp_path / "out", "Mixed").read_text(encoding="utf-8")
-    assert "4 runs · 3 candidates · 1 failed · 1 unfinished and left out" in text
+    assert "4 runs · 3 candidates · 1 failed · 1 unfinished" in text
     assert "No run has finished" in text
     assert "the training loss is not finite at step 96" in text
     assert text.count("<section ") == 4
