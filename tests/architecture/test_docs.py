@@ -21,10 +21,12 @@ from typer.testing import CliRunner
 
 import isthmus
 from isthmus.cli.main import app
-from isthmus.core.config import run_config
+from isthmus.core.config import run_config, study_config
 from isthmus.core.record import run_folders
 from isthmus.core.registry import catalogue
 from isthmus.papers import list_papers, load_paper
+from isthmus.studies.planning import Plan
+from isthmus.training.run import Options
 from tests.unit.test_sudoku import SEVENTEEN
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,7 +79,11 @@ def run_blocks(page: Path) -> None:
                 exec(compile(text, page.name, "exec"), namespace)
             assert printed.getvalue().splitlines() == re.findall(r"^print\(.*\)  # (.*)$", text, flags=re.MULTILINE)
         elif language == "yaml":
-            assert run_config(yaml.safe_load(text))
+            settings = yaml.safe_load(text)
+            if "spaces" in settings:
+                assert Plan.of(study_config(settings), Options()).preview
+            else:
+                assert run_config(settings)
         else:
             assert language in ("text", "json", "toml"), f"{page.name}: nothing checks a block of {language}"
 

@@ -9,13 +9,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from isthmus.cli.main import app
-from isthmus.core.config import study_config
-from isthmus.studies.planning import Plan
-from isthmus.training.run import Options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -28,7 +24,7 @@ def blocks(language: str) -> list[str]:
 
 def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
     fences = re.findall(r"^```(.*)$", README, flags=re.MULTILINE)
-    assert set(fences[::2]) <= {"", "sh", "python", "yaml"}
+    assert set(fences[::2]) <= {"", "sh", "python"}
     assert set(fences[1::2]) == {""}, "a block is not closed"
 
 
@@ -60,7 +56,7 @@ def run_command(line: str) -> str:
 
 
 def test_the_commands_are_found() -> None:
-    assert len(COMMANDS) >= 6
+    assert len(COMMANDS) >= 5
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4]))
@@ -69,13 +65,6 @@ def test_a_command_runs(command: str, home: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
     words = shlex.split(command, comments=True)[1:]
     run_command(shlex.join([*words, *SMALLER.get(words[0], [])]))
-
-
-def test_the_search_space_is_one() -> None:
-    (text,) = blocks("yaml")
-    config = study_config(yaml.safe_load(text))
-    assert [space.model["name"] for space in config.spaces] == ["hourglass_mlp", "conventional_mlp"]
-    assert Plan.of(config, Options()).preview
 
 
 def test_the_code_prints_what_it_promises() -> None:
