@@ -1,4 +1,4 @@
-"""``isthmus analyze``: what can be read off a trained run."""
+"""``isthmus analyze``: measurements on a trained run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from isthmus.cli.options import DataDir, Json
 
 
 def analyze(
-    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    run: Annotated[str, typer.Argument(help="A finished run: its id, a unique prefix of it, or its folder.")],
     against: Annotated[
-        str | None, typer.Option(help="Compare it with this run (CKA), or with its `untrained` self.")
+        str | None, typer.Option(help="Compare with this run (CKA), or with the same model `untrained`.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this analysis, such as `cka`; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this analysis, such as `cka`; repeatable.")] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """What can be read off a trained run: numbers, and figures beside its record. Each is measured once.
+    """Measure a trained run; numbers and figures are stored beside its record and reused.
 
     For example: `isthmus analyze RUN --only cka --against untrained`
     """
@@ -35,7 +35,7 @@ def analyze(
 
 
 def _show_progress(names: Sequence[str]) -> Iterator[str]:
-    """The names, one after the other, with a bar that says which one is under way; plain lines where nobody watches."""
+    """Yields the names with a progress bar, or prints plain lines if the output is no terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 
     from isthmus.cli import terminal
@@ -57,7 +57,7 @@ def _show_progress(names: Sequence[str]) -> Iterator[str]:
 
 
 def _print_answer(answer: Mapping[str, Any]) -> None:
-    """The numbers, the files, and what could not be measured on this model."""
+    """The numbers, the files, and the analyses that do not apply to this model."""
     from isthmus.cli import terminal
 
     rows = [

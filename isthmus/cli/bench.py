@@ -1,4 +1,4 @@
-"""``isthmus bench``: the benchmarks of a checkout. The installed package does not carry them."""
+"""``isthmus bench``: the benchmarks, which only a checkout has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 def add_bench(app: typer.Typer) -> None:
-    """Add the benchmarks where they are, and elsewhere a command that says where to find them."""
+    """Add the benchmarks if this is a checkout, otherwise a command that says where they are."""
     if (CHECKOUT / "benchmarks" / "command.py").is_file():
         if str(CHECKOUT) not in sys.path:
             sys.path.append(str(CHECKOUT))

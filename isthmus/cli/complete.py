@@ -1,4 +1,4 @@
-"""A study as a person runs it: what it will take, progress, a table, the answer in words, and the page."""
+"""Runs a study for the terminal: estimate, progress, table, conclusion and page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def complete_study(
     time_budget: float | None = None,
     rebuild: bool = False,
 ) -> Study:
-    """Carry a study out, or go on with it, or find it on record; what it will take is said first."""
+    """Run a study, resume it, or load its finished records; prints an estimate before training."""
     plan = Plan.of(config, options)
     storage = _storage(plan, url, rebuild)
     executor = _executor(config, workers, cluster)
@@ -55,8 +55,10 @@ def complete_study(
 
 
 def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
-    """With ``rebuild``, without what it knew of the study. A file of the study's own that cannot even be opened is put
-    aside; another database may hold more than this study."""
+    """The study's database, emptied if ``rebuild``.
+
+    A damaged default file is set aside; another database is left alone, because it may hold other studies.
+    """
     folder = home() / "studies" / plan.config.name
     try:
         storage = Storage(url or default_url(folder), plan.config.name, plan.maximise)
@@ -67,7 +69,7 @@ def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
         if url is not None:
             raise
         if not rebuild:
-            raise UserError(f"{error}; `isthmus study … --rebuild` builds it again from the records") from None
+            raise UserError(f"{error}; `isthmus study … --rebuild` restores it from the records") from None
     set_aside(folder)
     return Storage(default_url(folder), plan.config.name, plan.maximise)
 
@@ -82,7 +84,7 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
 
 
 def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
-    """A study that was made to fit when it began keeps that size, whatever the clock says today."""
+    """The plan reduced to the time budget; a resumed study keeps the size it started with."""
     begun = storage.begun()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
         number = begun.get("sampling", {}).get("candidates")
@@ -104,8 +106,8 @@ def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int
         highlight=False,
         soft_wrap=True,
     )
-    saves = "Ctrl-C or SIGTERM saves, and the same command goes on"
-    terminal.err.print(f"records go to {home() / 'runs'}; {saves}", style="dim", highlight=False, soft_wrap=True)
+    resume = "Ctrl-C or SIGTERM saves; repeat the command to resume"
+    terminal.err.print(f"records are in {home() / 'runs'}; {resume}", style="dim", highlight=False, soft_wrap=True)
 
 
 def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
@@ -127,7 +129,7 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
 
 
 def print_recommendation(study: Study) -> None:
-    """The network to use, its checkpoint, and how."""
+    """The recommended network, its checkpoint and how to use it."""
     from isthmus.reports.text import magnitude, with_spread
 
     quality = study.plan.quality
@@ -148,7 +150,7 @@ def print_recommendation(study: Study) -> None:
 
 
 def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, ...] = ()) -> None:
-    """The table and the answer in words first: they are there at once, the page takes a moment."""
+    """Print the table and the conclusion, then write the page, which takes a moment."""
     from isthmus.reports import table, write_report
     from isthmus.reports.sections import gather
     from isthmus.reports.text import answer as in_words
@@ -175,7 +177,7 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     cost = study.config.cost
     rows = table(candidates, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
-    note = "● on the Pareto front of its shape, chosen on validation data; ± is one standard deviation over seeds"
+    note = "● on the Pareto front of its architecture, chosen on validation data; ± one standard deviation over seeds"
     terminal.out.print(note, style="dim")
     for trial in study.trials:
         if trial.entry.state == "failed":
@@ -186,5 +188,5 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
             terminal.out.print(sentence, highlight=False)
     pruned = sum(trial.entry.state == "pruned" for trial in study.trials)
     if pruned:
-        terminal.out.print(f"{pruned} of {len(study.trials)} candidates were stopped early, dominated.", style="dim")
+        terminal.out.print(f"{pruned} of {len(study.trials)} candidates were pruned.", style="dim")
     terminal.out.print(f"page: {write_page()}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``isthmus demo``: the main job on embedded data."""
+"""``isthmus demo``: a shape study on embedded data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from isthmus.cli.options import Json, Rebuild, command_line
 
 
 def demo(
-    workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
     rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     as_json: Json = False,
 ) -> None:
-    """The main job on embedded data: both shapes, many sizes, two seeds; ends in a table and a page.
+    """Compare both shapes on embedded data: many sizes, two seeds; ends with a table and a page.
 
-    Run again, it answers from its records; interrupted, it goes on.
+    Repeat the command to resume, or to show the result of a finished demo.
     """
     from isthmus.cli.complete import complete_study, print_answer
     from isthmus.papers.hourglass.recipes import demo as recipe

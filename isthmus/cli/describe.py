@@ -1,4 +1,4 @@
-"""``isthmus describe``: what a model costs, and which fields it has."""
+"""``isthmus describe``: the cost and the fields of a model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from isthmus.cli.options import Json, first_line
 
 
 def describe(
-    name: Annotated[str, typer.Argument(help="A model, `hourglass_mlp`, or a published one, `vit/tiny-hourglass`.")],
-    fields: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its fields, `d_z=785`.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="A model (`hourglass_mlp`) or a published network (`vit/tiny-hourglass`).")
+    ],
+    fields: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields such as `d_z=785`.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """What a model costs: parameters, multiply-adds, training FLOPs and bytes. Takes no memory, whatever its size.
+    """Count the parameters, multiply-adds, training FLOPs and bytes of a model, without allocating it.
 
-    Without fields: the fields that the model has, and the published networks of its kind.
+    Without fields, list the model's fields and its published networks.
     """
     from isthmus.cli import terminal
     from isthmus.core.config import parse_override
@@ -60,7 +64,7 @@ def _print_fields(name: str, model: Any, as_json: bool) -> None:
 
 
 def _accepts(schema: dict[str, Any]) -> str:
-    """The values that a field takes, from its JSON schema."""
+    """The accepted values of a field, from its JSON schema."""
     if "anyOf" in schema:
         return " or ".join(_accepts(part) for part in schema["anyOf"])
     if "enum" in schema:

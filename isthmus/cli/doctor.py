@@ -1,4 +1,4 @@
-"""``isthmus doctor``: what this machine has, and what is missing."""
+"""``isthmus doctor``: checks this machine."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def _extras() -> list[Finding]:
         advice = "" if there else f"pip install 'isthmus[{extra}]' for {use}"
         findings.append(Finding(package, "installed" if there else "missing", there, advice, optional=True))
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    advice = "" if chromium else "only a test of the report page needs it"
+    advice = "" if chromium else "only one test needs it"
     findings.append(Finding("chromium", chromium or "missing", chromium is not None, advice, True))
     return findings
 
 
 def doctor(as_json: Json = False) -> None:
-    """What this machine has, and what is missing."""
+    """Check this machine: versions, memory, disk, GPU and optional packages."""
     from rich.text import Text
 
     from isthmus.cli import terminal
@@ -106,5 +106,5 @@ def doctor(as_json: Json = False) -> None:
     else:
         marks = {True: Text("✓", "green"), False: Text("–", "yellow")}
         rows = [[marks[finding.good], finding.subject, finding.found, finding.advice] for finding in findings]
-        terminal.print_table("", ["", "what", "found", "what to do"], rows)
+        terminal.print_table("", ["", "item", "found", "advice"], rows)
     raise typer.Exit(0 if all(finding.good or finding.optional for finding in findings) else 1)

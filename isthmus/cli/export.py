@@ -1,4 +1,4 @@
-"""``isthmus export``: take a trained run elsewhere."""
+"""``isthmus export``: write a trained run in another format."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from isthmus.cli.options import Json
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A finished run: its id, the beginning of it, or its folder.")],
+    run: Annotated[str, typer.Argument(help="A finished run: its id, a unique prefix of it, or its folder.")],
     to: Annotated[str, typer.Option(help="`onnx`, `torch` (a torch.export program), `safetensors` or `narrow`.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the export (default: `RUN-FORMAT`).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Take a trained run elsewhere: one folder with the model, what its task learned, and a model card.
+    """Write a trained run as one folder: the model, the state of its task and a model card.
 
-    `narrow` computes the same without the residual stream, where that is faster. Every export is compared with the run
-    before it is kept. `isthmus predict` takes its folder like a run.
+    `narrow` gives the same outputs without materialising the residual stream, if that is faster. The outputs of every
+    export are compared with the run's. `isthmus predict` accepts the folder like a run.
 
     For example: `isthmus export RUN --to onnx --out my-model`
     """

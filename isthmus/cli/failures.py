@@ -1,4 +1,4 @@
-"""How a command fails: one line that says what happened, and a report of what does not fit into it."""
+"""Error output: one line for the person, and a report file for the rest."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from isthmus.core.errors import UserError
 LONGEST = 300
 """Characters of an error line."""
 _ENDING = 90
-"""Of those, the ones at the end: errors end with what to type."""
+"""Characters kept at the end of a shortened line, because errors end with what to type."""
 _KEPT = 20
-"""Reports in a folder; older ones are removed."""
+"""Report files; older ones are removed."""
 
 
 def fail(message: str, error: BaseException, code: int = 2) -> int:
-    """Say what is wrong in one line, with a second one that names the report where the first is too long."""
+    """Print the message in one line; a second line names the report if the first had to be shortened."""
     return _fail(message, error, code, needs_report=False)
 
 
-def fail_unforeseen(error: BaseException) -> int:
-    """Two lines: what happened, and where the full report is."""
-    return _fail(f"unforeseen error, {describe(error)}", error, 1, needs_report=True)
+def fail_unexpected(error: BaseException) -> int:
+    """Print two lines: the error, and the path of the full report."""
+    return _fail(f"unexpected error, {describe(error)}", error, 1, needs_report=True)
 
 
 def describe(error: BaseException) -> str:
@@ -61,12 +61,12 @@ def _pointer(path: Path) -> str:
 
 
 def write_report(message: str, error: BaseException) -> Path | None:
-    """In ISTHMUS_HOME, or in the folder for temporary files where that cannot be written; None if neither can."""
+    """The report's path, in ISTHMUS_HOME or else in the temporary folder; None if neither is writable."""
     text = "".join(_content(message, error))
     for place in _places():
         with contextlib.suppress(OSError):
             place.mkdir(parents=True, exist_ok=True)
-            # Readable by its owner only: a command line may hold the password of a database.
+            # mkstemp makes it readable by its owner only: a command line may hold a database password.
             prefix = f"isthmus-{datetime.now():%Y-%m-%d-%H%M%S}-"
             descriptor, name = tempfile.mkstemp(dir=place, prefix=prefix, suffix=".txt")
             with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
@@ -82,9 +82,9 @@ def _places() -> Iterator[Path]:
         place = home() / "errors"
         for old in sorted(place.glob("isthmus-*.txt"))[: 1 - _KEPT]:
             old.unlink(missing_ok=True)
-        if len(_pointer(place)) < LONGEST - 50:  # room for a file's name
+        if len(_pointer(place)) < LONGEST - 50:  # room for the file name
             yield place
-    with contextlib.suppress(OSError):  # no folder for temporary files is usable
+    with contextlib.suppress(OSError):
         yield Path(tempfile.gettempdir())
 
 
@@ -92,7 +92,7 @@ def _content(message: str, error: BaseException) -> Iterator[str]:
     from isthmus.core.machine import versions
 
     yield f"{message}\n\n{command_line()}\n"
-    with contextlib.suppress(OSError):  # the folder may be gone
+    with contextlib.suppress(OSError):  # the current folder may be deleted
         yield f"in {Path.cwd()}\n"
     yield f"python {platform.python_version()} ({sys.executable}) on {platform.platform()}\n"
     yield "".join(f"{name} {number}\n" for name, number in versions().items())

@@ -1,4 +1,4 @@
-"""The command line. Every command imports what it needs when it is called, so that help answers at once."""
+"""The command line. Commands import their dependencies when called, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus.cli.demo import demo
 from isthmus.cli.describe import describe
 from isthmus.cli.doctor import doctor
 from isthmus.cli.export import export
-from isthmus.cli.failures import fail, fail_unforeseen
+from isthmus.cli.failures import fail, fail_unexpected
 from isthmus.cli.models import models
 from isthmus.cli.predict import predict
 from isthmus.cli.recipes import recipes
@@ -45,15 +45,15 @@ app.add_typer(runs, name="runs")
 add_bench(app)
 
 _INTERRUPTED = 130
-"""What Typer makes of a KeyboardInterrupt."""
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
-_OUT_OF_MEMORY = "out of memory; a smaller model or batch would fit"
+"""Typer's exit code for a KeyboardInterrupt."""
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
+_OUT_OF_MEMORY = "out of memory; use a smaller model or train.batch_size"
 
 
 def main() -> None:
     """Run the command line.
 
-    What a user did wrong is one line and exit code 2; an unforeseen error is two lines and 1; a stop is 130 or 143.
+    A user error prints one line and exits with 2, an unexpected error two lines and 1; a signal exits with 130 or 143.
     """
     from isthmus.core.interrupts import end_on_signals, exit_code
 
@@ -62,16 +62,16 @@ def main() -> None:
         try:
             code = _run()
             if code == _INTERRUPTED:
-                if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, the first one speaks
-                    say("isthmus: stopped; the same command goes on where it stopped")
+                if os.environ.get("RANK", "0") == "0":  # under torchrun, only the first process prints
+                    say("isthmus: stopped; repeat the command to resume")
                 code = exit_code()
-        except KeyboardInterrupt:  # another one, while the first was answered
+        except KeyboardInterrupt:  # a second signal during the shutdown
             code = exit_code()
     sys.exit(code)
 
 
 def _run() -> int:
-    """The exit code of the command that was typed."""
+    """Run the command that was typed; returns its exit code."""
     from isthmus.core.interrupts import was_interrupted
 
     try:
@@ -79,41 +79,41 @@ def _run() -> int:
         flush_output()
     except UserError as error:
         return fail(str(error), error)
-    except SystemExit as end:  # Rich and Typer leave so where nobody reads on: `isthmus runs list | head`
+    except SystemExit as end:  # Rich and Typer exit so when the pipe is closed: `isthmus runs list | head`
         discard_output()
         return end.code if isinstance(end.code, int) else 1
     except MemoryError as error:
         return fail(_OUT_OF_MEMORY, error)
     except OSError as error:
         discard_output()
-        return _fail_of_the_system(error)
+        return _fail_on_disk(error)
     except typer.Abort as error:
-        if was_interrupted():  # at the question
+        if was_interrupted():  # at the prompt
             return _INTERRUPTED
-        return fail("nobody answered the question; --yes answers it in advance", error)
+        return fail("the prompt got no answer; pass --yes to skip it", error)
     except Exception as error:
-        if hasattr(error, "format_message"):  # Typer's own kinds, which it does not export
-            return _fail_of_usage(error)
-        if isinstance(error, RuntimeError) and "memory" in str(error):  # torch's own kinds of MemoryError
+        if hasattr(error, "format_message"):  # Typer's usage errors, whose class it does not export
+            return _fail_on_usage(error)
+        if isinstance(error, RuntimeError) and "memory" in str(error):  # torch's MemoryError
             return fail(_OUT_OF_MEMORY, error)
-        return fail_unforeseen(error)
+        return fail_unexpected(error)
     return int(code)
 
 
-def _fail_of_the_system(error: OSError) -> int:
-    """A full or unwritable disk, where no message of ours was nearer."""
+def _fail_on_disk(error: OSError) -> int:
+    """A full or unwritable disk that no other code reported."""
     if error.errno == errno.EPIPE:
         return 1
-    if error.filename is None and error.errno not in _OF_THE_DISK:
-        return fail_unforeseen(error)
+    if error.filename is None and error.errno not in _DISK_ERRORS:
+        return fail_unexpected(error)
     where = "the disk" if error.filename is None else str(error.filename)
     return fail(f"{where}: {error.strerror or error}", error)
 
 
-def _fail_of_usage(error: Any) -> int:
+def _fail_on_usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":  # the help was shown
         return 2
     message = " ".join(error.format_message().split()).rstrip(".")
     path = context.command_path if context is not None else "isthmus"
-    return fail(f"{message[:1].lower()}{message[1:]}; `{path} -h` shows what can be typed", error)
+    return fail(f"{message[:1].lower()}{message[1:]}; `{path} -h` shows the usage", error)

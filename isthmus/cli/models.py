@@ -6,7 +6,7 @@ from isthmus.cli.options import Json
 
 
 def models(as_json: Json = False) -> None:
-    """The registered architectures, ours and those of installed packages."""
+    """List the registered architectures, including those of installed packages."""
     from isthmus.cli import terminal
     from isthmus.core.registry import catalogue
 

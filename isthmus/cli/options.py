@@ -1,4 +1,4 @@
-"""What several commands share: options, and the line that was typed."""
+"""Options shared by several commands, and the command line as text."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields to change, such as `model.d_h=64`.")
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where data files are (default: `ISTHMUS_DATA`).", show_default=False)
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the data files (default: `ISTHMUS_DATA`).", show_default=False),
 ]
 
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Build the study's database again from the run records.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Rebuild the study's database from the run records.")]
 
 
 def command_line() -> str:
-    """What was typed, as text that a record can hold: without passwords, and a file may have any bytes in its name."""
+    """The command line as valid UTF-8 for a record, without passwords."""
     words = [re.sub(r"(//[^:/@]*):.*@", r"\1:***@", word) for word in sys.argv[1:]]
     return shlex.join(["isthmus", *words]).encode("utf-8", "backslashreplace").decode()
 

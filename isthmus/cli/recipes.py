@@ -1,4 +1,4 @@
-"""``isthmus recipes``: the configs that have names."""
+"""``isthmus recipes``: the named configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from isthmus.cli.options import Json, first_line
 
 
 def recipes(as_json: Json = False) -> None:
-    """The complete configs that `train` and `study` know by name."""
+    """List the named configs for `train` and `study`."""
     from rich.text import Text
 
     from isthmus.cli import terminal

@@ -1,4 +1,4 @@
-"""``isthmus report``: one page from records."""
+"""``isthmus report``: one page from run records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("report"),
     title: Annotated[str, typer.Option(help="Headline of the page.")] = "Shapes of residual networks",
 ) -> None:
-    """One self-contained page from records, with PNG and CSV beside it."""
+    """Write one self-contained page from run records, with PNG and CSV files beside it."""
     from isthmus.cli import terminal
     from isthmus.core.record import find_run, run_folders, runs_folder
     from isthmus.reports import write_report

@@ -1,4 +1,4 @@
-"""``isthmus reproduce``: measure a paper's table again."""
+"""``isthmus reproduce``: reproduce a paper's table."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def reproduce(
     rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
     again: Annotated[
-        Path | None, typer.Option(help="Judge stored results below this folder again, without training.")
+        Path | None, typer.Option(help="Test the claims of stored results below this folder again, without training.")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure a paper's table or figure again: measured beside published, row by row, and which claims hold.
+    """Reproduce a paper's table or figure: measured beside published, row by row, and which claims hold.
 
-    Without a table: those that there are. For example: `isthmus reproduce hourglass T8 --scale smoke`
+    Without a table, list the available ones. For example: `isthmus reproduce hourglass T8 --scale smoke`
     """
     from isthmus.cli import terminal
     from isthmus.papers.engine import default_folder, judge_below, list_exhibits
@@ -68,7 +68,7 @@ def print_result(result: Mapping[str, Any], folder: Path) -> None:
         trained = [row for row in rows if row["measured"] != NOTHING]
         terminal.print_table(title, list(rows[0]), [list(row.values()) for row in trained])
         if left := len(rows) - len(trained):
-            terminal.out.print(f"{left} printed rows are not run at this scale; table.md lists them", style="dim")
+            terminal.out.print(f"{left} published rows are not run at this scale; table.md lists them", style="dim")
         terminal.out.print(note(result), style="dim", highlight=False)
     if values := quantities(result):
         terminal.print_table("" if rows else title, list(values[0]), [list(value.values()) for value in values])

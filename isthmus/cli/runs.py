@@ -1,4 +1,4 @@
-"""`isthmus runs`: list, compare and remove."""
+"""``isthmus runs``: list, compare and remove runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
 
 @app.command("list")
 def runs_list(as_json: Json = False) -> None:
-    """Every run, finished or not."""
+    """List all runs, finished or not."""
     from isthmus.cli import terminal
     from isthmus.studies.runs import overview
 
@@ -21,18 +21,18 @@ def runs_list(as_json: Json = False) -> None:
     if as_json:
         terminal.print_json(lines)
     elif not lines:
-        terminal.out.print("no runs yet; `isthmus demo` makes some")
+        terminal.out.print("no runs yet; `isthmus demo` trains some")
     else:
         terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
 
 
 @app.command("diff")
 def runs_diff(
-    first: Annotated[str, typer.Argument(help="A run: its id, the beginning of it, or its folder.")],
-    second: Annotated[str, typer.Argument(help="Another one.")],
+    first: Annotated[str, typer.Argument(help="A run: its id, a unique prefix of it, or its folder.")],
+    second: Annotated[str, typer.Argument(help="Another run.")],
     as_json: Json = False,
 ) -> None:
-    """Where two runs differ: settings, cost and metrics."""
+    """Show the settings, costs and metrics in which two runs differ."""
     from isthmus.cli import terminal
     from isthmus.studies.runs import differences
 
@@ -46,13 +46,11 @@ def runs_diff(
 
 @app.command("clean")
 def runs_clean(
-    runs: Annotated[
-        list[str] | None, typer.Argument(help="Runs to remove (default: those that never finished).")
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Also the ones that failed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    runs: Annotated[list[str] | None, typer.Argument(help="Runs to remove (default: unfinished runs).")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Also remove failed runs.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove runs: the ones named, or the unfinished ones. A run in use stays."""
+    """Remove the named runs, or all unfinished ones. Runs in use are kept."""
     from isthmus.cli import terminal
     from isthmus.studies.runs import removable, remove, studies_in_need
 
@@ -61,14 +59,14 @@ def runs_clean(
         terminal.out.print(str(folder), highlight=False, soft_wrap=True)
     needs, unknown = studies_in_need(folders)
     for name, number in needs.items():
-        line = f"the study {name} needs {number} of these runs and would train them again"
+        line = f"the study {name} uses {number} of these runs and would have to train them again"
         terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
     for name in unknown if folders else ():
-        line = f"the study {name} may need some of these runs: its study.json is damaged"
+        line = f"the study {name} may use some of these runs: its study.json is damaged"
         terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
     if not folders:
         terminal.out.print("nothing to remove")
     elif yes or typer.confirm(f"remove {len(folders)} run(s)?"):
         for folder in folders:
             if not remove(folder):
-                terminal.err.print(f"{folder.name} is in use by another process and stays", highlight=False)
+                terminal.err.print(f"{folder.name} is in use by another process and was kept", highlight=False)

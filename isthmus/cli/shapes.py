@@ -1,4 +1,4 @@
-"""``isthmus shapes``: mixers with equally many connections."""
+"""``isthmus shapes``: mixers with the same number of connections."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from isthmus.cli.options import Json
 
 
 def shapes(
-    omega: Annotated[str, typer.Option(help="Connections of a layer on average: `2^18`, `262144`, `2.6e8`.")],
+    omega: Annotated[str, typer.Option(help="Mean connections per layer: `2^18`, `262144`, `2.6e8`.")],
     gamma: Annotated[float, typer.Option(help="Expansion of the hidden layers; 1 for S-Mixers.")] = 1.0,
     channels: Annotated[
-        list[int] | None, typer.Option("--channels", min=1, help="Only this C; may be repeated.", show_default=False)
+        list[int] | None, typer.Option("--channels", min=1, help="Only this C; repeatable.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Mixers with equally many connections, from narrow to widest to narrow: whole S and C, width and density.
+    """List mixers with the same number of connections: integer S and C, width and density.
 
     For example: `isthmus shapes --omega 2^19 --gamma 2`
     """

@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full, gone, or unable to write every character."""
+"""Standard streams that may be closed, full, or unable to encode every character."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def open_streams() -> None:
-    """Let a closed stream lead nowhere, and let no character that an encoding lacks end a command."""
+    """Replace closed streams by the null device, and escape characters that a stream cannot encode."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         stream = getattr(sys, name)
         if stream is None:
@@ -19,7 +19,7 @@ def open_streams() -> None:
 
 
 def _open_null(mode: str) -> io.TextIOWrapper:
-    """Takes the place of the closed descriptor, which otherwise the next file that is opened would get."""
+    """Occupies the closed descriptor, which the next opened file would get otherwise."""
     descriptor = os.open(os.devnull, os.O_RDWR)
     os.set_inheritable(descriptor, True)
     stream = open(descriptor, mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115, PTH123
@@ -28,7 +28,7 @@ def _open_null(mode: str) -> io.TextIOWrapper:
 
 
 def flush_output() -> None:
-    """Write what is left of the output; raises OSError where that fails, after which nothing more is tried."""
+    """Flush standard output; on OSError, discard the rest and raise."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -37,7 +37,7 @@ def flush_output() -> None:
 
 
 def discard_output() -> None:
-    """Otherwise Python complains again when it ends, about output that cannot be written."""
+    """Redirect standard output to the null device, so that Python does not fail again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -45,7 +45,7 @@ def discard_output() -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard error, if anything can be written there; a character that a terminal obeys is shown."""
+    """Print a line on standard error, with control characters escaped; a closed stream is ignored."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
     with contextlib.suppress(OSError, ValueError):
         print(shown, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""``isthmus study``: find the best shape."""
+"""``isthmus study``: search for the best shape."""
 
 from __future__ import annotations
 
@@ -14,16 +14,22 @@ from isthmus.core.errors import UserError
 def study(
     target: Annotated[str, typer.Argument(help="A study recipe, a JSON or YAML file, or `shape`.")],
     overrides: Overrides = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes here (default: cores / threads).")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine (default: cores / threads).")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="A Ray cluster: `auto`, or its address.")] = None,
     storage: Annotated[
         str | None, typer.Option(help="Database URL, `postgresql://…` (default: SQLite in ISTHMUS_HOME).")
     ] = None,
-    time_budget: Annotated[str | None, typer.Option(help="Fit the study into `30m`, `2h` or `90s`.")] = None,
+    time_budget: Annotated[
+        str | None, typer.Option(help="Reduce the study to this time, such as `90s`, `30m` or `2h`.")
+    ] = None,
     rebuild: Rebuild = False,
     data: Annotated[str | None, typer.Option(help="For `shape`: a file of rows, a folder of images, a source.")] = None,
     task: Annotated[str | None, typer.Option(help="For `shape`: `regression`, `denoise`, …")] = None,
-    budget: Annotated[str | None, typer.Option(help="For `shape`: parameters at most, such as `200k`.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="For `shape`: the largest number of parameters, such as `200k`.")
+    ] = None,
     target_column: Annotated[
         list[str] | None, typer.Option("--target", help="For `shape`: the column or array to predict.")
     ] = None,
@@ -31,9 +37,9 @@ def study(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best shape: many candidates, repeated over seeds, ending in fronts, an answer and a page.
+    """Search for the best shape: many candidates over several seeds; ends with fronts, a conclusion and a page.
 
-    The same command goes on where it stopped; several at once share the work. For example:
+    Repeat the command to resume. Several such commands at once share the work. For example:
 
     `isthmus study shape --data table.csv --task regression --budget 200k`
 

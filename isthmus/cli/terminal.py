@@ -1,7 +1,7 @@
-"""What a person sees in the terminal: progress on standard error, results on standard output.
+"""Terminal output: progress on standard error, results on standard output.
 
-Text is shown as it is: a path or a class with ``[/x]`` or ``:cat:`` in it is no markup. Styles are given as ``style=``
-or as :class:`rich.text.Text`.
+Rich markup is off, because a path or a class name may contain ``[/x]`` or ``:cat:``. Styles are given as ``style=`` or
+as :class:`rich.text.Text`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-_NOBODY_WATCHES = 160  # columns where the output is no terminal
+_WIDTH = 160  # columns if the output is no terminal
 
 
 def _console(stream: TextIO | None, **settings: Any) -> Console:
-    width = None if stream is not None and stream.isatty() else _NOBODY_WATCHES
+    width = None if stream is not None and stream.isatty() else _WIDTH
     return Console(width=width, markup=False, emoji=False, **settings)
 
 
@@ -30,19 +30,19 @@ err = _console(sys.stderr, stderr=True)
 
 
 def text_column(text: str, style: str = "none") -> TextColumn:
-    """A column of a progress bar, whose words are no markup either."""
+    """A progress bar column without markup."""
     return TextColumn(text, style=style, markup=False)
 
 
 def print_json(value: Any, sort_keys: bool = False) -> None:
-    """Plain and uncoloured, for programs; escaped where the output cannot write every character."""
+    """Plain JSON; non-ASCII characters are escaped if the output is not UTF-8."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
     plain = not encoding.startswith("utf")
     print(json.dumps(value, indent=2, ensure_ascii=plain, sort_keys=sort_keys))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Numbers to the right, words to the left."""
+    """Numbers are right-aligned, text left-aligned."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
     )
@@ -79,7 +79,7 @@ def size(count: float) -> str:
 
 
 class TrainingDisplay:
-    """One bar for one run, with the last validation beside it; plain lines where nobody watches."""
+    """A progress bar for one run with its last validation; plain lines if the output is no terminal."""
 
     def __init__(self, objective: str) -> None:
         self.objective = objective
@@ -115,7 +115,7 @@ class TrainingDisplay:
 
 
 class StudyDisplay:
-    """One bar for the whole study, in units of arithmetic, and a line for each run under way."""
+    """A progress bar for the whole study, weighted by FLOPs, and one for each active run."""
 
     def __init__(self, work: float, runs: int, ended: int) -> None:
         self.work, self.runs, self.ended = work, runs, ended
@@ -147,7 +147,7 @@ class StudyDisplay:
         self.progress.update(self.whole, completed=done, left=self._time_left(done))
 
     def _time_left(self, done: float) -> str:
-        """From the pace since the first news: workers take their time to start, and that says nothing of the rest."""
+        """Estimated from the pace since the first progress, to exclude the start of the workers."""
         now = time.monotonic()
         self.first = self.first or (now, done)
         if done == self.first[1] or self.work <= done:
@@ -155,7 +155,7 @@ class StudyDisplay:
         return f"{duration((now - self.first[0]) * (self.work - done) / (done - self.first[1]))} left"
 
     def hide(self, run: str) -> None:
-        """A run that waits at a rung has no line of its own."""
+        """Remove the bar of a run that waits at a rung."""
         if run in self.tasks:
             self.progress.remove_task(self.tasks.pop(run))
 

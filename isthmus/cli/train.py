@@ -15,7 +15,7 @@ from isthmus.core.errors import UserError
 if TYPE_CHECKING:
     from isthmus.core.train_config import TrainConfig
 
-PATIENCE = 30.0  # seconds in which the first of several processes has come to its first words
+PATIENCE = 30.0  # seconds within which the first of several processes has printed its error
 
 
 def train(
@@ -24,16 +24,18 @@ def train(
     ],
     overrides: Overrides = None,
     data_dir: DataDir = None,
-    init: Annotated[str | None, typer.Option(help="Start from the weights of this run (fine-tuning).")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Processes of one device each.")] = None,
+    init: Annotated[str | None, typer.Option(help="Initialise from the weights of this run (fine-tuning).")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Number of processes, with one device each.")] = None,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also log for TensorBoard, in the run's folder.")
+        bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the run's folder.")
     ] = False,
-    other_code: Annotated[bool, typer.Option("--other-code", help="Go on with a run that other code began.")] = False,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between two saved states.")] = 30.0,
+    other_code: Annotated[
+        bool, typer.Option("--other-code", help="Resume a run that another version of the code started.")
+    ] = False,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 30.0,
     as_json: Json = False,
 ) -> None:
-    """Train one model. The same command goes on where it stopped, and answers from its record once it is done.
+    """Train one model. Repeat the command to resume, or to show the result of a finished run.
 
     For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
     """
@@ -95,7 +97,7 @@ def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
 
 
 def _check_processes(config: TrainConfig) -> None:
-    """Of the processes that torchrun started, the first one says what is wrong."""
+    """Under torchrun, only the first process reports the error."""
     from isthmus.training.devices import check_processes, is_another
 
     try:
@@ -103,7 +105,7 @@ def _check_processes(config: TrainConfig) -> None:
     except UserError:
         if not is_another():
             raise
-        # torchrun ends all of them when one has failed, and the first one might not have spoken yet.
+        # torchrun stops all processes when one fails; wait so that the first can print its error.
         time.sleep(PATIENCE)
         raise typer.Exit(2) from None
 

@@ -1,4 +1,4 @@
-"""RunConfig and StudyConfig: frozen, versioned, and the only way to say what is to be run."""
+"""RunConfig and StudyConfig: frozen, versioned descriptions of a run and of a study."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value
 
 
 class Setup(Settings):
-    """What the runs of a study share: data, task, training and arithmetic."""
+    """The settings that all runs of a study share: data, task, training and threads."""
 
     schema_version: Literal[1] = 1
     source: SourceField
     task: TaskField
     train: TrainConfig = TrainConfig()
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
-    """CPU threads of the arithmetic: the same sum in another order has other bits."""
+    """CPU threads. They change the order of summation, and so the bits of the result."""
 
 
 class RunConfig(Setup):
-    """One training. With the data's fingerprint it determines every bit of the result."""
+    """One training run. Together with the data fingerprint it determines every bit of the result."""
 
     model: ModelField
     seed: Seed = 0
     init: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
-    """The id of a finished run whose weights are the starting point."""
+    """The id of a finished run whose weights initialise the model."""
 
     def run_id(self, fingerprint: str) -> str:
-        """The name of the run's folder. A field at its default stays out of it, so that a new field renames no run."""
+        """The name of the run's folder. Fields at their defaults are not hashed, so that a new field renames no run."""
         given = self.model_dump(mode="json", exclude_defaults=True)
         return digest({"schema": self.schema_version, "config": given, "seed": self.seed, "data": fingerprint}, 16)
 
@@ -59,9 +59,9 @@ class Sampling(Settings):
 
     name: Literal["grid", "random", "tpe", "nsga2", "gp"] = "grid"
     candidates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """How many, over all spaces; a grid is thinned to as many. Without it: the whole grid, or 40 draws."""
+    """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples)."""
     generation: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Candidates asked for at once: the next ones know the results of all before them, whoever trained them."""
+    """Candidates proposed at once; each generation uses the results of all earlier ones."""
     seed: Seed = 0
 
     @property
@@ -70,46 +70,46 @@ class Sampling(Settings):
 
 
 class Pruning(Settings):
-    """Which candidates are not trained to the end. Cost is known before training, so quality alone is compared."""
+    """Which candidates stop early. Costs are known before training, so rungs compare quality only."""
 
     rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    """Epochs after which candidates are compared, each with those that reached the same epoch."""
+    """Epochs after which candidates are compared with each other."""
     keep: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """The part that goes on at a rung, by non-dominated rank; whoever is not dominated goes on in any case."""
+    """The fraction that continues at a rung, by non-dominated rank; non-dominated candidates always continue."""
     margin: Annotated[float, Field(ge=0)] = 1.0
     """How much better a cheaper candidate must be to dominate, in units of best minus median at the rung.
 
-    At 1, fewer than one in twenty members of final fronts were lost on recorded curves; at 0.25 it was one in four on
-    MNIST, where deep networks start late (EXPERIMENTS.md).
+    On recorded curves, 1 lost fewer than one in twenty members of final fronts; 0.25 lost one in four on MNIST, where
+    deep networks improve late (EXPERIMENTS.md).
     """
     across_architectures: bool = False
-    """Whether another architecture may dominate; then its rival's front is cut short."""
+    """Whether a candidate may be dominated by another architecture, which shortens the front of its own."""
 
     @model_validator(mode="after")
     def _rungs_rise(self) -> Self:
         if any(high <= low for low, high in itertools.pairwise(self.rungs)):
-            raise ValueError(f"rungs={list(self.rungs)} must rise")
+            raise ValueError(f"rungs={list(self.rungs)} must increase")
         return self
 
 
 class StudyConfig(Settings):
-    """Many trainings that answer one question: candidates, each with learning rates and seeds, on one task."""
+    """A study: candidates, each with learning rates and seeds, on one task."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
     base: Setup
     candidates: tuple[ModelField, ...] = ()
-    """Given one by one; they come before those of the spaces."""
+    """Explicit candidates, before those of the spaces."""
     spaces: tuple[Space, ...] = ()
     sampling: Sampling = Sampling()
     budget: Budget = Budget()
     quality: str | None = None
-    """A validation metric; without it, the task's objective."""
+    """A validation metric (default: the task's objective)."""
     cost: Literal["params", "trainable_params", "macs", "latency"] = "params"
-    """What quality is weighed against. Latency is measured here, before a candidate is trained."""
+    """The cost axis of the front. Latency is measured on this machine before training."""
     learning_rates: Annotated[tuple[Annotated[float, Field(gt=0, le=1_000)], ...], Field(max_length=_MOST_RATES)] = ()
-    """Empty: the one of ``base``. Otherwise each candidate's is selected on validation data."""
+    """Learning rates to try, selected per candidate on validation data (default: that of ``base``)."""
     rates_on: Literal["first_seed", "every_seed"] = "every_seed"
-    """Where all learning rates are tried. After the first seed, the others get the selected rate alone."""
+    """The seeds on which all learning rates are tried; with ``first_seed``, other seeds use the selected rate."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=_MOST_SEEDS)] = (0,)
     pruning: Pruning | None = None
 
@@ -119,29 +119,31 @@ class StudyConfig(Settings):
         if not self.candidates and not self.spaces:
             raise ValueError("a study needs candidates or spaces")
         if any(rate < train.final_learning_rate for rate in self.learning_rates):
-            raise ValueError(f"a learning rate is below the final one of the schedule, {train.final_learning_rate:g}")
+            raise ValueError(
+                f"learning_rates must be at least base.train.final_learning_rate={train.final_learning_rate:g}"
+            )
         for name in ("learning_rates", "seeds"):
             given = getattr(self, name)
             if twice := [value for value in set(given) if given.count(value) > 1]:
-                raise ValueError(f"{name} names one twice: {min(twice)}")
+                raise ValueError(f"{name} contains {min(twice)} twice")
         for rung in self.pruning.rungs if self.pruning else ():
             if rung >= train.epochs or rung % train.evaluate_every:
                 raise ValueError(
-                    f"rung {rung} is no epoch with a validation before the last one "
+                    f"rung {rung} must be a validated epoch before the last one "
                     f"(epochs={train.epochs}, evaluate_every={train.evaluate_every})"
                 )
         return self
 
     @model_validator(mode="after")
     def _can_be_counted(self) -> Self:
-        """A few words may ask for more networks than can be listed, or runs than can be planned."""
+        """Refuse a grid or a number of runs that is too large to enumerate."""
         number = self.sampling.draws if self.spaces else 0
         if self.sampling.name == "grid":
             size = sum(space.grid_size() for space in self.spaces)
             if size > _LARGEST_GRID:
                 raise ValueError(
-                    f"the grid has more than {_LARGEST_GRID:,} networks; give fewer values or points, or say "
-                    "sampling.name=tpe, which tries sampling.candidates of them"
+                    f"the grid has more than {_LARGEST_GRID:,} networks; give fewer values or points, or set "
+                    "sampling.name=tpe and sampling.candidates"
                 )
             number = min(size, self.sampling.candidates or size)
         if (number + len(self.candidates)) * len(self.rates) * len(self.seeds) > _MOST_RUNS:
@@ -155,14 +157,14 @@ class StudyConfig(Settings):
         return self.learning_rates or (self.base.train.learning_rate,)
 
     def run(self, model: ModelConfig, rate: float, seed: int) -> RunConfig:
-        """One training of a candidate."""
+        """The config of one run of a candidate."""
         train = TrainConfig(**self.base.train.model_dump() | {"learning_rate": rate})
         shared = {name: getattr(self.base, name) for name in Setup.model_fields}
         return RunConfig(**shared | {"model": model, "seed": seed, "train": train})
 
 
 def run_config(settings: Mapping[str, Any]) -> RunConfig:
-    """A checked config from plain values; what is wrong is said in one line."""
+    """A RunConfig from plain values; a mistake is a one-line UserError."""
     try:
         return RunConfig(**settings)
     except ValidationError as error:
@@ -170,7 +172,7 @@ def run_config(settings: Mapping[str, Any]) -> RunConfig:
 
 
 def study_config(settings: Mapping[str, Any]) -> StudyConfig:
-    """Likewise for a study. A run's config may stand as its base: the model and the seed are the study's to choose."""
+    """A StudyConfig from plain values. ``base`` may be a RunConfig, whose model and seed are ignored."""
     if isinstance(base := settings.get("base"), RunConfig):
         settings = {**settings, "base": {name: getattr(base, name) for name in Setup.model_fields}}
     try:
@@ -180,16 +182,16 @@ def study_config(settings: Mapping[str, Any]) -> StudyConfig:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The mapping in a JSON or YAML file."""
+    """Read a JSON or YAML file of settings."""
     text = read_text(path, _LARGEST_FILE)
     try:
         settings = json.loads(text, object_pairs_hook=_mapping) if path.suffix == ".json" else _read_yaml(text)
         need_shallow(settings)
-        settings = json.loads(json.dumps(settings))  # YAML also knows dates, bytes and sets
-    except Exception as error:  # YAML raises a dozen kinds for a value that does not fit its tag
+        settings = json.loads(json.dumps(settings))  # refuses YAML's dates, bytes and sets
+    except Exception as error:  # YAML raises many kinds of error for a wrong tag
         raise UserError(f"{path} is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from None
     if not isinstance(settings, dict):
-        raise UserError(f"{path} must hold a mapping of fields, not {type(settings).__name__}")
+        raise UserError(f"{path} must contain a mapping of fields, not {type(settings).__name__}")
     return settings
 
 
@@ -199,13 +201,13 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_duplicates(names: list[str]) -> None:
-    """Of a field that is given twice, nobody knows which one was meant."""
+    """Refuse a field that is given twice, because either value may be meant."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{', '.join(twice)} is given twice")
 
 
 def _read_yaml(text: str) -> Any:
-    """As ``yaml.safe_load``, after counting what the aliases stand for: a few lines of them may stand for billions."""
+    """``yaml.safe_load`` with a limit on expanded aliases, because a few lines can expand to billions of values."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -218,7 +220,7 @@ def _read_yaml(text: str) -> Any:
 
 
 def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
-    """How many values a node holds, those of its aliases included; too many are a ValueError."""
+    """The number of values in a node with its aliases expanded; too many raise a ValueError."""
     if node in counts:
         if not counts[node]:
             raise ValueError("a value contains itself")
@@ -230,16 +232,16 @@ def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
         inner = itertools.chain.from_iterable(node.value)
     elif isinstance(node, yaml.SequenceNode):
         inner = node.value
-    elif len(node.value) > _LONGEST_SCALAR:  # the time to read a number grows with the square of its length
-        raise ValueError(f"a value of {len(node.value):,} characters is too long; it may have {_LONGEST_SCALAR:,}")
+    elif len(node.value) > _LONGEST_SCALAR:  # parsing a number takes quadratic time
+        raise ValueError(f"a value of {len(node.value):,} characters is too long; the limit is {_LONGEST_SCALAR:,}")
     counts[node] = 1 + sum(_count_values(each, counts) for each in inner)
     if counts[node] > _MOST_VALUES:
-        raise ValueError(f"it holds more than {_MOST_VALUES:,} values, those of its aliases included")
+        raise ValueError(f"it contains more than {_MOST_VALUES:,} values, with aliases expanded")
     return counts[node]
 
 
 def need_shallow(settings: Any) -> None:
-    """A ValueError for values that are nested deeper than any config."""
+    """Raise a ValueError for values nested deeper than any config."""
     level = [settings]
     for _ in range(_DEEPEST):
         nested = [value for value in level if isinstance(value, dict | list)]
@@ -250,9 +252,9 @@ def need_shallow(settings: Any) -> None:
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
-    """``model.d_h=64`` as a path and a value; the value is JSON where it can be, else a string."""
+    """Split ``model.d_h=64`` into a path and a value; the value is parsed as JSON, or is a string."""
     if len(text) > _LONGEST_OVERRIDE:
-        raise UserError(f"{text[:40]!r}… is too long: an override may have {_LONGEST_OVERRIDE:,} characters")
+        raise UserError(f"{text[:40]!r}… is too long: the limit is {_LONGEST_OVERRIDE:,} characters")
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path) or len(path) > _DEEPEST:
@@ -266,9 +268,9 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 
 
 def override(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The settings with each ``key=value`` put in its place. Another component's name drops the old one's fields."""
+    """The settings with each ``key=value`` applied. A changed component name drops the old component's fields."""
     result: dict[str, Any] = json.loads(json.dumps(settings))
-    # Names first: another component drops the old one's fields, and must not drop what this call gives.
+    # Names first, so that a changed name does not drop fields of the same call.
     parsed = sorted((parse_override(text) for text in overrides), key=lambda pair: pair[0][-1] != "name")
     for path, value in parsed:
         place = result

@@ -1,4 +1,4 @@
-"""Random numbers by address: a draw is named by (seed, stream, step), so a resumed run stores no generator state."""
+"""Random generators keyed by (seed, stream, step), so that a resumed run needs no stored generator state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def key(seed: int, stream: str, step: int = 0) -> int:
-    """A 63-bit integer that depends on every part of the address."""
+    """A 63-bit hash of the key."""
     address = f"{seed}/{stream}/{step}".encode()
     return int.from_bytes(hashlib.blake2b(address, digest_size=8).digest(), "little") >> 1
 

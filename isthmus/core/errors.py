@@ -1,4 +1,4 @@
-"""The one error that a person sees as a line instead of a traceback, and nothing of others' around it."""
+"""UserError, which the command line prints as one line, and helpers for its messages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MANY = 12
 
 
 class UserError(Exception):
-    """Something the user gave cannot be used; the message says what, what is accepted, and what to type instead."""
+    """Invalid input. The message says what was given, what is accepted and what to type."""
 
 
 def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
-    """The end of an error message: the closest valid name, or all of them where none is close.
+    """The end of an error message: the closest valid name, or all valid names if none is close.
 
-    Of many that the command ``listing`` would print, the three nearest.
+    If there are many, the three closest, and the command ``listing`` that prints all.
     """
     choices = sorted(choices)
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
@@ -31,7 +31,7 @@ def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
 
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Let these loggers say errors only, where a line of ours says what they would warn of."""
+    """Suppress the warnings of these loggers, where our own error line replaces them."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

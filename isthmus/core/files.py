@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writes, checksums, and where Isthmus keeps things."""
+"""Atomic writes, checksums, and the folders of Isthmus."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _KINDS = {
 
 
 def home() -> Path:
-    """Where runs, studies, reports and caches live: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
+    """The folder of runs, studies, reports and caches: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
     return _expand("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
 
 
 def data_dir() -> Path:
-    """Where data files are looked for: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
+    """The folder of data files: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
     given = os.environ.get("ISTHMUS_DATA")
     return _expand("ISTHMUS_DATA", given) if given else home() / "data"
 
@@ -40,31 +40,30 @@ def _expand(variable: str, given: str) -> Path:
     try:
         return Path(given).expanduser()
     except RuntimeError:  # a container may have no home folder
-        why = "HOME is not set and the user is unknown here"
-        raise UserError(f"there is no home folder for {given}: {why}; set {variable} to a folder") from None
+        raise UserError(f"cannot expand {given}: there is no home folder; set {variable} to a folder") from None
 
 
 def expand_user(path: str | Path) -> Path:
-    """A path that a user gave, with ``~`` as the shell reads it."""
+    """A user's path with ``~`` expanded."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UserError(f"there is no home folder for {path}; give the whole path") from None
+        raise UserError(f"cannot expand {path}: there is no home folder; give an absolute path") from None
 
 
 def resolve_links(path: Path) -> Path:
     """The path without symbolic links."""
     try:
         return path.resolve()
-    except (OSError, RuntimeError):  # the second one until Python 3.12
+    except (OSError, RuntimeError):  # RuntimeError before Python 3.13
         raise UserError(f"{path} is a loop of symbolic links") from None
 
 
 def need_regular(path: Path) -> int:
-    """The size in bytes of a regular file; asked before it is opened, because a pipe or a device may never end."""
+    """The size of a regular file in bytes; anything else, such as a pipe, is refused because it may never end."""
     try:
         facts = path.stat()
-    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(facts.st_mode):
         kind = _KINDS.get(stat.S_IFMT(facts.st_mode), "of a special kind")
@@ -73,7 +72,7 @@ def need_regular(path: Path) -> int:
 
 
 def read_text(path: Path, largest: int) -> str:
-    """The text of a regular file of at most so many characters."""
+    """The text of a regular file of at most ``largest`` characters."""
     need_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
@@ -81,9 +80,9 @@ def read_text(path: Path, largest: int) -> str:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: it is no text file in UTF-8 ({error})") from None
+        raise UserError(f"cannot read {path}: it is not UTF-8 text ({error})") from None
     if len(text) > largest:
-        raise UserError(f"{path} is too large: it may have {largest:,} characters")
+        raise UserError(f"{path} is too large: the limit is {largest:,} characters")
     return text
 
 
@@ -93,16 +92,16 @@ def sha256(path: Path) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The one text of a JSON value, for hashing: sorted keys, no spaces."""
+    """Canonical JSON for hashing: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest(value: Any, length: int = 64) -> str:
     try:
         text = canonical_json(value).encode()
-    except UnicodeEncodeError as error:  # half of a character, or a byte of a file's name that is no text
+    except UnicodeEncodeError as error:  # a lone surrogate, such as from a file name that is not UTF-8
         around = error.object[max(0, error.start - 40) : error.end + 40]
-        raise UserError(f"{around!r} is not valid text in UTF-8; rename what is called so") from None
+        raise UserError(f"{around!r} is not valid UTF-8; rename that file or field") from None
     return hashlib.sha256(text).hexdigest()[:length]
 
 
@@ -110,13 +109,13 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        advice = "; set ISTHMUS_HOME to a writable one" if path.is_relative_to(home()) else ""
+        advice = "; set ISTHMUS_HOME to a writable folder" if path.is_relative_to(home()) else ""
         raise UserError(f"cannot create the folder {path}: {error.strerror}{advice}") from None
     return path
 
 
 def write_with(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a temporary file, flush it to disk and rename it over ``path``: readers see all or nothing."""
+    """Write a temporary file with ``write``, flush it and rename it to ``path``, so that readers never see a part."""
     make_folder(path.parent)
     remove_abandoned(path, path.suffix)
     try:
@@ -130,7 +129,7 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
             write(temporary)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            temporary.chmod(0o644)  # mkstemp makes files for their owner only
+            temporary.chmod(0o644)  # mkstemp creates files that only the owner can read
             temporary.replace(path)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from None
@@ -139,26 +138,26 @@ def write_with(path: Path, write: Callable[[Path], None]) -> None:
 
 
 _hidden: dict[Path, frozenset[str]] = {}
-"""The hidden names in every folder that this process wrote into, as they were before: a folder may have many files."""
+"""Hidden names in each folder before this process wrote there; cached because a folder may have many files."""
 
 
 def remove_abandoned(path: Path, suffix: str = "") -> None:
-    """Remove the temporary files, or folders, for ``path`` that a killed process left behind."""
+    """Remove temporary files or folders for ``path`` that a killed process left behind."""
     folder = path.parent.absolute()
     if folder not in _hidden:
         _hidden[folder] = frozenset(name for name in os.listdir(folder) if name.startswith("."))  # noqa: PTH208
     ours = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}{re.escape(suffix)}")
     for name in filter(ours.fullmatch, _hidden[folder]):
         left = folder / name
-        with contextlib.suppress(OSError), hold_lock(left) as nobody_writes:
-            if nobody_writes:
+        with contextlib.suppress(OSError), hold_lock(left) as is_abandoned:
+            if is_abandoned:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 @contextmanager
 def hold_lock(path: Path) -> Iterator[bool]:
-    """Hold a lock on a temporary file or folder, which ends with the process; yields whether that was possible."""
-    if sys.platform == "win32":  # where an open file cannot be renamed
+    """Hold a lock on a temporary file or folder until the process ends; yields whether it was free."""
+    if sys.platform == "win32":  # an open file cannot be renamed there
         yield False
         return
     import fcntl
@@ -167,7 +166,7 @@ def hold_lock(path: Path) -> Iterator[bool]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_ours = True
-    except OSError:  # another process has it, or the file system knows no locks
+    except OSError:  # held by another process, or the file system has no locks
         is_ours = False
     try:
         yield is_ours
@@ -187,7 +186,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in a file; a truncated or foreign file is named instead of half used."""
+    """The JSON in a file; a damaged file is an error that names it."""
     if not path.exists():
         raise UserError(f"there is no file {path}")
     try:
@@ -197,16 +196,16 @@ def read_json(path: Path) -> Any:
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
-    """JSON that carries the checksum of its own content."""
+    """Write JSON with a checksum of its content."""
     write_json(path, content | {"checksum": digest(content)})
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """What :func:`write_sealed` wrote; content that was altered or cut short is named, never used."""
+    """Read what :func:`write_sealed` wrote; altered or truncated content is an error."""
     content = read_json(path)
     try:
         intact = content.pop("checksum") == digest(content)
-    except (AttributeError, KeyError, TypeError, ValueError):  # no mapping, no checksum, or a number that is none
+    except (AttributeError, KeyError, TypeError, ValueError):  # not a mapping, no checksum, or a NaN
         intact = False
     if not intact:
         raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
@@ -218,6 +217,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def as_cell(value: Any) -> Any:
-    """A cell of a table for spreadsheets: text that one would run as a formula begins with an apostrophe."""
+    """A cell of a csv file; an apostrophe is put before text that a spreadsheet would run as a formula."""
     runs = isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value)
     return f"'{value}" if runs else value

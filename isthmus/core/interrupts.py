@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, for every command: a request to save where something is trained, the end elsewhere."""
+"""Ctrl-C and SIGTERM: during training a request to save and stop, otherwise the end of the command."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _received: list[int] = []
 
 
 def was_interrupted() -> bool:
-    """Whether a signal arrived since the command began."""
+    """Whether a signal arrived since the command started."""
     return bool(_received)
 
 
 def exit_code() -> int:
-    """What a shell makes of the first signal that arrived: 130 for Ctrl-C, 143 for SIGTERM."""
+    """The exit code for the first signal: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + (_received[0] if _received else signal.SIGINT)
 
 
 @contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Around a whole command: a signal raises KeyboardInterrupt, so that half-written files are removed."""
+    """Within this context a signal raises KeyboardInterrupt, so that temporary files are removed."""
     _received.clear()
 
     def end(number: int, frame: object) -> None:
         is_first = not _received
         _received.append(number)
-        if is_first or number == signal.SIGINT:  # SIGTERM may come twice, to the process and to its group
+        if is_first or number == signal.SIGINT:  # SIGTERM may arrive twice: to the process and to its group
             raise KeyboardInterrupt
 
     with _install(end), _resend_lost_signals():
@@ -41,7 +41,7 @@ def end_on_signals() -> Iterator[None]:
 
 @contextmanager
 def _resend_lost_signals() -> Iterator[None]:
-    """Python drops an exception that a signal raises within a finalizer; the signal is then sent again."""
+    """Send a signal again if Python dropped its exception, which happens in finalizers."""
     before = sys.unraisablehook
 
     def look(lost: Any) -> None:
@@ -63,33 +63,33 @@ def _resend_lost_signals() -> Iterator[None]:
 def requests_to_stop(
     tell: Callable[[], None] = lambda: None, *, second_ends: bool = True
 ) -> Iterator[Callable[[], bool]]:
-    """Turns signals into a request to save and stop, of which ``tell`` hears; yields whether there was one.
+    """Turn signals into requests to save and stop; yields a function that returns whether there was one.
 
-    A second Ctrl-C raises KeyboardInterrupt, unless ``second_ends`` is false. Outside the main thread, whoever owns
-    that one handles signals.
+    Each request calls ``tell``. A second Ctrl-C raises KeyboardInterrupt, unless ``second_ends`` is false. Outside the
+    main thread this does nothing, because only the main thread receives signals.
     """
-    asked: list[int] = []
+    requests: list[int] = []
 
     def ask(number: int, frame: object) -> None:
         _received.append(number)
-        if second_ends and number == signal.SIGINT and number in asked:
+        if second_ends and number == signal.SIGINT and number in requests:
             raise KeyboardInterrupt
-        asked.append(number)
+        requests.append(number)
         tell()
 
     with _install(ask):
-        yield lambda: bool(asked)
+        yield lambda: bool(requests)
 
 
 def ignore_signals() -> None:
-    """For a process that another one asks to stop: a terminal or a service manager signals them all."""
+    """For a worker, which its parent stops: a terminal or a service manager signals all processes."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def keep_handlers() -> Iterator[None]:
-    """Around a call into a library that installs its own handlers."""
+    """Restore the handlers after calling a library that installs its own."""
     with _install(None):
         yield
 

@@ -1,4 +1,4 @@
-"""What this machine is and which versions it runs: the part of a record that explains a difference."""
+"""Facts about the machine, package versions and code version, for the run record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAN_CHANGE_BITS = (
     "core/draws.py", "core/protocols.py", "core/train_config.py", "layers/", "models/", "sources/", "tasks/",
     "training/",
 )  # fmt: skip
-"""What a run's result depends on: folders and files of the package. A test keeps the list of the others."""
+"""Folders and files that a run's result depends on. A test lists all others."""
 
 
 def machine() -> dict[str, Any]:
@@ -43,10 +43,8 @@ def memory_bytes() -> int:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep what a step has freed for the next one, where it would give it back and fault it in again.
-
-    That is up to a gigabyte, in blocks of up to 32 MB. C libraries without this setting are left as they are.
-    """
+    """Let malloc keep freed memory for the next step instead of returning it to the system: up to 1 GB, in blocks of up
+    to 32 MB. C libraries without ``mallopt`` are left alone."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
@@ -56,7 +54,7 @@ def keep_freed_memory() -> None:
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of glibc's malloc.h."""
+"""From glibc's malloc.h."""
 
 
 def _processor() -> str:
@@ -79,7 +77,7 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 @cache
 def code_version(*modules: str) -> dict[str, str]:
-    """The release, and a digest of every file of ours that can change a run's bits; ``modules`` are other packages'."""
+    """The release and a digest of all files that can change a run's bits, including other packages' ``modules``."""
     root = Path(__file__).parents[1]
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -93,6 +91,6 @@ def code_version(*modules: str) -> dict[str, str]:
 
 
 def bfloat16_works() -> bool:
-    """Some virtual machines announce instructions that kill the process that uses them; so another one tries."""
+    """Tested in another process, because some virtual machines advertise instructions that crash."""
     attempt = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum().item()"
     return subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""The vocabulary that the parts share: settings, data, signatures, batches, tasks and models; nothing else."""
+"""The shared types: settings, data, signatures, batches, sources, tasks and models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 
 
 class Settings(BaseModel):
-    """Frozen, keyword-only, and closed: an unknown field is an error, and so is a number that is not finite."""
+    """Frozen, keyword-only settings; unknown fields and non-finite numbers are errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, protected_namespaces=()
@@ -31,11 +31,11 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, given: Any) -> Any:
-        """pydantic would read ``d_h=true`` as 1."""
+        """Refuse ``d_h=true``, which pydantic would convert to 1."""
         for name, value in given.items() if isinstance(given, dict) else ():
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field is not None and not _takes_truth(field.annotation):
-                raise ValueError(f"{name}={str(value).lower()}: a number or a name is needed, not true or false")
+                raise ValueError(f"{name}={str(value).lower()}: give a number or a name, not true or false")
         return given
 
 
@@ -44,41 +44,41 @@ def _takes_truth(annotation: Any) -> bool:
 
 
 class Component(Settings):
-    """Settings of a source, a task or a model, led by the name under which the registry knows it."""
+    """Settings of a source, task or model with its registered name."""
 
     name: str
 
 
 class Signature(NamedTuple):
-    """What a task asks of a model: the shapes of one input and of one output, without the batch axis."""
+    """What a task requires of a model: the shapes of one input and one output, without the batch axis."""
 
     input_shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     vocabulary: int = 0
-    """Inputs are int64 tokens below this number; 0 where they are numbers."""
+    """The number of distinct int64 input tokens; 0 if inputs are real numbers."""
 
 
 class ModelConfig(Component):
-    """Settings of a model. What the task or the run's seed decides may be left out and is completed here."""
+    """Settings of a model. Fields that the task or the seed determines may be left out."""
 
     def complete(self, signature: Signature, seed: int) -> Self:
-        """With what the data's shapes and the run's seed decide."""
+        """A copy with the fields that the task's shapes and the run's seed determine."""
         return self
 
     def require(self, **needed: object) -> Self:
-        """With what the task needs. A config may say it too, but not otherwise."""
+        """A copy with the values that the task needs; a different value in the config is an error."""
         for name, value in needed.items():
             if getattr(self, name) not in (None, 0, value):
                 raise UserError(f"model.{name}={getattr(self, name)}, but the task needs {value}; leave it out")
         return self.replace(**needed)
 
     def replace(self, **fields: object) -> Self:
-        """A copy with other values, checked like the original."""
+        """A validated copy with other values."""
         try:
             return type(self)(**self.model_dump() | fields)
         except ValidationError as error:
-            said = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
-            raise UserError(f"{self.name}: {said}") from None
+            problems = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors())
+            raise UserError(f"{self.name}: {problems}") from None
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ class Data:
     fingerprint: str
     classes: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    """The names of the input features, where they have some."""
+    """The names of the input features, if they have names."""
     vocabulary: int = 0
-    """How many different tokens there are, where rows are tokens of a tokenizer."""
+    """The number of distinct tokens, if rows are tokens."""
     tokenizer: str = ""
-    """SHA-256 of the weights of the tokenizer that made the rows, where one did."""
+    """SHA-256 of the weights of the tokenizer that made the rows, if one did."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)
@@ -119,34 +119,34 @@ class Data:
 
 
 class Source(ABC):
-    """Raw bytes to checked arrays."""
+    """Reads raw files into checked arrays."""
 
     Config: ClassVar[type[Component]]
 
-    @abstractmethod
-    def __init__(self, config: Any) -> None: ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     @abstractmethod
     def load(self, data_dir: Path) -> Data:
-        """Read, check, split and fingerprint; a missing file's error says where it was looked for and how to get it."""
+        """Read, check, split and fingerprint. The error for a missing file says where to put it and how to get it."""
 
     def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray | None:
-        """What rows look like, as uint8 images, where they are not images themselves and yet stand for some."""
+        """Rows as uint8 images, if they represent images without being images, such as tokens."""
         return None
 
 
 class Batch(NamedTuple):
-    """What the model receives and what its output is compared with."""
+    """The model's input, and the target of its output."""
 
     input: Tensor
     target: Tensor
 
 
 class Task(ABC):
-    """What is learned from the data: how rows become batches, what is minimised, and what is reported.
+    """How rows become batches, which loss is minimised, and which metrics are reported.
 
-    A task first learns from the training rows what it must remember (shapes, scaling, class targets). That memory is
-    saved with the run, so that a prediction needs no data set.
+    A task first computes its state from the training rows (shapes, scaling, class targets). The state is saved with the
+    run, so that a prediction needs no data set.
     """
 
     Config: ClassVar[type[Component]]
@@ -154,14 +154,14 @@ class Task(ABC):
     """The metric by which models are compared."""
     maximise: ClassVar[bool]
     metric_versions: ClassVar[Mapping[str, int]] = {}
-    """The versions of metrics that are not measured as they once were; all others are of version 1."""
+    """The versions of metrics whose computation changed; all others have version 1."""
 
     @abstractmethod
     def __init__(self, config: Any) -> None: ...
 
     @abstractmethod
     def learn(self, data: Data) -> None:
-        """Read the memory off the training rows, and refuse data that the task cannot use."""
+        """Compute the state from the training rows, and refuse data that the task cannot use."""
 
     @abstractmethod
     def memory(self) -> dict[str, Tensor]: ...
@@ -175,11 +175,11 @@ class Task(ABC):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of a user's row, of which ``encode`` makes a model's input."""
+        """The shape of a user's row, which ``encode`` converts to model input."""
         return self.signature.input_shape
 
     def views(self) -> int:
-        """How often an epoch shows each training row, each time in another orientation."""
+        """How many orientations of each training row an epoch contains."""
         return 1
 
     @abstractmethod
@@ -188,12 +188,12 @@ class Task(ABC):
     ) -> Batch:
         """The batch of optimiser step ``step``; every random draw is keyed by (seed, stream, step).
 
-        ``index`` holds the rows' positions in the split and ``view`` the orientation in which each is shown.
+        ``index`` holds the rows' positions in the split, ``view`` their orientations.
         """
 
     @abstractmethod
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
-        """Block ``block`` of a split that is not trained on: the same for every run, whatever its seed."""
+        """Batch ``block`` of the validation or test split: the same for every run, whatever its seed."""
 
     @abstractmethod
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -201,10 +201,10 @@ class Task(ABC):
 
     @abstractmethod
     def metrics(self, split: SplitName) -> MetricCollection:
-        """Fresh metrics; validation may leave out the ones that are slow."""
+        """New metrics; validation may omit slow ones."""
 
     def directions(self) -> dict[str, bool]:
-        """Whether more is better, of the loss, the objective and every metric that says it (``higher_is_better``)."""
+        """Whether higher is better: of the loss, the objective and every metric with ``higher_is_better``."""
         known: dict[str, bool] = {"loss": False}
         for split in ("validation", "test"):
             for name, metric in self.metrics(split).items():
@@ -216,25 +216,24 @@ class Task(ABC):
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...
 
     def inspect(self, model: Any, rows: Tensor, split: SplitName) -> dict[str, float]:
-        """What is to be measured on a split with the model in hand, beside what its outputs tell."""
+        """Further numbers of a split that need the model itself and not only its outputs."""
         return {}
 
     def lines(self, model: Any, batch: Batch) -> list[np.ndarray] | None:
-        """Rows of a sheet of samples that the source can picture: input, output, target; None where the batch says it
-        all."""
+        """Input, output and target of a sample sheet, for the source to picture; None if the batch holds images."""
         return None
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:
-        """A user's rows (images in [0, 255] or features) as model input, scaled as in training."""
+        """Convert a user's rows (images in [0, 255] or features) to model input, scaled as in training."""
 
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
-        """Model output in the user's units: uint8 images, labels, or values."""
+        """Convert model output to the user's units: uint8 images, labels, or values."""
 
 
 class Model(Protocol):
-    """What every architecture offers beside being a ``torch.nn.Module``."""
+    """What every architecture has besides being a ``torch.nn.Module``."""
 
     Config: ClassVar[type[ModelConfig]]
     config: ModelConfig

@@ -1,15 +1,15 @@
-"""The run record, the isthmus of the library: what is before it is expensive and writes it, what is after it reads.
+"""The run record: training writes it, and studies, reports and analyses only read it.
 
-A run folder holds
+A run folder contains
 
-    config.json          the complete config that re-creates the run
+    config.json          the complete config
     metrics.jsonl        one JSON object per line: training loss, and metrics of every validation; with checksums
-    task.safetensors     what the task learned from the training rows (scaling, class targets)
+    task.safetensors     the state of the task (scaling, class targets)
     model.safetensors    the selected weights
-    samples.png          input, output and target of a few test rows, where they are images
+    samples.png          input, output and target of a few test rows, if they are images
     record.json          written last: a folder without it is an unfinished run
-    remeasured.json      only of older runs: metrics that were measured again, from the stored weights, in another way
-    state.safetensors, state.json     only while the run is unfinished: where to go on
+    remeasured.json      only of older runs: metrics computed again by a newer version
+    state.safetensors, state.json     only while the run is unfinished: the checkpoint
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ TASK = "task.safetensors"
 SAMPLES = "samples.png"
 LOCK = ".lock"
 METRIC_VERSIONS: Mapping[str, Mapping[str, int]] = {"regression": {"r2": 2}}
-"""Of each task, the metrics that are not measured as they once were. Tasks declare the same, but they need torch, and
-whoever reads records does without it."""
-_EXPORT = "export.json"  # what an export has instead of a record: see exported.py, which must not be imported here
+"""Per task, the metrics whose computation changed. Tasks declare the same, but importing them needs torch."""
+_EXPORT = "export.json"  # the record of an export, see training/exported.py
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class RunRecord:
     data: dict[str, Any] = field(default_factory=dict)  # rows of each split, and the names of classes and columns
     cost: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    directions: dict[str, bool] = field(default_factory=dict)  # whether more is better, of each metric that says so
+    directions: dict[str, bool] = field(default_factory=dict)  # whether higher is better, where a metric says so
     metric_versions: dict[str, int] = field(default_factory=dict)  # those that are not 1
-    selected: dict[str, Any] = field(default_factory=dict)  # step and epoch whose weights were kept, and why
+    selected: dict[str, Any] = field(default_factory=dict)  # step and epoch of the saved weights, and the criterion
     steps: int = 0
     wall_seconds: float = 0.0
     samples_per_second: float = 0.0
@@ -78,24 +77,24 @@ class RunRecord:
 
     @property
     def outdated(self) -> frozenset[str]:
-        """Metrics that were measured in another way than today and are not comparable. `read_record` drops them."""
+        """Metrics that an earlier version computed differently. `read_record` drops them."""
         if self.status != "finished":
             return frozenset()
         return outdated_metrics(str(self.config.get("task", {}).get("name")), self.metric_versions)
 
     def quality(self, split: str = "test") -> float | None:
-        """The task's objective on a split, or None where it was not measured, or is not comparable."""
+        """The task's objective on a split, or None if it was not measured or is outdated."""
         return None if self.objective in self.outdated else self.metrics.get(split, {}).get(self.objective)
 
 
 def outdated_metrics(task: str, versions: Mapping[str, int]) -> frozenset[str]:
-    """The metrics of a task of which ``versions`` are not today's."""
+    """The metrics of a task whose ``versions`` are not the current ones."""
     today = METRIC_VERSIONS.get(task, {})
     return frozenset(name for name, version in today.items() if versions.get(name, 1) != version)
 
 
 def drop_stale(line: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """A line of the log without the metrics that are measured in another way today."""
+    """A line of the log without outdated metrics."""
     outdated = outdated_metrics(task, line.get("metric_versions", {}))
     return {name: value for name, value in line.items() if name not in outdated}
 
@@ -105,14 +104,16 @@ def write_record(folder: Path, record: RunRecord) -> None:
 
 
 def read_record(folder: Path) -> RunRecord:
-    """The record of a finished run, without metrics that are not comparable with today's, or with what they are today
-    where they were measured again. A record that was altered or cut short is named, never used."""
+    """The record of a finished run; outdated metrics are dropped, or replaced if they were computed again.
+
+    An altered or truncated record is an error.
+    """
     path = folder / RECORD
     if not path.exists() and (folder / _EXPORT).is_file():
         run = read_sealed(folder / _EXPORT).get("run")
-        raise UserError(f"{folder} is an export and no run; give the run that it was made of, {run}")
+        raise UserError(f"{folder} is an export, not a run; give the run that it was made from, {run}")
     if not path.exists() and (folder / CONFIG).exists():
-        raise UserError(f"the run in {folder} has not finished; `isthmus train {folder / CONFIG}` goes on with it")
+        raise UserError(f"the run in {folder} has not finished; `isthmus train {folder / CONFIG}` resumes it")
     content = read_sealed(path)
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
@@ -127,13 +128,13 @@ def read_record(folder: Path) -> RunRecord:
 
 
 def _read_remeasured(folder: Path, record: RunRecord) -> dict[str, Any]:
-    """The fields that `write_remeasured` kept, if they are of these weights and not damaged."""
+    """The fields that `write_remeasured` stored, if they belong to these weights and are intact."""
     path = folder / REMEASURED
     if not path.is_file():
         return {}
     try:
         content = read_sealed(path)
-    except UserError:  # the next run of this config measures again
+    except UserError:  # training this config again replaces the file
         return {}
     if (content.get("run"), content.get("model")) != (record.id, record.files.get(MODEL)):
         return {}
@@ -143,20 +144,20 @@ def _read_remeasured(folder: Path, record: RunRecord) -> dict[str, Any]:
 def write_remeasured(
     folder: Path, record: RunRecord, metrics: dict[str, dict[str, float]], versions: Mapping[str, int]
 ) -> None:
-    """Beside the record, which never changes."""
+    """Written beside the record, because a record never changes."""
     content = {"run": record.id, "model": record.files[MODEL], "metrics": metrics, "metric_versions": dict(versions)}
     write_sealed(folder / REMEASURED, content)
 
 
 def list_temporary(folder: Path) -> list[Path]:
-    """Temporary files in a run's folder, ours and those of safetensors: whatever is hidden but the lock."""
+    """Temporary files in a run's folder: all hidden files except the lock."""
     return [path for path in folder.iterdir() if path.name.startswith(".") and path.name != LOCK]
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a process left behind that was killed after it wrote the record: states and temporary files.
+    """Remove checkpoints and temporary files of a process that was killed after it wrote the record.
 
-    A folder in use by another process stays as it is, and so does one whose record cannot be read.
+    A folder that is in use or has an unreadable record is left alone.
     """
     if not (folder / RECORD).exists():
         return
@@ -169,19 +170,21 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
-    """The path of a file of a finished run, after comparing it with the record's checksum."""
+    """The path of a file of a finished run, with its checksum verified."""
     path = folder / name
     if name not in record.files:
         raise UserError(f"run {record.id} has no file {name}")
     if not path.is_file():
-        raise UserError(f"{path} is missing; `isthmus runs clean {record.id}` and train the run again to restore it")
+        raise UserError(
+            f"{path} is missing; run `isthmus runs clean {record.id}` and train the run again to restore it"
+        )
     if sha256(path) != record.files[name]:
-        raise UserError(f"{path} is damaged or was altered: its checksum is not the one in {RECORD}")
+        raise UserError(f"{path} is damaged or was altered: its checksum differs from {RECORD}")
     return path
 
 
 class LogChecks:
-    """Checksums for the lines of a run's log, each over all lines so far: one changed, lost or moved is noticed."""
+    """Cumulative checksums of a run's log, which reveal a changed, lost or moved line."""
 
     def __init__(self, run: str) -> None:
         self._hash = hashlib.sha256(run.encode())
@@ -195,15 +198,15 @@ class LogChecks:
 class LogLine:
     text: str
     content: dict[str, Any]
-    """Without the checksum."""
+    """The parsed line without its checksum."""
     is_sealed: bool
-    """Whether a checksum covers it, its own or that of a later line; logs of older versions have none."""
+    """Whether its own checksum or a later one covers it; logs of older versions have none."""
 
 
 def read_log(folder: Path, run: str = "") -> list[LogLine]:
-    """The lines of ``metrics.jsonl``. A last line that a kill cut short is left out; other damage is an error.
+    """The lines of ``metrics.jsonl``. An incomplete last line is ignored; other damage is an error.
 
-    ``run`` is the id of the run, where the folder may have another name.
+    ``run`` is the id of the run, if the folder has another name.
     """
     path = folder / METRICS
     if not path.is_file():
@@ -227,9 +230,9 @@ def read_log(folder: Path, run: str = "") -> list[LogLine]:
 
 
 def read_metrics(folder: Path, *, sealed: bool = False) -> list[dict[str, Any]]:
-    """What a run logged, compared with its record if it has finished, with the checksums of its lines if not.
+    """The log of a run, verified against its record if it has finished, otherwise by the checksums of its lines.
 
-    ``sealed`` leaves out, and of a finished run refuses, what nothing vouches for: a decision rests on the rest alone.
+    With ``sealed``, lines without a checksum are ignored, and a finished run without one is refused.
     """
     if (folder / RECORD).exists():
         record = read_record(folder)
@@ -244,7 +247,7 @@ def runs_folder() -> Path:
 
 
 def run_folders(root: Path | None = None) -> Iterator[Path]:
-    """Every run folder below ``root`` (default: the runs of ``ISTHMUS_HOME``), finished or not."""
+    """All run folders in ``root`` (default: the runs of ``ISTHMUS_HOME``), finished or not."""
     root = root or runs_folder()
     if is_run(root):
         yield root
@@ -253,12 +256,12 @@ def run_folders(root: Path | None = None) -> Iterator[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, also one whose config is lost."""
+    """Whether a folder contains a run, even if its config is lost."""
     return any((folder / name).is_file() for name in (CONFIG, RECORD, METRICS))
 
 
 def find_run(reference: str | Path) -> Path:
-    """A run folder from its path, its id, or an unambiguous beginning of its id."""
+    """A run folder from its path, its id, or a unique prefix of its id."""
     path = expand_user(reference)
     if is_run(path):
         return path
@@ -267,13 +270,13 @@ def find_run(reference: str | Path) -> Path:
         return matches[0]
     if matches:
         raise UserError(
-            f"{str(reference)!r} fits {len(matches)} runs: {', '.join(folder.name for folder in matches[:4])} …"
+            f"{str(reference)!r} matches {len(matches)} runs: {', '.join(folder.name for folder in matches[:4])} …"
         )
     raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted keys, as the command line writes them."""
+    """Nested settings with dotted keys, as on the command line."""
     result: dict[str, Any] = {}
     for name, item in value.items():
         if isinstance(item, Mapping):

@@ -1,10 +1,10 @@
-"""Names to classes. Our own files and the entry points of other packages are found without importing them.
+"""Maps names to classes without importing their files, for this package and for entry points of other packages.
 
-A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares what it offers in a literal, which is read and
-not executed::
+A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares its names in a literal, which is parsed and not
+executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
-    TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields by which a person tells two networks apart
+    TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields that distinguish its networks in lists
 
 Another package declares its names in its ``pyproject.toml``, and ``TITLE_FIELDS`` in the module::
 
@@ -40,13 +40,13 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def _files(kind: Kind) -> list[Path]:
-    """Ours that may declare names. A paper keeps its recipes in its own folder."""
+    """The files that may declare names; recipes are also in the folders of papers."""
     own = sorted((PACKAGE / kind).glob("*.py"))
     return [*own, *sorted(PACKAGE.glob("papers/*/*recipes.py"))] if kind == "recipes" else own
 
 
 def _declared_names(path: Path) -> dict[str, str]:
-    """The literal ``NAMES`` of a file, empty where it declares none."""
+    """The literal ``NAMES`` of a file; empty if it has none."""
     return cast("dict[str, str]", _literal(path, "NAMES") or {})
 
 
@@ -59,7 +59,7 @@ def _literal(path: Path, name: str) -> Any:
 
 @cache
 def catalogue(kind: Kind) -> dict[str, str]:
-    """Every registered name of a kind with its home, ``module:attribute``."""
+    """Every registered name of a kind with its location, ``module:attribute``."""
     homes: dict[str, str] = {}
     for path in _files(kind):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -73,7 +73,7 @@ def catalogue(kind: Kind) -> dict[str, str]:
 
 
 def find(kind: Kind, name: str) -> Any:
-    """The class (or, of recipes, the function) behind a name, imported now."""
+    """Import the class behind a name (for recipes, the function)."""
     homes = catalogue(kind)
     if name not in homes:
         listing = f"isthmus {kind}" if kind in ("recipes", "models") else ""
@@ -81,12 +81,12 @@ def find(kind: Kind, name: str) -> Any:
     module, _, attribute = homes[name].partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # another package's file may be broken in any way
+    except Exception as error:  # a plug-in may raise anything
         raise UserError(f"{kind.removesuffix('s')} {name!r} cannot be loaded from {homes[name]}: {error}") from error
 
 
 def component(kind: Kind, settings: Any) -> Component:
-    """Settings of a source, task or model, checked against the class that its name stands for."""
+    """The validated settings of a source, task or model, from a dictionary with its name."""
     if isinstance(settings, Component):
         return settings
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
@@ -98,13 +98,13 @@ def component(kind: Kind, settings: Any) -> Component:
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
-    """The published networks of a model by name; of one that stands for several (``vit``), those of its file."""
+    """The published networks of a model by name; a general name such as ``vit`` has all of its file."""
     known: dict[str, dict[str, Any]] = getattr(sys.modules[find("models", name).__module__], "VARIANTS", {})
     return {key: fields for key, fields in known.items() if fields["name"] == name} or known
 
 
 def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
-    """``vit/tiny-hourglass`` is a published network; fields that are given change it."""
+    """Replace a published name such as ``vit/tiny-hourglass`` by its fields; given fields override them."""
     name, slash, variant = settings["name"].partition("/")
     if not slash:
         return settings
@@ -115,7 +115,7 @@ def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_config(config: type[Component], settings: dict[str, Any], title: str) -> Component:
-    """``config(**settings)``, with pydantic's report turned into one line that names the nearest valid field."""
+    """``config(**settings)``; a validation error becomes one line that names the nearest valid field."""
     try:
         return config(**settings)
     except ValidationError as error:
@@ -123,12 +123,12 @@ def build_config(config: type[Component], settings: dict[str, Any], title: str) 
 
 
 def explain(error: ValidationError, config: type[Any]) -> str:
-    """One line for a rejected config: every problem, with what was given and what would fit."""
+    """All problems of a rejected config in one line, each with the given value and what is accepted."""
     problems = []
     found = error.errors(include_url=False)
     for problem in found:
         if problem["type"] == "too_short" and any(problem["loc"] == other["loc"][:-1] for other in found):
-            continue  # only because items were refused, which is said of each
+            continue  # a consequence of rejected items, which are reported themselves
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
             names = _fields_at(config, problem["loc"][:-1])
@@ -143,10 +143,10 @@ def explain(error: ValidationError, config: type[Any]) -> str:
 
 
 def _clip(value: Any) -> str:
-    """What was given, short enough for a line."""
+    """The value, short enough for an error line."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, lists in lists in lists
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
         text = f"this {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "…"
 
@@ -162,18 +162,18 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
 
 @cache
 def _declared_title_fields(name: str) -> tuple[str, ...] | None:
-    """What the file of a model declares, without running it: a page of records is made without torch."""
+    """The literal ``TITLE_FIELDS`` of a model's file, read without importing it, because reports need no torch."""
     try:
         spec = importlib.util.find_spec(catalogue("models")[name].partition(":")[0])
         return tuple(_literal(Path(str(spec and spec.origin)), "TITLE_FIELDS"))
-    except Exception:  # not installed here, or another package's file, which may be broken in any way
+    except Exception:  # not installed, or a broken plug-in
         return None
 
 
 def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields by which a network is told from others of its kind, as far as they are set.
+    """The fields that distinguish a network from others of its model, as far as they are set.
 
-    Of a model that does not say which: its numbers, but for seeds and what the task decides.
+    For a model without ``TITLE_FIELDS``: all its numbers except seeds and the task's sizes.
     """
     names = _declared_title_fields(model["name"])
     if names is None:
@@ -188,21 +188,21 @@ def _is_size(name: str, value: Any) -> bool:
 
 
 def model_title(model: Mapping[str, Any], also: Iterable[str] = ()) -> str:
-    """A network in a line of a list: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
+    """A network in one line: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
     fields = title_fields(model, also).items()
     shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields)
     return " ".join([model["name"], *shown])
 
 
 def list_models() -> list[str]:
-    """The names that :func:`create_model` knows, ours and those of installed packages."""
+    """The names that :func:`create_model` accepts, including those of installed packages."""
     return list(catalogue("models"))
 
 
 def create_model(name: str, **config: Any) -> torch.nn.Module:
-    """A freshly initialised model; ``isthmus describe NAME`` lists the fields that ``config`` may hold.
+    """A newly initialised model; ``isthmus describe NAME`` lists the fields of ``config``.
 
-    ``vit/tiny-hourglass`` is a published network by its name; fields that are given change it.
+    A published network has a name such as ``vit/tiny-hourglass``; given fields override its own.
     """
     settings = component("models", {"name": name, **config})
     model: torch.nn.Module = find("models", settings.name)(settings)

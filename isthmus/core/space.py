@@ -1,11 +1,11 @@
-"""What a study searches: architectures, the fields in which their candidates differ, and what a candidate must fulfil.
+"""The search space of a study: architectures, the fields that vary, and conditions on candidates.
 
-model: {name: hourglass_mlp, norm: layer}          what all candidates share
+model: {name: hourglass_mlp, norm: layer}          fixed fields
 vary:
   d_z: [785, 1000]                                 choices
-  d_h: {low: 16, high: 512, log: true, points: 6}  a range; a grid takes six values of it, a sampler any
+  d_h: {low: 16, high: 512, log: true, points: 6}  a range; a grid takes six values, a sampler any
   depth: {low: 2, high: 6}
-where: [d_z > d_in, d_h < d_z, params <= 2M]       fields of the model, and its cost
+where: [d_z > d_in, d_h < d_z, params <= 2M]       conditions on fields and costs
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 _LONGEST_AMOUNT = 40
 _LONGEST_CONDITION, _MOST_TERMS = 500, 50
 _LARGEST_END = 2**53
-"""Of a range: samplers compute in float64, which has no exact integers beyond it."""
+"""The largest integer that float64 represents exactly, which samplers use."""
 
 
 def amount(value: Any) -> Any:
-    """``200k`` and ``1.5M`` as finite numbers; anything else as it is, for pydantic to judge."""
+    """Convert ``200k`` and ``1.5M`` to numbers; other values are returned for pydantic to check."""
     if not isinstance(value, str) or len(value) > _LONGEST_AMOUNT:
         return value
     if match := re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgb]?)", value.strip().lower(), re.ASCII):
@@ -48,15 +48,15 @@ End = Annotated[int | float, Field(ge=-_LARGEST_END, le=_LARGEST_END)]
 
 
 class Range(Settings):
-    """Numbers from ``low`` to ``high``, both included: integers where both are, otherwise real."""
+    """Numbers from ``low`` to ``high``, inclusive: integers if both are integers, otherwise real."""
 
     low: End
     high: End
     log: bool = False
     step: Annotated[int, Field(ge=1)] = 1
-    """Between two integers; without ``log``."""
+    """Step between integers; not with ``log``."""
     points: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """How many values a grid takes; without it, every integer."""
+    """Number of values in a grid (default: every integer)."""
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
@@ -65,7 +65,7 @@ class Range(Settings):
         if self.log and self.low <= 0:
             raise ValueError(f"a logarithmic range starts above 0, not at {self.low}")
         if self.log and self.step > 1:
-            raise ValueError("a logarithmic range has no step; say points")
+            raise ValueError("a logarithmic range has no step; set points instead")
         return self
 
     @property
@@ -73,15 +73,15 @@ class Range(Settings):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def values(self) -> tuple[int | float, ...]:
-        """What a grid takes."""
+        """The values of a grid."""
         return tuple(self.axis())
 
     def axis(self) -> Sequence[int | float]:
-        """The same values; those of a wide range are counted and not yet made."""
+        """The same values as a sequence; a wide range is not materialised."""
         if self.points is None:
             if not self.is_integer:
                 raise ValueError(
-                    f"a grid over real numbers from {self.low} to {self.high} needs points; or say sampling.name=tpe"
+                    f"a grid over real numbers from {self.low} to {self.high} needs points; or set sampling.name=tpe"
                 )
             return range(int(self.low), int(self.high) + 1, self.step)
         to, back = (math.log, math.exp) if self.log else (float, float)
@@ -111,18 +111,18 @@ class Space(Settings):
     @model_validator(mode="after")
     def _names_an_architecture(self) -> Self:
         if not isinstance(self.model.get("name"), str):
-            raise ValueError("a space has a model with a name, such as {name: hourglass_mlp}")
+            raise ValueError("a space needs a model with a name, such as {name: hourglass_mlp}")
         if both := sorted(self.model.keys() & self.vary.keys()):
-            raise ValueError(f"{', '.join(both)} cannot be fixed and varied at once")
+            raise ValueError(f"{', '.join(both)} cannot be both fixed in model and varied")
         return self
 
     def grid(self) -> Iterator[dict[str, Any]]:
-        """The settings of every model in the grid, whether it fulfils the conditions or not."""
+        """The settings of every model in the grid, before conditions are applied."""
         for values in itertools.product(*self._axes()):
             yield self.model | dict(zip(self.vary, values, strict=True))
 
     def grid_size(self) -> int:
-        """How many they are, counted without making them."""
+        """The number of models in the grid."""
         return math.prod(len(axis) for axis in self._axes())
 
     def _axes(self) -> list[Sequence[Value]]:
@@ -130,16 +130,16 @@ class Space(Settings):
 
 
 class Budget(Settings):
-    """What a candidate may cost at most."""
+    """Upper limits on the cost of a candidate."""
 
     params: Amount | None = None
     trainable_params: Amount | None = None
     macs: Amount | None = None
     training_flops: Amount | None = None
-    """Of one row, forward and backward."""
+    """For one row, forward and backward."""
 
     def exceeded_limit(self, cost: Mapping[str, Any]) -> str:
-        """Which limit a candidate breaks, in words; empty if none."""
+        """The first limit that a candidate exceeds, as text; empty if none."""
         for name, limit in self:
             if limit is not None and cost[name] > limit:
                 return f"{name} above {limit}"
@@ -158,12 +158,12 @@ _Term = Callable[[Mapping[str, Any]], Any]
 
 
 def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """A comparison such as ``d_h < d_z / 2`` as a function of the names in it. It is read, never executed.
+    """Parse a comparison such as ``d_h < d_z / 2`` into a function of its names, without executing it.
 
-    Only numbers are computed with and ordered. Text may be one side of ``==`` and ``!=``, as in ``norm == 'layer'``.
+    Text is allowed only beside ``==`` and ``!=``, as in ``norm == 'layer'``.
     """
     if len(text) > _LONGEST_CONDITION:
-        raise ValueError(f"a condition of {len(text)} characters is too long; it may have {_LONGEST_CONDITION}")
+        raise ValueError(f"a condition of {len(text)} characters is too long; the limit is {_LONGEST_CONDITION}")
     plain = re.sub(r"\b(\d+(?:\.\d+)?)([kKmMgG])\b", lambda match: str(amount(match[0])), text)
     try:
         tree = ast.parse(plain.strip(), mode="eval").body
@@ -172,7 +172,7 @@ def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
     if not isinstance(tree, ast.Compare) or not all(type(item) in _COMPARE for item in tree.ops):
         raise ValueError(f"{text!r} is not a comparison such as d_h < d_z")
     if sum(isinstance(node, ast.Name | ast.Constant) for node in ast.walk(tree)) > _MOST_TERMS:
-        raise ValueError(f"{text[:60]!r}… has too many terms; a condition may have {_MOST_TERMS}")
+        raise ValueError(f"{text[:60]!r}… has too many terms; the limit is {_MOST_TERMS}")
     comparison = tree
     sides = (comparison.left, *comparison.comparators)
     tests = [(type(item) in _EQUAL, _COMPARE[type(item)]) for item in comparison.ops]
@@ -182,7 +182,7 @@ def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
     ]
 
     def holds(names: Mapping[str, Any]) -> bool:
-        # All of them first: a name that does not exist is an error, also behind a comparison that fails.
+        # Evaluate all before combining, so that an unknown name is always an error.
         answers = [test(left(names), right(names)) for test, left, right in compared]
         return all(answers)
 
@@ -190,7 +190,7 @@ def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _side(node: ast.expr, only_equal: bool, text: str) -> _Term:
-    """One side of a comparison; what is only asked to be equal need not be a number."""
+    """One side of a comparison; beside == and != it need not be a number."""
     if only_equal and isinstance(node, ast.Constant) and isinstance(node.value, str):
         word = node.value
         return lambda names: word
@@ -209,7 +209,7 @@ def _term(node: ast.expr, text: str) -> _Term:
         combine, left, right = _COMBINE[type(node.op)], _term(node.left, text), _term(node.right, text)
         return lambda names: _number(combine(left(names), right(names)), "a result")
     raise ValueError(
-        f"{text!r} may hold names of fields, finite numbers, + - * / %, comparisons, and text beside == or !="
+        f"{text!r} may contain field names, finite numbers, + - * / %, comparisons, and text beside == or !="
     )
 
 
@@ -219,5 +219,5 @@ def _is_number(value: Any) -> bool:
 
 def _number(value: Any, what: str) -> Any:
     if not _is_number(value):
-        raise TypeError(f"{what} is {value!r} and no finite number")
+        raise TypeError(f"{what} is {value!r}, not a finite number")
     return value

@@ -1,4 +1,4 @@
-"""How a model is trained. Everything here can change the bits of a run, so everything here is part of its name."""
+"""Training settings. Each can change the bits of a run, so each is part of the run's id."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from isthmus.core.protocols import Settings
 class TrainConfig(Settings):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
-    """Rows per optimiser step, over all devices and accumulated parts together."""
+    """Rows per optimiser step, over all devices and accumulation steps."""
     accumulate: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Parts in which a batch is processed; the gradient is that of the whole batch."""
+    """Gradient accumulation: the parts that a batch is split into."""
     optimizer: Literal["adamw", "sgd", "beta_lasso"] = "adamw"
     learning_rate: Annotated[float, Field(gt=0, le=1_000)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
     decayed: Literal["all", "matrices"] = "all"
-    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` spares biases, all of one dimension, and
-    what a model marks as ``undecayed``, such as learned positions."""
+    """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` excludes one-dimensional ones and
+    those that a model marks as ``undecayed``, such as learned positions."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW's. Runs of a few thousand steps do better with a second one of 0.99 (EXPERIMENTS.md)."""
+    """For AdamW. A second beta of 0.99 is better for runs of a few thousand steps (EXPERIMENTS.md)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Of SGD, with ``nesterov`` as its variant."""
+    """For SGD, optionally with ``nesterov``."""
     nesterov: bool = False
     epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
-    """AdamW's, added to the root of the second moment."""
+    """For AdamW: added to the root of the second moment."""
     lasso_lambda: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Of β-LASSO: the weight of the sum of absolute values. A weight smaller than ``lasso_beta`` times it becomes 0."""
+    """For β-LASSO: the L1 penalty. A weight below ``lasso_beta`` times the penalty becomes 0."""
     lasso_beta: Annotated[float, Field(ge=0, le=1e6)] = 50.0
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How the learning rate falls from its peak to ``final_learning_rate``."""
+    """How the learning rate decreases from its peak to ``final_learning_rate``."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs of a linear rise from ``warmup_learning_rate`` to the peak."""
     warmup_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
-    """The last of ``epochs``, all at the final rate; recipes that count them on top of the epochs add them there."""
+    """Epochs at the final rate, included in ``epochs``."""
     final_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     clip_norm: Annotated[float, Field(gt=0)] | None = None
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Decay of an exponential moving average of the weights, which is then what is evaluated and kept."""
+    """Decay of an exponential moving average of the weights; if set, the average is evaluated and saved."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16`` is mixed precision: weights and optimiser stay in float32."""
     compile: bool = False
@@ -49,20 +49,20 @@ class TrainConfig(Settings):
     devices: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of one device each; more than one needs ``isthmus[devices]``."""
     strategy: Literal["ddp", "fsdp"] = "ddp"
-    """How several devices hold a model: each the whole of it, or each a part of every weight and of its moments."""
+    """``ddp`` replicates the model on each device; ``fsdp`` shards weights and optimiser states."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
-    """Epochs between two validations; the last epoch is always validated."""
+    """Epochs between validations; the last epoch is always validated."""
     select: Literal["best", "last"] = "best"
     """Which weights are kept: those with the lowest validation loss, or the last ones."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} leaves nothing of epochs={self.epochs}; 0 would do")
+            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} must be less than epochs={self.epochs}")
         if self.warmup_epochs + self.cooldown_epochs >= self.epochs:
             raise ValueError(
-                f"warmup_epochs={self.warmup_epochs:g} and cooldown_epochs={self.cooldown_epochs:g} "
-                f"leave nothing of epochs={self.epochs}"
+                f"warmup_epochs={self.warmup_epochs:g} plus cooldown_epochs={self.cooldown_epochs:g} "
+                f"must be less than epochs={self.epochs}"
             )
         if self.warmup_learning_rate > self.learning_rate:
             raise ValueError(
@@ -75,7 +75,7 @@ class TrainConfig(Settings):
                 else f"lasso_lambda={self.lasso_lambda:g} belongs to optimizer=beta_lasso"
             )
         if self.optimizer == "beta_lasso" and self.weight_decay:
-            raise ValueError(f"optimizer=beta_lasso has its own penalty and no weight_decay={self.weight_decay:g}")
+            raise ValueError(f"optimizer=beta_lasso takes no weight_decay={self.weight_decay:g}; set lasso_lambda")
         if self.final_learning_rate > self.learning_rate:
             raise ValueError(
                 f"final_learning_rate={self.final_learning_rate:g} is above learning_rate={self.learning_rate:g}"
@@ -86,6 +86,7 @@ class TrainConfig(Settings):
             raise ValueError("nesterov=true needs a momentum above 0")
         if self.batch_size < self.accumulate * self.devices:
             raise ValueError(
-                f"batch_size={self.batch_size} has no accumulate={self.accumulate} × devices={self.devices} parts"
+                f"batch_size={self.batch_size} cannot be split into accumulate={self.accumulate} × "
+                f"devices={self.devices} parts"
             )
         return self

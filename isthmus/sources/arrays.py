@@ -64,9 +64,6 @@ class Arrays(Source):
         layout: Literal["auto", "channels_first", "channels_last"] = "auto"
         """Of four-dimensional images; ``auto`` takes the axis of size 1 or 3."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     def load(self, data_dir: Path) -> Data:
         given = {"source.path": self.config.path, "source.test_path": self.config.test_path}
         paths = [resolve(data_dir, path, f"give a {ACCEPTED} file as {field}") for field, path in given.items() if path]

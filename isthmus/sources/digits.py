@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,9 +32,6 @@ class Digits(Source):
 
     package = ("sklearn", "datasets", "data", "digits.csv.gz")
     side, brightest = 8, 16
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         path = find_packaged(*self.package)

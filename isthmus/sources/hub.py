@@ -66,9 +66,6 @@ class Hub(Source):
                 )
             return self
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     def load(self, data_dir: Path) -> Data:
         config = self.config
         names = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}

@@ -8,7 +8,7 @@ a split that has no subfolder is drawn from the training images. The images are 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -50,9 +50,6 @@ class ImageFolder(Source):
         """1 is grey, 3 is colour."""
         unreadable: Literal["fatal", "skip"] = "fatal"
         """What an image that cannot be decoded does: it ends the run, or is named and left out."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         advice = "give as source.path a folder that holds images, or class folders of images"

@@ -53,9 +53,6 @@ class ImageNet224(Source):
         split_seed: int = 0
         """Seed of the halving of the validation images; the run's seed does not change it."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     def load(self, data_dir: Path) -> Data:
         if self.config.hub:
             train, held_out = (hub_images(data_dir, self.config.hub, split) for split in ("train", "validation"))

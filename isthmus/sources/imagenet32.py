@@ -35,9 +35,6 @@ class ImageNet32(Source):
         split_seed: int = 0
         """Seed of the halving; the run's seed does not change it."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     def load(self, data_dir: Path) -> Data:
         folders = ["imagenet32", "Imagenet32_train", "Imagenet32_val", ""]
         names = [f"train_data_batch_{batch}.npz" for batch in range(1, 11)]

@@ -10,7 +10,6 @@ import hashlib
 import math
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,9 +39,6 @@ class MNIST(Source):
         """Seed of the partition; the run's seed does not change it."""
         idx: str | None = None
         """Folder of another data set in the same four files, such as ``fashion-mnist``; its content is not checked."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         images, labels = self._read(data_dir, "train")

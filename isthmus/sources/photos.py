@@ -7,7 +7,7 @@ logo are drawings; the textures are grey). A patch of a scene never is in two sp
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from pydantic import model_validator
@@ -58,9 +58,6 @@ class Photos(Source):
             if not self.validation or not self.test or len(held_out) == len(FILES):
                 raise ValueError(f"each split needs a scene of {', '.join(FILES)}")
             return self
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         scenes: dict[SplitName, tuple[str, ...]] = {"validation": self.config.validation, "test": self.config.test}

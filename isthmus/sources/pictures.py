@@ -59,9 +59,6 @@ class PictureSource(Source):
     hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "test"}
     hub_columns: ClassVar[tuple[str, str]] = ("image", "label")
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     @abstractmethod
     def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
         """The splits that the files bring, and the names of the classes."""

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -59,9 +59,6 @@ class GeneratedSudoku(Source):
                     "name a csv file of puzzles with as few as source.known"
                 )
             return self
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         config = self.config
@@ -152,9 +149,6 @@ class SudokuFiles(Source):
         """At most so many boards each of validation and test."""
         prove: bool = False
         """Whether to prove that every puzzle has one solution only (about 10,000 in a second)."""
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
 
     def load(self, data_dir: Path) -> Data:
         config = self.config

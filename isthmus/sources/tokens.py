@@ -35,9 +35,6 @@ class ImageTokens(Source):
         images: Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
         """The source of the images: ``{name: cifar10}``."""
 
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
     def load(self, data_dir: Path) -> Data:
         from isthmus.training.tokenizers import open_tokenizer
 

@@ -115,7 +115,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     code, _, said = encoded("utf-8", "predict", "nothing", place / "x.npy")
     assert (code, said.count("\n")) == (2, 1)
     refused = call("train", tiny(tmp_path), f"source.path={place}", "source.name=arrays")
-    assert (refused.code, "unforeseen" in refused.err) == (2, False), refused
+    assert (refused.code, "unexpected" in refused.err) == (2, False), refused
     code, out, said = encoded("utf-8", "train", tiny(place), "--json")
     assert code == 0, said
     assert json.loads(out)["status"] == "finished"
@@ -460,7 +460,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path, monkeypatch:
     command = [*PROGRAM, "train", str(file)]
     ended, said = stopped(command, lambda: lines_of_logs() > 2, signal.SIGTERM, group=False)
     assert ended == 143
-    assert said.splitlines()[-1].startswith("isthmus: stopped; the same command goes on")
+    assert said.splitlines()[-1].startswith("isthmus: stopped; repeat the command")
     compare_with_undisturbed(file, monkeypatch, tmp_path)
 
 
@@ -516,7 +516,7 @@ def test_sigterm_saves_the_runs_of_a_study(
     logs = lambda: list((home() / "runs").glob("*/metrics.jsonl"))  # noqa: E731
     ended, said = stopped([*PROGRAM, *arguments], lambda: len(logs()) == workers, signal.SIGTERM, group)
     assert ended == 143, said
-    assert said.splitlines()[-1].startswith("isthmus: stopped; the same command goes on")
+    assert said.splitlines()[-1].startswith("isthmus: stopped; repeat the command")
     begun = [log.parent for log in logs() if not (log.parent / RECORD).exists()]
     assert begun
     assert all((folder / "state.json").exists() for folder in begun)
@@ -539,7 +539,7 @@ def test_sigterm_saves_on_several_devices(
     command = [*program, "train", str(file), "--devices", "2"]
     ended, said = stopped(command, lambda: lines_of_logs() > 2, signal.SIGTERM, group)
     assert ended == (1 if torchrun else 143), said  # torchrun has its own words for it
-    assert "isthmus: stopped; the same command goes on" in said
+    assert "isthmus: stopped; repeat the command" in said
     compare_with_undisturbed(file, monkeypatch, tmp_path, "--devices", "2")
 
 

@@ -275,6 +275,6 @@ def test_an_export_is_not_taken_for_an_unfinished_run(run: Path, tmp_path: Path)
     assert call("export", run, "--to", "safetensors", "--out", tmp_path / "model").code == 0
     answer = call("export", tmp_path / "model", "--to", "onnx", "--out", tmp_path / "other")
     assert answer.code == 2
-    said = f"is an export and no run; give the run that it was made of, {run.name}"
+    said = f"made from, {run.name}"
     assert said in answer.err.splitlines()[-1]
     assert not (tmp_path / "other").exists()

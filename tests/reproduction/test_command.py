@@ -150,7 +150,7 @@ def test_the_table_stands_in_markdown_and_csv_and_in_the_terminal(tmp_path, no_p
     for words in ("21.506 ± 0.0014", "other set-up", "## What differs from the paper", "no fourfold flips", "**C3**"):
         assert words in text
     assert "C3: no" in said
-    assert "22 printed rows are not run at this scale" in said
+    assert "22 published rows are not run at this scale" in said
     lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
     assert [line["id"] for line in lines] == [row["id"] for row in result["rows"]]
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"

@@ -170,7 +170,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     assert (
         find_run("bbbb") == find_run("bbbb3333") == find_run(runs_folder() / "bbbb3333") == runs_folder() / "bbbb3333"
     )
-    with pytest.raises(UserError, match=r"'aaaa' fits 2 runs: aaaa1111, aaaa2222"):
+    with pytest.raises(UserError, match=r"'aaaa' matches 2 runs: aaaa1111, aaaa2222"):
         find_run("aaaa")
     for nothing in ("cccc", "", "../runs", tmp_path):
         with pytest.raises(UserError, match="there is no run"):
