@@ -77,9 +77,9 @@ class RayCluster:
 
     def start(self, job: Job, options: Options) -> None:
         where = options.data_dir and options.data_dir.absolute()
-        plain = replace(options, stop=_never, heard=_ignored, data_dir=where)
+        options = replace(options, data_dir=where)
         task = self.task.options(name=f"isthmus {job.id}", num_cpus=job.threads, num_gpus=job.gpus)
-        self.running[task.remote(job, plain, code_version()["digest"])] = job
+        self.running[task.remote(job, options, code_version()["digest"])] = job
 
     def events(self, timeout: float) -> list[Event]:
         if self.asked:
@@ -158,16 +158,8 @@ def _carry_out(job: Job, options: Options, code: str) -> Ended:
     if code_version()["digest"] != code:
         return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
     with requests_to_stop(second_ends=False) as is_asked:  # Ray cancels a task by an interrupt
-        ended = work(job, replace(options, stop=is_asked), lambda event: None)
+        ended = work(job, options, lambda event: None, is_asked)
     return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
-
-
-def _never() -> bool:
-    return False
-
-
-def _ignored(line: object) -> None:
-    pass
 
 
 def _imported(address: str) -> Any:

@@ -19,7 +19,8 @@ from isthmus.core.protocols import SPLITS, Data
 from isthmus.studies.judging import Proposal
 from isthmus.studies.planning import Plan
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Diverged, Rows, Stopped, Training, Unwritten
+from isthmus.training.listener import Listener
+from isthmus.training.loop import Diverged, NoJournal, Rows, Stopped, Training
 from isthmus.training.run import Options, Prepared, arithmetic, starting_model
 
 _STEPS, _WARM_UP = 7, 3
@@ -84,16 +85,29 @@ def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     return Pace(max(0.0, slow - slope * high), slope)
 
 
+class _Clock(Listener):
+    """Notes when each step ends, and stops after a few."""
+
+    def __init__(self) -> None:
+        self.times = [time.perf_counter()]
+
+    def step(self, step: int, steps: int) -> None:
+        self.times.append(time.perf_counter())
+
+    def should_stop(self) -> bool:
+        return len(self.times) >= _STEPS
+
+
 def _step_seconds(run: Prepared, options: Options) -> float:
-    config, times = run.config, [time.perf_counter()]
+    config, clock = run.config, _Clock()
     with arithmetic(config.threads):
         devices = OneDevice(config.train)
         model = starting_model(config, options).model
         rows = {split: Rows.of(run.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, run.task, rows["train"], rows["validation"], config.train, config.seed, devices)
         with suppress(Stopped, Diverged):
-            training.run(Unwritten(_STEPS), lambda step, steps: times.append(time.perf_counter()))
-    steps = [later - earlier for earlier, later in itertools.pairwise(times)]
+            training.run(NoJournal(), clock)
+    steps = [later - earlier for earlier, later in itertools.pairwise(clock.times)]
     return statistics.median(steps[_WARM_UP:] or steps)
 
 

@@ -14,29 +14,34 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol, Self
 
-from isthmus.core.config import RunConfig, run_config
+from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.interrupts import ignore_signals, requests_to_stop
-from isthmus.core.protocols import Data
+from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
+from isthmus.training.listener import Listener
 from isthmus.training.loop import Stopped
-from isthmus.training.run import InUse, Options, load_data, prepare, run
+from isthmus.training.run import InUse, Options, Prepared, learn_task, load_data, prepare, run
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained to its end, or until an epoch. Plain values, so that it can travel."""
+    """A run to train to its end, or until an epoch. Another process prepares it again from its settings."""
 
     id: str
     settings: str  # the run's config as JSON
     until: int | None = None
     threads: int = 1
     gpus: int = 0
+    prepared: Prepared | None = None  # for this process only
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"prepared": None}
 
 
 @dataclass(frozen=True)
@@ -81,36 +86,39 @@ class Executor(Protocol):
         """Ask every job to save its state and end."""
 
 
-def work(job: Job, options: Options, tell: Callable[[Event], None]) -> Ended:
-    """Carry one job out, here."""
-    reached = False
+class _JobListener(Listener):
+    """Reports a job's progress. Stops it at its epoch, or when its executor wants to stop."""
 
-    def heard(line: Mapping[str, Any]) -> None:
-        nonlocal reached
-        reached = reached or (line["split"] == "validation" and line["epoch"] == job.until)
+    def __init__(self, job: Job, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> None:
+        self.job, self.report, self.executor_should_stop = job, report, should_stop
+        self.reported, self.has_reached_epoch = 0.0, False
 
-    told = 0.0
+    def step(self, step: int, steps: int) -> None:
+        if step / steps - self.reported >= _REPORT_EVERY or step == steps:
+            self.reported = step / steps
+            self.report(Advanced(self.job.id, self.reported))
 
-    def progress(step: int, steps: int) -> None:
-        nonlocal told
-        if step / steps - told >= _REPORT_EVERY or step == steps:
-            told = step / steps
-            tell(Advanced(job.id, told))
+    def line(self, line: Mapping[str, Any]) -> None:
+        self.has_reached_epoch |= line["split"] == "validation" and line["epoch"] == self.job.until
 
-    outer = options.stop
-    options = replace(options, heard=heard, stop=lambda: reached or outer())
+    def should_stop(self) -> bool:
+        return self.has_reached_epoch or self.executor_should_stop()
+
+
+def work(job: Job, options: Options, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> Ended:
+    """Carry one job out in this process."""
+    listener = _JobListener(job, report, should_stop)
     try:
-        config = run_config(json.loads(job.settings))
-        run(prepare(config, options, _data(config, options)), options, progress)
+        run(job.prepared or _prepare(job, options), options, listener)
     except Stopped:
-        return Ended(job.id, "done" if reached else "stopped")
+        return Ended(job.id, "done" if listener.has_reached_epoch else "stopped")
     except (InUse, Overtaken):
         return Ended(job.id, "busy")
-    except (UserError, OSError) as error:  # something is for a person to mend: no run is to be written off for it
+    except (UserError, OSError) as error:  # for a person to mend: the run itself has not failed
         return Ended(job.id, "refused", " ".join(str(error).split()))
     except MemoryError:
         return Ended(job.id, "failed", "out of memory")
-    except Exception as error:  # one run's trouble is not the study's
+    except Exception as error:  # the other runs of the study go on
         kind = "out of memory" if _is_shortage(error) else type(error).__name__
         return Ended(job.id, "failed", f"{kind}: {' '.join(str(error).split())[:300]}")
     return Ended(job.id, "done")
@@ -121,16 +129,30 @@ def _is_shortage(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
-_last_data: tuple[str, Data] | None = None
+_shared: tuple[object, Data, Task] | None = None
 
 
-def _data(config: RunConfig, options: Options) -> Data:
-    """The runs of a study share their data, so a worker reads them once."""
-    global _last_data
-    name = f"{config.source.model_dump_json()} {options.data_dir}"
-    if _last_data is None or _last_data[0] != name:
-        _last_data = (name, load_data(config.source, options.data_dir))
-    return _last_data[1]
+def _prepare(job: Job, options: Options) -> Prepared:
+    """The runs of a study share data and task, so that a worker loads them once.
+
+    A run's id covers the fingerprint of its data. A file that changed gives another id, and is then read again.
+    """
+    global _shared
+    config = run_config(json.loads(job.settings))
+    setup = (config.source, config.task, options.data_dir)
+    if _shared is not None and _shared[0] == setup:
+        prepared = prepare(config, options, *_shared[1:])
+        if prepared.id == job.id:
+            return prepared
+    data = load_data(config.source, options.data_dir)
+    task = learn_task(config.task, data)
+    _shared = (setup, data, task)
+    prepared = prepare(config, options, data, task)
+    if prepared.id != job.id:
+        raise UserError(
+            "the data have changed since the study began; restore them, or give a study of the new data another name=…"
+        )
+    return prepared
 
 
 class ThisProcess:
@@ -160,7 +182,7 @@ class ThisProcess:
             self.asked.wait(timeout)
             return []
         (job, options), self.waiting = self.waiting, None
-        return [work(job, replace(options, stop=self.asked.is_set), self.tell)]
+        return [work(job, options, self.tell, self.asked.is_set)]
 
     def stop(self) -> None:
         self.asked.set()
@@ -227,7 +249,7 @@ class _Worker:
 
     def give(self, job: Job, options: Options) -> bool:
         try:
-            self.pipe.send((job, replace(options, stop=_never_asked, heard=_unheard)))
+            self.pipe.send((job, options))
         except OSError:
             return False
         self.job = job
@@ -262,14 +284,6 @@ class _Worker:
             self.process.join()
 
 
-def _never_asked() -> bool:
-    return False
-
-
-def _unheard(line: Mapping[str, Any]) -> None:
-    pass
-
-
 def _serve(pipe: Connection) -> None:
     """A worker's life: jobs come through the pipe, until it brings something else or ends with the driver.
 
@@ -280,7 +294,7 @@ def _serve(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
             job, options = message
-            pipe.send(work(job, replace(options, stop=pipe.poll), pipe.send))
+            pipe.send(work(job, options, pipe.send, pipe.poll))
 
 
 def stopping_on_interrupt(executor: Executor) -> AbstractContextManager[Callable[[], bool]]:

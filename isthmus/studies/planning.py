@@ -11,7 +11,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.studies.judging import Judge, Proposal
 from isthmus.studies.sampling import draw, grid
-from isthmus.training.run import Options, Prepared, learned_task, load_data, prepare
+from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Plan:
     @classmethod
     def of(cls, config: StudyConfig, options: Options) -> Plan:
         data = load_data(config.base.source, options.data_dir)
-        task = learned_task(config.base.task, data)
+        task = learn_task(config.base.task, data)
         plan = cls(config, options, data, task)
         known = ["loss", *task.metrics("validation")]
         if plan.quality not in known:

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from isthmus.core.protocols import Batch, Split, SplitName, Task
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors, restore_optimizer
 from isthmus.training.devices import Devices
+from isthmus.training.listener import Listener
 from isthmus.training.schedules import learning_rate, optimizer
 
 EVALUATION_BLOCK = 1000
@@ -37,27 +38,10 @@ class Stopped(Exception):
     """Asked to stop; the state is saved."""
 
 
-class Diary(Protocol):
-    """Where a run writes what it knows, and reads where it stopped."""
+class NoJournal:
+    """A journal that keeps nothing: training starts at the first step and leaves nothing behind."""
 
-    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
-
-    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None: ...
-
-    def log(self, line: Mapping[str, Any]) -> None: ...
-
-    def save_is_due(self) -> bool: ...
-
-    def stop_is_asked(self) -> bool: ...
-
-
-class Unwritten:
-    """A diary for steps that leave nothing behind, and end after so many if a number is given."""
-
-    def __init__(self, steps: int | None = None) -> None:
-        self.left = steps
-
-    def resume(self) -> None:
+    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
 
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -68,12 +52,6 @@ class Unwritten:
 
     def save_is_due(self) -> bool:
         return False
-
-    def stop_is_asked(self) -> bool:
-        if self.left is None:
-            return False
-        self.left -= 1
-        return self.left <= 0
 
 
 @dataclass
@@ -178,8 +156,8 @@ class Training:
         self.steps_per_epoch = math.ceil(self.examples / config.batch_size)
         self.steps = self.steps_per_epoch * config.epochs
 
-    def run(self, journal: Diary, progress: Callable[[int, int], None]) -> Outcome:
-        """Train to the end, from wherever the journal says that it stopped."""
+    def run(self, journal: NoJournal, listener: Listener) -> Outcome:
+        """Train to the end, from where the journal says that the run stopped."""
         self._restore(journal)
         prepared, prepared_optimizer = self.devices.setup(self.model, self.optimizer)
         prepared.train()
@@ -189,8 +167,8 @@ class Training:
             self._step(forward, prepared, prepared_optimizer, index, view)
             self.position.step += 1
             self.position.seconds = time.perf_counter() - began
-            self._write_down(journal)
-            progress(self.position.step, self.steps)
+            self._write_down(journal, listener)
+            listener.step(self.position.step, self.steps)
         if self.config.select == "last":
             self._keep(self.position.step, math.inf)
         return Outcome(self.best, self.position.best_step, self.position.best_step / self.steps_per_epoch)
@@ -262,16 +240,16 @@ class Training:
             if name in kept:
                 buffer.copy_(theirs[name])  # statistics of the latest weights: counts and signs have no mean
 
-    def _write_down(self, journal: Diary) -> None:
-        """After a step: the log, the validation at the end of an epoch, and the state where it is due."""
+    def _write_down(self, journal: NoJournal, listener: Listener) -> None:
+        """After a step: write the log, validate at the end of an epoch, and save the state where it is due."""
         position = self.position
         epoch, within = divmod(position.step, self.steps_per_epoch)
         if within == 0 or position.step % LOG_EVERY == 0:
             self._log_loss(journal)
         if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
             self._validate(journal, epoch)
-        asked = journal.stop_is_asked(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
-        stops, dues, sums = zip(*self.devices.each(*asked), strict=True)  # one that is asked stops them all
+        mine = listener.should_stop(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
+        stops, dues, sums = zip(*self.devices.each(*mine), strict=True)  # one that should stop stops them all
         healthy = all(map(math.isfinite, sums))  # a diverged state is not worth keeping; the next log ends the run
         if healthy and (any(stops) or any(dues)):
             tensors = self._tensors()  # by all of them, where each has a part
@@ -280,7 +258,7 @@ class Training:
         if any(stops):
             raise Stopped
 
-    def _log_loss(self, journal: Diary) -> None:
+    def _log_loss(self, journal: NoJournal) -> None:
         position = self.position
         loss = self.devices.total(position.loss_sum) / position.loss_count
         if not math.isfinite(loss):
@@ -298,7 +276,7 @@ class Training:
         )
         position.loss_sum, position.loss_count = 0.0, 0
 
-    def _validate(self, journal: Diary, epoch: int) -> None:
+    def _validate(self, journal: NoJournal, epoch: int) -> None:
         values: dict[str, float] = {}
         if self.devices.rank == 0 or self.devices.sharded:  # a model in parts works only where all of them do
             model = self.averaged or self.model
@@ -328,7 +306,7 @@ class Training:
             tensors |= {f"average.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
         return tensors | self.devices.whole(optimizer_tensors(self.optimizer))
 
-    def _restore(self, journal: Diary) -> None:
+    def _restore(self, journal: NoJournal) -> None:
         saved = journal.resume()
         if saved is None:
             return

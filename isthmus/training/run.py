@@ -6,9 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -54,11 +53,10 @@ from isthmus.training.devices import (
     started_by_torchrun,
 )
 from isthmus.training.journal import Journal
+from isthmus.training.listener import Listener
 from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
-
-Progress = Callable[[int, int], None]
 
 HELD_OUT: tuple[SplitName, ...] = ("validation", "test")
 _TURN = threading.RLock()
@@ -68,17 +66,9 @@ class InUse(UserError):
     """Another process owns the run folder: this one may wait, or do something else."""
 
 
-def _never() -> bool:
-    return False
-
-
-def _ignore(line: Mapping[str, Any]) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Options:
-    """How a run is carried out here and now: nothing in it can change a bit of the result."""
+    """Settings of this machine and this call. None of them can change a bit of the result."""
 
     data_dir: Path | None = None
     init_folder: Path | None = None  # where the run named by config.init is, if not among our runs
@@ -86,8 +76,6 @@ class Options:
     other_code: bool = False
     tensorboard: bool = False
     command: str = ""
-    stop: Callable[[], bool] = _never  # asked after every step; true saves the state and raises Stopped
-    heard: Callable[[Mapping[str, Any]], None] = _ignore  # every line of the log as it is written
 
 
 @dataclass(frozen=True)
@@ -110,7 +98,7 @@ def load_data(source: Component, where: Path | None = None) -> Data:
     return data
 
 
-def learned_task(config: Component, data: Data) -> Task:
+def learn_task(config: Component, data: Data) -> Task:
     task: Task = find("tasks", config.name)(config)
     task.learn(data)
     return task
@@ -123,7 +111,7 @@ def prepare(
     Nothing is written."""
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
-    task = learned or learned_task(config.task, data)
+    task = learned or learn_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
         raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
     # A run that starts from another one keeps what that one's seed drew and froze.
@@ -137,11 +125,9 @@ def prepare(
     return Prepared(complete, data, task, runs_folder() / complete.run_id(data.fingerprint), counted)
 
 
-def run(
-    config: RunConfig | Prepared, options: Options | None = None, progress: Progress = lambda step, steps: None
-) -> RunRecord:
-    """Train, or go on with, or just look up the run that this config names."""
-    options = options or Options()
+def run(config: RunConfig | Prepared, options: Options | None = None, listener: Listener | None = None) -> RunRecord:
+    """Train the run of this config, resume it, or return its record if it has finished."""
+    options, listener = options or Options(), listener or Listener()
     prepared = config if isinstance(config, Prepared) else prepare(config, options)
     if (prepared.folder / RECORD).exists():
         return finished_record(prepared)
@@ -150,7 +136,7 @@ def run(
     devices = OneDevice(config.train)  # what cannot start leaves no folder behind
     start = None if config.train.devices > 1 else starting_model(config, options)
     if is_another():  # the first one owns the folder
-        _run_on_all(config, options, progress)
+        _run_on_all(config, options, listener)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
         return finished_record(prepared)
@@ -163,9 +149,9 @@ def run(
         _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if start is None:
-            _run_on_all(config, options, progress)
+            _run_on_all(config, options, listener)
         else:
-            _train(prepared, start, options, devices, progress)
+            _train(prepared, start, options, devices, listener)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
     return finished_record(prepared)
@@ -206,71 +192,91 @@ def _write_config(path: Path, content: dict[str, Any]) -> None:
     write_json(path, content)
 
 
-def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
-    """Train on several devices, of which the first tells our listeners and hears from us when to stop."""
+def _run_on_all(config: RunConfig, options: Options, listener: Listener) -> None:
+    """Train on several devices. The process of the first one reports to our listener."""
     settings = config.model_dump(mode="json")
-    if started_by_torchrun():  # the first one is this process, or else nobody listens here
-        on_every_device(config.train, _run_on, settings, options, progress)
+    if started_by_torchrun():  # the listener of the first process hears of the run; the others' hear nothing
+        on_every_device(config.train, _run_on, settings, options, listener)
         return
-    with _in_touch(options, progress) as (tell, asked):
-        on_every_device(config.train, _run_on, settings, replace(options, heard=tell, stop=asked), tell)
+    with _reached_by_pipe(listener) as remote:
+        on_every_device(config.train, _run_on, settings, options, remote)
 
 
-def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progress: Progress) -> None:
-    """One of several processes; the first of them writes. A signal may reach them all, and they agree to stop."""
-    asked = options.stop if devices.rank == 0 else _never
+def _run_on(devices: Devices, settings: dict[str, Any], options: Options, listener: Listener) -> None:
+    """Train in one of several processes. A signal may reach any of them; the loop then stops them all."""
     with requests_to_stop(second_ends=False) as is_interrupted, contextlib.suppress(Stopped):
-        options = replace(options, stop=lambda: is_interrupted() or asked())
         prepared = prepare(run_config(settings), options)
         start = starting_model(prepared.config, options)
-        _train(prepared, start, options, devices, progress if devices.rank == 0 else lambda step, steps: None)
+        heard = _Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
+        _train(prepared, start, options, devices, heard)
+
+
+class _Interruptible(Listener):
+    """Another listener that also stops when a signal arrives."""
+
+    def __init__(self, listener: Listener, is_interrupted: Callable[[], bool]) -> None:
+        self.step, self.line = listener.step, listener.line  # type: ignore[method-assign]
+        self._listener, self._is_interrupted = listener, is_interrupted
+
+    def should_stop(self) -> bool:
+        return self._is_interrupted() or self._listener.should_stop()
+
+
+class _Remote(Listener):
+    """Stands for a listener in another process, at the other end of a pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def step(self, step: int, steps: int) -> None:
+        self._send("step", step, steps)
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        self._send("line", line)
+
+    def end(self) -> None:
+        self._send()
+
+    def should_stop(self) -> bool:
+        try:
+            return self._pipe.poll() and bool(self._pipe.recv())
+        except (EOFError, OSError):  # the other process is gone, or its listener failed
+            return False
+
+    def _send(self, *call: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(call)
 
 
 @contextmanager
-def _in_touch(options: Options, progress: Progress) -> Iterator[tuple[Callable[..., None], Callable[[], bool]]]:
-    """What another process may call instead of our listeners and of our ``stop``, which do not travel: a thread here
-    calls them."""
+def _reached_by_pipe(listener: Listener) -> Iterator[_Remote]:
+    """A stand-in that can travel to another process. A thread here passes its calls on to the listener."""
     here, there = Pipe()
 
-    def listen() -> None:
-        asked = False
-        with here:  # closed also where a listener fails, so that nobody waits to be heard
+    def pass_on() -> None:
+        is_stopping = False
+        with here:  # closed also where a listener fails, so that nobody waits for it
             while True:
-                if not asked and (asked := options.stop()):
+                if not is_stopping and (is_stopping := listener.should_stop()):
                     here.send(True)
                 if not here.poll(_PAUSE):
                     continue
-                if not (news := here.recv()):
+                if not (call := here.recv()):
                     return
-                options.heard(*news) if len(news) == 1 else progress(*news)
+                getattr(listener, call[0])(*call[1:])
 
-    thread = threading.Thread(target=listen, daemon=True)
+    thread, remote = threading.Thread(target=pass_on, daemon=True), _Remote(there)
     thread.start()
-    tell = partial(_tell, there)
     try:
-        yield tell, partial(_asked, there)
+        yield remote
     finally:
-        tell()
+        remote.end()
         thread.join()
         there.close()
 
 
 _PAUSE = 0.2
-"""Seconds between two questions whether to stop, where nothing is told."""
-
-
-def _tell(there: Connection, *news: Any) -> None:
-    """A line of the log, or a step and their number; nothing at all says that there is no more."""
-    with contextlib.suppress(OSError):  # whoever listened is gone
-        there.send(news)
-
-
-def _asked(there: Connection) -> bool:
-    """Whether to stop; whoever is gone asks nothing."""
-    try:
-        return there.poll() and bool(there.recv())
-    except (EOFError, OSError):
-        return False
+"""Seconds between two calls of ``should_stop`` while no news arrives."""
 
 
 @contextmanager
@@ -334,16 +340,16 @@ def _code(config: RunConfig) -> dict[str, str]:
     return code_version(*sorted({part.__module__ for part in parts if not part.__module__.startswith("isthmus.")}))
 
 
-def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, progress: Progress) -> None:
+def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Listener) -> None:
     """Train in this process; the first of several writes the results and, last of all, the record."""
     config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
     with arithmetic(config.threads):
         rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
-        with _journal(prepared, options, devices) as journal:
+        with _journal(prepared, options, devices, listener) as journal:
             try:
-                outcome = training.run(journal, progress)
+                outcome = training.run(journal, listener)
             except Diverged as error:
                 reason = str(error)
         if devices.rank > 0:
@@ -381,16 +387,15 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
     State(folder).clear()
 
 
-def _journal(prepared: Prepared, options: Options, devices: Devices) -> Journal:
+def _journal(prepared: Prepared, options: Options, devices: Devices, listener: Listener) -> Journal:
     return Journal(
         prepared.folder,
         code=f"{_code(prepared.config)['digest']} torch {torch.__version__}",
         other_code=options.other_code,
         save_every=options.save_every,
-        stop=options.stop,
-        heard=options.heard,
         tensorboard=options.tensorboard,
         writes=devices.rank == 0,
+        listener=listener,
     )
 
 
