@@ -33,7 +33,7 @@ from isthmus.studies.fronts import (
     front,
     is_measured,
     is_outdated,
-    judged_by,
+    judge_by,
     summarise,
 )
 
@@ -182,7 +182,7 @@ def gather(
         these = "the run has not ended" if len(folders) == 1 else f"none of the {len(folders)} runs has ended"
         raise UserError(f"{these}; the command that started it goes on where it stopped")
     read = [(folder, read_record(folder)) for folder in ended]
-    runs = {record.id: Run(folder, judged_by(record, quality or record.objective)) for folder, record in read}
+    runs = {record.id: Run(folder, judge_by(record, quality or record.objective)) for folder, record in read}
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs.values():
         record = run.record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -13,6 +12,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metaestimators import available_if
 
 from isthmus.sklearn.fitting import Hourglass, check_settings, is_count, is_number, moments
+from isthmus.studies.budget import widest_mlp
 
 
 class ShapeSearchCV(BaseSearchCV):
@@ -67,7 +67,7 @@ class ShapeSearchCV(BaseSearchCV):
         for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
             moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
         d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
-        self._shapes = shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
+        self._shapes = list_shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
         estimator.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
@@ -96,21 +96,16 @@ class ShapeSearchCV(BaseSearchCV):
         return tags
 
 
-def shapes(
+def list_shapes(
     budget: int, d_in: int, d_out: int, depths: tuple[int, ...], narrowness: tuple[float, ...]
 ) -> list[dict[str, int]]:
     """For every depth and every ratio d_h / d_z, the widest network with at most ``budget`` parameters."""
-    found = []
-    for depth in depths:
-        for ratio in narrowness:
-            # d_z (d_in + d_out) + 2 depth ratio d_z² = budget
-            a, b = 2 * depth * ratio, d_in + d_out
-            d_z = int((-b + math.sqrt(b * b + 4 * a * budget)) / (2 * a))
-            d_h = max(1, int(ratio * d_z))
-            while d_z >= 1 and d_z * (b + 2 * depth * d_h) > budget:
-                d_z -= 1
-            if d_z >= 1:
-                found.append({"d_z": d_z, "d_h": d_h, "depth": depth})
+    found = [
+        {"d_z": fit[0], "d_h": fit[1], "depth": depth}
+        for depth in depths
+        for ratio in narrowness
+        if (fit := widest_mlp(budget, d_in, d_out, ratio, depth))
+    ]
     if not found:
         raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
     return found

@@ -16,8 +16,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.machine import memory_bytes
 from isthmus.core.protocols import SPLITS, Data
-from isthmus.studies.judging import Proposal
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
+from isthmus.studies.proposals import Proposal
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Diverged, NoJournal, Rows, Stopped, Training
@@ -58,16 +58,16 @@ Paces = Mapping[str, Pace]
 """By architecture: a sparse product takes many times as long for an operation as a dense one."""
 
 
-def measured_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> dict[str, Pace]:
+def measure_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> dict[str, Pace]:
     """From steps of the cheapest and of the dearest candidate of each architecture, on the study's own data."""
     ordered = sorted(
         plan.preview if candidates is None else candidates, key=lambda proposal: proposal.cost["training_flops"]
     )
     names = dict.fromkeys(proposal.architecture for proposal in ordered)
-    return {name: _measured_pace(plan, [item for item in ordered if item.architecture == name]) for name in names}
+    return {name: _measure_pace(plan, [item for item in ordered if item.architecture == name]) for name in names}
 
 
-def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
+def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
     points = []
     for proposal in (ordered[0], ordered[-1]):
@@ -130,7 +130,7 @@ def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Propos
     )
 
 
-def fitted(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
+def fit(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
     """The plan with as many candidates as the time allows, evenly spread over their cost."""
     most = len(plan.preview)
     if estimate(plan, paces, workers).seconds <= seconds:
@@ -138,7 +138,7 @@ def fitted(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
     takes = partial(_seconds_of, plan, paces, workers)
     number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
     if number:
-        return plan.thinned(number)
+        return plan.limit(number)
     least = takes(1)
     raise UserError(
         f"one candidate takes about {least:.0f} s with its learning rates and seeds, and the time budget is "
@@ -147,7 +147,7 @@ def fitted(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
 
 
 def _seconds_of(plan: Plan, paces: Paces, workers: int, candidates: int) -> float:
-    return estimate(plan.thinned(candidates), paces, workers).seconds
+    return estimate(plan.limit(candidates), paces, workers).seconds
 
 
 def check_room(needed: Estimate, workers: int) -> None:

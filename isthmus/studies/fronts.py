@@ -133,7 +133,7 @@ def summarise(
     """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
-        if is_outdated(judged := judged_by(record, quality) if quality else record):
+        if is_outdated(judged := judge_by(record, quality) if quality else record):
             continue
         # Equal settings over other data are another experiment.
         key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
@@ -258,7 +258,7 @@ def compare(
     )
 
 
-def judged_by(record: RunRecord, quality: str) -> RunRecord:
+def judge_by(record: RunRecord, quality: str) -> RunRecord:
     """The record as if ``quality`` were its objective."""
     if quality == record.objective:
         return record

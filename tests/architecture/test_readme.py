@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from isthmus.cli.main import app
 from isthmus.core.config import study_config
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
 from isthmus.training.run import Options
 
 ROOT = Path(__file__).parents[2]
