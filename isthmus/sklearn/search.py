@@ -1,4 +1,4 @@
-"""The choice of a shape under a budget of parameters, by cross-validation."""
+"""Search for the best shape under a parameter budget, by cross-validation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from isthmus.studies.budget import widest_mlp
 
 
 class ShapeSearchCV(BaseSearchCV):
-    """The shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator under a budget of parameters, by validation.
+    """Finds the shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator that is best under a parameter budget.
 
-    Wide–narrow–wide shapes and conventional ones of three depths each fill the budget; what scores best is refitted.
+    Wide–narrow–wide and conventional shapes of each depth use the whole budget; the best is refitted on all rows.
 
-    :param estimator: one of the estimators here, with the settings that all shapes share.
-    :param budget: the most parameters that a network may have.
+    :param estimator: an estimator of ``isthmus.sklearn``, with the settings that all shapes share.
+    :param budget: the largest number of parameters that a network may have.
     :param depths: the numbers of blocks to try.
     :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
-    :param random_state: one seed for every shape; without it each keeps the estimator's.
+    :param random_state: one seed for every shape; by default each keeps the estimator's.
 
-    The others are those of scikit-learn's ``GridSearchCV``.
+    The other parameters are those of scikit-learn's ``GridSearchCV``.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class ShapeSearchCV(BaseSearchCV):
         if not isinstance(self.estimator, Hourglass):
             raise ValueError(f"estimator={type(self.estimator).__name__} must be one of those in isthmus.sklearn")
         _check_counts(self.budget, self.depths, self.narrowness)
-        # A copy, so that the estimator stays as it was given. Every fold would repeat what is found wrong here.
+        # On a copy, and before the folds, which would each repeat the same error.
         estimator = clone(self.estimator)
         check_settings(estimator)
-        rows, targets = estimator._validated(X, y)
+        rows, targets = estimator._validate(X, y)
         for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
             moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
         d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
@@ -82,7 +82,7 @@ class ShapeSearchCV(BaseSearchCV):
         return restored
 
     def _run_search(self, evaluate_candidates: Any) -> None:
-        """Every candidate starts from the same seed, if one is given."""
+        """Evaluate every shape, with the same seed if one is given."""
         found: list[dict[str, int]] = self._shapes
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
