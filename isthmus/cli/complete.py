@@ -45,7 +45,7 @@ def complete_study(
     if study.is_complete:
         return study
     with terminal.err.status("measuring a few steps …"):
-        remaining = study.remaining()
+        remaining = study.remaining_candidates()
         needed = estimate(plan, measure_paces(plan, remaining), executor.slots, remaining)
     on_record = study.recorded_runs()
     if remaining:
@@ -86,7 +86,7 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
 
 def _fitted(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
     """A study that was made to fit when it began keeps that size, whatever the clock says today."""
-    begun = storage.begun()
+    begun = storage.stored_config()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
         number = begun.get("sampling", {}).get("candidates")
         return plan if number is None else plan.limit(number)

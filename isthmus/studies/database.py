@@ -52,7 +52,7 @@ class Database:
         self._engine = self._storage.engine
         weakref.finalize(self, self._engine.dispose)  # closes the server's connections at once
 
-    def damaged(self, what: str) -> Damaged:
+    def damage(self, what: str) -> Damaged:
         return Damaged(
             f"the database {_show(self.url)} is damaged: {what}; `isthmus study … --rebuild` builds it again from the "
             "records"
@@ -67,12 +67,12 @@ class Database:
             raise
         except (SQLAlchemyError, OptunaError, OSError) as error:
             if not _is_loss(error):
-                raise self.damaged(_cause(error)) from None
+                raise self.damage(_cause(error)) from None
             raise UserError(
                 f"the database {_show(self.url)} was lost: {_cause(error)}; the same command goes on where it stopped"
             ) from None
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
-            raise self.damaged(f"{type(error).__name__}: {_cause(error)}") from None
+            raise self.damage(f"{type(error).__name__}: {_cause(error)}") from None
 
 
 def default_url(folder: Path) -> str:

@@ -1,7 +1,7 @@
-"""Where the runs of a study are carried out: in this process, in several on this machine, or on a cluster.
+"""Where the runs of a study are trained: in this process, in several on this machine, or on a cluster.
 
-A run is a pure function of its config, so an executor decides only when and where, never what. It is given jobs while
-it has room for them, and says what became of them.
+A run is a pure function of its config, so that an executor decides only when and where it is trained. It is given jobs
+while it has room for them, and returns events.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Advanced:
 class Ended:
     """How a job ended.
 
-    ``done``; ``stopped`` when asked to; ``failed`` for a reason of its own; ``refused`` for one that is not, such as a
-    full disk; ``crashed``: its process is gone; ``busy``: another process has it.
+    ``done``; ``stopped`` on request; ``failed`` for a reason in the run; ``refused`` for another one, such as a full
+    disk; ``crashed``: its process died; ``busy``: another process trains it.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Executor(Protocol):
     def start(self, job: Job, options: Options) -> None: ...
 
     def events(self, timeout: float) -> list[Event]:
-        """What happened, waiting for it a moment."""
+        """What happened, waiting at most ``timeout`` seconds for it."""
 
     def stop(self) -> None:
         """Ask every job to save its state and end."""
@@ -125,7 +125,7 @@ def work(job: Job, options: Options, report: Callable[[Event], None], should_sto
 
 
 def _is_shortage(error: Exception) -> bool:
-    """torch has its own kinds of MemoryError, all of them RuntimeErrors."""
+    """Whether torch ran out of memory, which it reports in several kinds of RuntimeError."""
     return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
@@ -156,14 +156,14 @@ def _prepare(job: Job, options: Options) -> Prepared:
 
 
 class ThisProcess:
-    """One job at a time, in the process that asks."""
+    """One job at a time, in this process."""
 
     def __init__(self) -> None:
         self.slots = 1
         self.asked = threading.Event()
         self.waiting: tuple[Job, Options] | None = None
         self.tell: Callable[[Event], None] = lambda event: None
-        """Hears of progress at once; the events of this executor come when a job has ended."""
+        """Called with progress at once, because ``events`` returns only when a job has ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +189,7 @@ class ThisProcess:
 
 
 class LocalWorkers:
-    """Processes on this machine. Only JSON travels; each worker reads the data itself."""
+    """Worker processes on this machine. They receive JSON and load the data themselves."""
 
     def __init__(self, workers: int) -> None:
         # A forked process would inherit torch's threads in an unknown state.
@@ -238,8 +238,7 @@ class LocalWorkers:
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
-        # Not a daemon: a run on several devices has processes of its own. The end of the pipe ends it, at exit if not
-        # before.
+        # Not a daemon, because a run on several devices starts processes. It ends when the pipe closes.
         self.process = context.Process(target=_serve, args=(theirs,))
         Finalize(self, self.pipe.close, exitpriority=1)
         self.process.start()
@@ -256,7 +255,7 @@ class _Worker:
         return True
 
     def news(self) -> list[Event]:
-        """Everything in the pipe; the end of the process is the last of it."""
+        """All events in the pipe, and a last one if the process has died."""
         events: list[Event] = []
         try:
             while self.pipe.poll():
@@ -285,12 +284,11 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    """A worker's life: jobs come through the pipe, until it brings something else or ends with the driver.
+    """The main function of a worker: carry out jobs from the pipe until it closes or brings None.
 
-    During a job, whatever arrives means to stop. An event shared by the processes would do as well, until one of them
-    is killed while it holds the event's lock.
+    Whatever arrives during a job means to stop. A shared event would hang once a process dies while holding its lock.
     """
-    ignore_signals()  # the driver hears them too, and asks
+    ignore_signals()  # the driver gets them too, and asks the workers to stop
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
             job, options = message
@@ -298,8 +296,5 @@ def _serve(pipe: Connection) -> None:
 
 
 def stopping_on_interrupt(executor: Executor) -> AbstractContextManager[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM asks the jobs to save and stop, instead of ending them in the middle of a step.
-
-    Yields whether it was asked: between two jobs there is none to say so.
-    """
+    """Let Ctrl-C and SIGTERM ask the jobs to save and stop. Yields a function that says whether they did."""
     return requests_to_stop(executor.stop)

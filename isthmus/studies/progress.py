@@ -27,7 +27,7 @@ class Progress:
         self.folder = home() / "studies" / self.config.name
         self.results = Results(plan)
         self.trials: list[Trial] = []
-        self._check_identity(self.storage.begun())
+        self._check_identity(self.storage.stored_config())
         self._refresh()
 
     def _check_identity(self, begun: Mapping[str, Any] | None) -> None:
@@ -57,7 +57,7 @@ class Progress:
         self._compare_with_records()
         return len(self.trials) >= self.expected_candidates and not any(trial.is_open for trial in self.trials)
 
-    def remaining(self) -> list[Proposal]:
+    def remaining_candidates(self) -> list[Proposal]:
         """The candidates still to be trained, with random ones for those that a sampler has yet to choose."""
         self._compare_with_records()
         ended = {trial.key for trial in self.trials if not trial.is_open}
@@ -65,7 +65,7 @@ class Progress:
 
     def recorded_runs(self) -> int:
         """How many runs need no more training."""
-        remaining, each = self.remaining(), self.plan.runs_per_candidate
+        remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
         begun = [
             sum(
                 has_ended(self.plan.run(item.model, *run))
@@ -136,7 +136,7 @@ class Progress:
                     trial.runs = {run: self.plan.run(trial.model, *run) for run in runs}
                     self.trials.append(trial)
             except (ValueError, TypeError, KeyError) as error:
-                raise self.storage.damaged(f"trial {trial.number}: {error}") from None
+                raise self.storage.damage(f"trial {trial.number}: {error}") from None
 
     def _compare_with_records(self) -> None:
         """Find the trials whose records are gone. Records that contradict the database are an error."""
@@ -163,7 +163,7 @@ class Progress:
         found = self.results.best_rate(trial, None)
         quality = None if found is None else self.results.quality(trial, found[0])
         if quality != trial.quality:
-            raise self.storage.damaged(f"trial {trial.number} reached {trial.quality}, but its records say {quality}")
+            raise self.storage.damage(f"trial {trial.number} reached {trial.quality}, but its records say {quality}")
 
     def _write_summary(self) -> None:
         """Keep beside the database which runs the study needs, and measured latencies, which no record holds."""

@@ -28,7 +28,7 @@ class Results:
             self._records[run.id] = finished_record(run)
         return self._records[run.id]
 
-    def reached(self, run: Prepared, until: int | None) -> float | str | None:
+    def result(self, run: Prepared, until: int | None) -> float | str | None:
         """The quality of a run (the best up to an epoch), why it failed, or None if it has not got there yet."""
         quality = self.plan.quality
         if has_ended(run):
@@ -72,7 +72,7 @@ class Results:
         """The qualities of the runs that did not fail. A run without result or failure was removed by somebody."""
         found = []
         for run in (trial.runs[rate, seed] for seed in seeds):
-            value = self.reached(run, until)
+            value = self.result(run, until)
             if isinstance(value, float | int):
                 found.append(value)
             elif value is None and run.id not in trial.failures:

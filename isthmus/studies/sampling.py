@@ -84,7 +84,7 @@ def draw(
     config, place = judge.config, judge.config.spaces[space]
     distributions = {name: _distribution(item) for name, item in place.vary.items()}
     sign = 1 if maximise else -1
-    reached = [None if trial.generation == generation else _reached(trial, sign) for trial in past]
+    reached = [None if trial.generation == generation else _quality(trial, sign) for trial in past]
     study = optuna.create_study(directions=["maximize", "minimize"])
     # Divided by a power of two: Optuna takes deviations below 1e-10 for none, and an error in small units may have
     # those. No bit of what a sampler computes from larger ones changes.
@@ -116,7 +116,7 @@ def draw(
     return None
 
 
-def _reached(trial: Trial, sign: int) -> float | None:
+def _quality(trial: Trial, sign: int) -> float | None:
     """Its quality, larger being better; of a pruned trial, the last one known."""
     quality = trial.rungs[max(trial.rungs)] if trial.state == "pruned" else trial.quality
     return None if quality is None else sign * quality

@@ -58,7 +58,7 @@ class Storage(Leases):
 
     # Reading
 
-    def begun(self) -> dict[str, Any] | None:
+    def stored_config(self) -> dict[str, Any] | None:
         """The config with which the study was begun, or None."""
         with self._answering():
             study = self._find()
@@ -66,10 +66,10 @@ class Storage(Leases):
             found = attributes.get("config")
             if found is None:
                 if self._seals() or (study is not None and study.get_trials(deepcopy=False)):
-                    raise self.damaged("it has trials and no config")
+                    raise self.damage("it has trials and no config")
                 return None
             if attributes.get("seal", digest(found)) != digest(found):
-                raise self.damaged("the config was altered")
+                raise self.damage("the config was altered")
             return dict(json.loads(found))
 
     def trials(self) -> list[Trial]:
@@ -83,7 +83,7 @@ class Storage(Leases):
             found = {trial.number: trial for trial in study.get_trials(deepcopy=False)}
             after = self._seals()
             if not before.keys() <= found.keys() <= after.keys() or found.keys() != set(range(len(found))):
-                raise self.damaged("trials are missing")
+                raise self.damage("trials are missing")
             return [self._update(trial, *after[number]) for number, trial in sorted(found.items())]
 
     def _update(self, found: FrozenTrial, key: str, seal: str) -> Trial:
@@ -104,16 +104,16 @@ class Storage(Leases):
         given, state = found.user_attrs, _STATES[found.state]
         fields = {name: given[name] for name in ("model", "key", "space", "varied", "generation", "costs")}
         if key != given["key"] or seal != digest(fields | {"memory": found.system_attrs}):
-            raise self.damaged(f"trial {found.number} was altered")
+            raise self.damage(f"trial {found.number} was altered")
         notes: dict[str, Any] = {}
         for name in (name for name in given if name.startswith((_FAILURE, _RUNG, _ENDED))):
             notes[name] = given[name]["value"]
             if given[name]["seal"] != _seal(key, name, notes[name]):
-                raise self.damaged(f"{name!r} of trial {found.number} was altered")
+                raise self.damage(f"{name!r} of trial {found.number} was altered")
         rungs = {int(name.removeprefix(_RUNG)): value for name, value in notes.items() if name.startswith(_RUNG)}
         ended = notes.get(_ENDED) if state != "open" else None
         if state != "open" and (ended is None or ended != _ending(state, found.values, rungs, ended["reason"])):
-            raise self.damaged(f"how trial {found.number} ended was altered")
+            raise self.damage(f"how trial {found.number} ended was altered")
         return Trial(
             number=found.number,
             settings=fields.pop("model"),
@@ -135,7 +135,7 @@ class Storage(Leases):
 
     def _study_id(self) -> int:
         if (study := self._find()) is None:
-            raise self.damaged("the study is gone")
+            raise self.damage("the study is gone")
         return study._study_id
 
     def _seals(self) -> dict[int, tuple[str, str]]:
@@ -150,16 +150,16 @@ class Storage(Leases):
         while True:
             with contextlib.suppress(LeaseLost), self.alone("begin"):
                 self._begin(config)
-                return self.begun() or {}
+                return self.stored_config() or {}
 
     def _begin(self, config: Mapping[str, Any]) -> None:
         with self._answering():
-            begun = self.begun()
+            begun = self.stored_config()
             if self._find() is None:
                 with contextlib.suppress(DuplicatedStudyError):
                     self._write_under("begin", self._storage.create_new_study, self._directions, self.name)
                 if self._find() is None:
-                    raise self.damaged("it holds parts of a study that is gone")
+                    raise self.damage("it holds parts of a study that is gone")
             assert self._study is not None
             attributes = self._study.user_attrs
             text = json.dumps(config, sort_keys=True) if begun is None else str(attributes["config"])

@@ -64,16 +64,16 @@ class Study(Progress):
 
     def _train(self, generation: Sequence[Trial]) -> None:
         for rung in self.config.pruning.rungs if self.config.pruning else ():
-            self._work(self._tasks(generation, self._searched, rung))
+            self._work(self._tasks(generation, self._search_runs, rung))
             self._decide(generation, partial(self._prune, generation, rung))
         self._train_to_the_end(generation)
 
     @property
-    def _searched(self) -> list[Run]:
+    def _search_runs(self) -> list[Run]:
         return [(rate, seed) for seed in self.plan.search_seeds for rate in self.config.rates]
 
     def _train_to_the_end(self, generation: Sequence[Trial]) -> None:
-        self._work(self._tasks(generation, self._searched, None))
+        self._work(self._tasks(generation, self._search_runs, None))
         self._decide(generation, partial(self._choose_rates, generation))
         rest = [seed for seed in self.config.seeds if seed not in self.plan.search_seeds]
         chosen = [(trial, trial.rate) for trial in generation if trial.rate is not None]
@@ -138,7 +138,7 @@ class Study(Progress):
         return None
 
     def _is_wanted(self, task: _Task) -> bool:
-        return task.prepared.id not in task.trial.failures and self.results.reached(task.prepared, task.until) is None
+        return task.prepared.id not in task.trial.failures and self.results.result(task.prepared, task.until) is None
 
     def _note_failure(self, task: _Task, reason: str) -> bool:
         """Whether the failure could be noted: another driver may have taken the run."""
@@ -207,7 +207,7 @@ class Study(Progress):
     def _fail(self, trial: Trial) -> None:
         if trial.has_lost_records:
             self._check_quality(trial)
-        reasons = [self.results.reached(run, None) for run in trial.runs.values()]
+        reasons = [self.results.result(run, None) for run in trial.runs.values()]
         words = [*trial.failures.values(), *(reason for reason in reasons if isinstance(reason, str))]
         self.storage.end(trial.number, "failed", reason=words[0] if words else "no learning rate has a result")
 

@@ -1,4 +1,4 @@
-"""The loop: batches to gradients to weights. It receives built objects and knows no concrete model or task."""
+"""The training loop. It receives built objects and knows no concrete model or task."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from isthmus.training.listener import Listener
 from isthmus.training.schedules import learning_rate, optimizer
 
 EVALUATION_BLOCK = 1000
-"""Rows per evaluated block. Fixed, because the noise of test images is drawn by block."""
+"""Rows per block of an evaluation. Fixed, because the noise of test images is drawn per block."""
 EVALUATION_VALUES = 2**25
-"""Input values that a model receives at once; a block of 1000 images of 224 pixels goes in parts."""
+"""Input values per forward pass; a block of 1000 images of 224 pixels is split."""
 LOG_EVERY = 50
 
 
 class Diverged(Exception):
-    """The loss is not a number any more."""
+    """The loss is not finite."""
 
 
 class Stopped(Exception):
-    """Asked to stop; the state is saved."""
+    """The listener stopped the run; its state is saved."""
 
 
 class NoJournal:
@@ -56,7 +56,7 @@ class NoJournal:
 
 @dataclass
 class Rows:
-    """A split as tensors where the arithmetic is. A memory-mapped split stays on disk and only its batches move."""
+    """A split as tensors on the device. A memory-mapped split stays on disk, and only its batches are copied."""
 
     inputs: Tensor
     targets: Tensor | None
@@ -86,13 +86,13 @@ class Rows:
 
 @dataclass
 class Position:
-    """The part of the training state that is not tensors."""
+    """The training state without its tensors."""
 
     step: int = 0
     seconds: float = 0.0
     best_loss: float = math.inf
     best_step: int = 0
-    loss_sum: float = 0.0  # since the last line of the log, in this process
+    loss_sum: float = 0.0  # since the last line of the log, of this process
     loss_count: int = 0
 
     def values(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Position:
 
 @dataclass
 class Outcome:
-    """The selected weights and when they were reached."""
+    """The selected weights, and their step."""
 
     weights: dict[str, Tensor]
     step: int
@@ -114,11 +114,11 @@ class Outcome:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device: torch.device) -> dict[str, float]:
-    """The mean loss and the task's metrics over a split, in float32 and in fixed blocks; only what is finite."""
+    """The mean loss and the task's metrics over a split, in float32 and fixed blocks; only finite values."""
     model.eval()
     metrics = task.metrics(split).to(device)
     for metric in metrics.values():
-        metric.distributed_available_fn = lambda: False  # one process evaluates; waiting for others would be in vain
+        metric.distributed_available_fn = lambda: False  # one process evaluates, so that it must not wait for others
     loss = 0.0
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), split, block)
@@ -179,7 +179,7 @@ class Training:
         return epochs * self.examples + within * self.config.batch_size
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Row positions and orientations of every remaining step. The order of an epoch is keyed by its number."""
+        """Row indices and views of every remaining step. The order of an epoch is drawn by its number."""
         size = self.config.batch_size
         while self.position.step < self.steps:
             epoch, start = divmod(self.position.step, self.steps_per_epoch)
@@ -196,7 +196,7 @@ class Training:
         view: Tensor,
     ) -> None:
         step, device = self.position.step, self.devices.device
-        self.devices.seed(key(self.seed, "model", step))  # dropout and drop path, where a model has them
+        self.devices.seed(key(self.seed, "model", step))  # for dropout and drop path
         rate = learning_rate(step, self.steps, self.steps_per_epoch, self.config)
         for group in opt.param_groups:
             group["lr"] = rate
@@ -207,7 +207,7 @@ class Training:
             with self.devices.gathering(model, part is not parts[-1]):
                 with self._precision():
                     output = forward(part.input)
-                    # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is no number.
+                    # The last batch of an epoch can have fewer rows than parts, and the mean loss of no rows is NaN.
                     loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
                 share = len(part.input) / len(whole.input)
                 self.devices.backward(loss * (share * self.devices.world))
@@ -221,7 +221,7 @@ class Training:
             self._average(self.averaged, self.config.average or 0.0)
 
     def _parts(self, whole: Batch) -> list[Batch]:
-        """This process's share of the batch, cut into the parts that are processed one after another."""
+        """This process's share of the batch, split for gradient accumulation."""
         inputs = whole.input.tensor_split(self.config.accumulate * self.devices.world)
         targets = whole.target.tensor_split(self.config.accumulate * self.devices.world)
         return [Batch(*pair) for pair in zip(inputs, targets, strict=True)][self.devices.rank :: self.devices.world]
@@ -234,11 +234,11 @@ class Training:
     @torch.no_grad()
     def _average(self, averaged: nn.Module, decay: float) -> None:
         torch._foreach_lerp_(list(averaged.parameters()), list(self.model.parameters()), 1 - decay)
-        kept = averaged.state_dict().keys()  # a projection that is rebuilt and not stored does not change
+        kept = averaged.state_dict().keys()  # without frozen projections, which do not change
         theirs = dict(self.model.named_buffers())
         for name, buffer in averaged.named_buffers():
             if name in kept:
-                buffer.copy_(theirs[name])  # statistics of the latest weights: counts and signs have no mean
+                buffer.copy_(theirs[name])  # not averaged: counts and signs have no mean
 
     def _write_down(self, journal: NoJournal, listener: Listener) -> None:
         """After a step: write the log, validate at the end of an epoch, and save the state where it is due."""
@@ -250,9 +250,9 @@ class Training:
             self._validate(journal, epoch)
         mine = listener.should_stop(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
         stops, dues, sums = zip(*self.devices.each(*mine), strict=True)  # one that should stop stops them all
-        healthy = all(map(math.isfinite, sums))  # a diverged state is not worth keeping; the next log ends the run
+        healthy = all(map(math.isfinite, sums))  # a diverged state is not saved; the next log ends the run
         if healthy and (any(stops) or any(dues)):
-            tensors = self._tensors()  # by all of them, where each has a part
+            tensors = self._tensors()  # in all processes, because each may hold a part
             if self.devices.rank == 0:
                 journal.save(tensors, {**position.values(), "loss_sums": list(sums)})
         if any(stops):
@@ -278,11 +278,11 @@ class Training:
 
     def _validate(self, journal: NoJournal, epoch: int) -> None:
         values: dict[str, float] = {}
-        if self.devices.rank == 0 or self.devices.sharded:  # a model in parts works only where all of them do
+        if self.devices.rank == 0 or self.devices.sharded:  # a sharded model needs all processes
             model = self.averaged or self.model
             values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
             model.train()
-        if not self.devices.total("loss" in values):  # known to the first process, needed by all
+        if not self.devices.total("loss" in values):  # only the first process knows it
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
         if values:
             line = {"step": self.position.step, "epoch": epoch, "split": "validation"}
@@ -320,6 +320,6 @@ class Training:
             self.averaged.load_state_dict(under("average."))
         self.best = {name: tensor.to(self.devices.device) for name, tensor in under("best.").items()}
         restore_optimizer(self.optimizer, tensors)
-        sums = values.get("loss_sums", [values["loss_sum"]] * self.devices.world)  # states of older code have one
+        sums = values.get("loss_sums", [values["loss_sum"]] * self.devices.world)  # an older state has one
         own = {"loss_sum": sums[self.devices.rank]}
         self.position = Position.of({name: value for name, value in values.items() if name != "loss_sums"} | own)

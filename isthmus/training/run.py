@@ -1,4 +1,4 @@
-"""The composition root: a config becomes a source, a task, a model and a training, and leaves a record."""
+"""Carrying out a run: builds the source, the task and the model of a config, trains it, and writes the record."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _TURN = threading.RLock()
 
 
 class InUse(UserError):
-    """Another process owns the run folder: this one may wait, or do something else."""
+    """Another process uses the run folder."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Options:
     """Settings of this machine and this call. None of them can change a bit of the result."""
 
     data_dir: Path | None = None
-    init_folder: Path | None = None  # where the run named by config.init is, if not among our runs
-    save_every: float = 30.0  # seconds between two saved states
+    init_folder: Path | None = None  # of the run named by config.init, if it is not in ISTHMUS_HOME
+    save_every: float = 30.0  # seconds between checkpoints
     other_code: bool = False
     tensorboard: bool = False
     command: str = ""
@@ -80,7 +80,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A config with everything that its data decides."""
+    """A config with everything that its data decide."""
 
     config: RunConfig
     data: Data
@@ -107,21 +107,25 @@ def learn_task(config: Component, data: Data) -> Task:
 def prepare(
     config: RunConfig, options: Options | None = None, data: Data | None = None, learned: Task | None = None
 ) -> Prepared:
-    """Load the data (unless given), let the task read it (unless it has), complete the config, and name the run.
-    Nothing is written."""
+    """Load the data and let the task learn from them, unless given; complete the config and name the run.
+
+    Nothing is written.
+    """
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
     task = learned or learn_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
-        raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
-    # A run that starts from another one keeps what that one's seed drew and froze.
+        raise UserError(f"{config.model.name} takes numbers, but task {config.task.name} gives tokens; try hyper_set")
+    # Fine-tuning keeps the frozen projections of the initial run, which its seed drew.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
     complete = config.model_copy(update={"model": config.model.completed(task.signature, seed)})
     counted = cost(complete.model)
-    # Weights, gradients and two moments, and the best weights so far.
+    # Weights, gradients, two moments, and the best weights so far.
     needed, there = 16 * counted.trainable_params + 4 * counted.params, memory_bytes()
     if needed > there:
-        raise UserError(f"training this model takes {needed / 2**30:.0f} GiB, and here are {there / 2**30:.0f} GiB")
+        raise UserError(
+            f"training needs {needed / 2**30:.0f} GiB; this machine has {there / 2**30:.0f} GiB: use a smaller model"
+        )
     return Prepared(complete, data, task, runs_folder() / complete.run_id(data.fingerprint), counted)
 
 
@@ -133,15 +137,15 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
         return finished_record(prepared)
     config = prepared.config
     check_processes(config.train)
-    devices = OneDevice(config.train)  # what cannot start leaves no folder behind
+    devices = OneDevice(config.train)  # before the folder, so that a run that cannot start leaves none
     start = None if config.train.devices > 1 else starting_model(config, options)
-    if is_another():  # the first one owns the folder
+    if is_another():  # the first process owns the folder
         _run_on_all(config, options, listener)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
         return finished_record(prepared)
     make_folder(prepared.folder)
-    with _owned(prepared.folder):
+    with _own(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
         for leftover in half_written(prepared.folder):  # by a process that was killed
@@ -158,7 +162,7 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
 
 
 def finished_record(prepared: Prepared) -> RunRecord:
-    """The record of a run, if it is the run that the config means today, with metrics as they are measured today."""
+    """The record of a run, checked against its config; metrics that are measured in another way today are updated."""
     record = read_record(prepared.folder)
     meant, written = flat(prepared.config.model_dump(mode="json")), flat(record.config)
     different = [name for name in written if name in meant and meant[name] != written[name]]
@@ -170,14 +174,14 @@ def finished_record(prepared: Prepared) -> RunRecord:
     if record.status != "finished" or not outdated:
         return record
     metrics = {split: {**values} for split, values in record.metrics.items()}
-    for split, values in _evaluated_again(prepared).items():
+    for split, values in _evaluate_again(prepared).items():
         metrics[split] |= {name: values[name] for name in outdated if name in values}
     write_measured_again(prepared.folder, record, metrics, versions)
     return read_record(prepared.folder)
 
 
-def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
-    """What the stored weights reach today, with the scaling that was stored with them."""
+def _evaluate_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
+    """The metrics of the stored weights, measured as today."""
     model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
     with arithmetic(prepared.config.threads):
         rows = {split: Rows.of(prepared.data.split(split), device) for split in HELD_OUT}
@@ -185,7 +189,7 @@ def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
 
 
 def _write_config(path: Path, content: dict[str, Any]) -> None:
-    """Also where it is damaged; left alone where it is whole, because its date is the start of the run."""
+    """Write the config, unless it is there: the date of the file is the start of the run."""
     with contextlib.suppress(UserError):
         if read_json(path) == content:
             return
@@ -280,8 +284,8 @@ _PAUSE = 0.2
 
 
 @contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    """One process owns a run folder; the operating system frees the lock of a process that was killed."""
+def _own(folder: Path) -> Iterator[None]:
+    """Lock a run folder. The operating system frees the lock of a process that was killed."""
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -295,10 +299,7 @@ def _owned(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def arithmetic(threads: int) -> Iterator[None]:
-    """The number of threads that the config names, for as long as the run lasts.
-
-    It belongs to the whole process, as torch's random generator does, so the runs of one process take turns.
-    """
+    """Use this number of threads. It is a setting of the whole process, so that runs of one process take turns."""
     keep_freed_memory()
     with _TURN:
         before = torch.get_num_threads()
@@ -319,11 +320,11 @@ def _initial_run(identity: str, options: Options) -> Path:
 class Start(NamedTuple):
     model: nn.Module
     fresh: list[str]
-    """The weights that another run was to give and did not."""
+    """Names of the weights that could not be taken from the initial run."""
 
 
 def starting_model(config: RunConfig, options: Options) -> Start:
-    """The model with the weights that the seed draws, or that another run gives where they fit."""
+    """The model with random weights drawn from the seed, or with the weights of the initial run where they fit."""
     with arithmetic(config.threads):
         torch.manual_seed(key(config.seed, "init"))
         model: nn.Module = find("models", config.model.name)(config.model)
@@ -335,13 +336,13 @@ def starting_model(config: RunConfig, options: Options) -> Start:
 
 
 def _code(config: RunConfig) -> dict[str, str]:
-    """Our code, and that of other packages whose parts the config names."""
+    """The version of our code, and of other packages that the config uses."""
     parts = [find("sources", config.source.name), find("tasks", config.task.name), find("models", config.model.name)]
     return code_version(*sorted({part.__module__ for part in parts if not part.__module__.startswith("isthmus.")}))
 
 
 def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Listener) -> None:
-    """Train in this process; the first of several writes the results and, last of all, the record."""
+    """Train in this process. The first of several processes writes the results, and the record last."""
     config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
     with arithmetic(config.threads):
@@ -354,7 +355,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
                 reason = str(error)
         if devices.rank > 0:
             return
-        if devices.sharded:  # and what is left of it here is a part
+        if devices.sharded:  # this process holds only a part of the model
             model = starting_model(config, options).model.to(devices.device)
         metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
     record = RunRecord(
@@ -369,7 +370,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
         code=_code(config),
         machine=machine(),
         versions=versions(),
-        data=_described(prepared.data),
+        data=_describe(prepared.data),
         cost=prepared.cost.as_dict(),
         metrics=metrics,
         directions=task.directions(),
@@ -414,7 +415,7 @@ def _write_results(
     return {split: evaluate(model, prepared.task, rows[split], split, device) for split in HELD_OUT}
 
 
-def _described(data: Data) -> dict[str, Any]:
+def _describe(data: Data) -> dict[str, Any]:
     rows = {name: len(data.split(name)) for name in SPLITS}
     return {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
 
@@ -433,10 +434,10 @@ def _is_result(path: Path) -> bool:
 
 @torch.no_grad()
 def _write_samples(prepared: Prepared, model: nn.Module, rows: Rows, device: torch.device, where: Path) -> None:
-    """Ten test rows, evenly spread, because a source may keep its test rows in order; the same for every model."""
+    """Write predictions for ten evenly spread test rows, the same for every model."""
     folder, task = prepared.folder, prepared.task
     index = torch.linspace(0, len(rows) - 1, min(10, len(rows))).long()
-    batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of a block of their own
+    batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of its own block
     if lines := task.lines(model, batch):
         source = find("sources", prepared.config.source.name)(prepared.config.source)
         write_sheet(folder / SAMPLES, [source.pictures(line, where) for line in lines])

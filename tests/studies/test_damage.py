@@ -157,7 +157,7 @@ def test_a_finished_study_trains_again_what_its_records_lost() -> None:
         shutil.rmtree(trial.runs[run].folder)
         again = opened(RATES)
         assert not again.is_complete
-        assert [item.key for item in again.remaining()] == [trial.key]
+        assert [item.key for item in again.remaining_candidates()] == [trial.key]
         assert carry_out(again) == [trial.runs[run].id]
         assert opened(RATES).is_complete
         assert result(again) == expected
@@ -270,7 +270,7 @@ def test_a_database_is_built_again_from_the_records(carried: Carried, tmp_path: 
     assert result(complete_study(config, Options(), url=str(shared), rebuild=True)) == carried.expected
     other = Storage(str(shared), "other", True)
     assert other.trials() == before
-    assert other.begun() == {"seeds": [3]}
+    assert other.stored_config() == {"seeds": [3]}
     busy = Storage(str(shared), "small", True)
     assert busy.claim("run")
     with pytest.raises(UserError, match="at work"):

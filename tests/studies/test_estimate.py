@@ -96,7 +96,7 @@ def test_too_little_disk_or_memory_is_one_line_before_anything_is_trained(monkey
     needed = estimate(plan(), alike(0.1), 2)
     check_room(needed, 2)
     monkeypatch.setattr(module, "memory_bytes", lambda: 1000)
-    with pytest.raises(UserError, match=r"2 workers take about .* of memory"):
+    with pytest.raises(UserError, match=r"2 workers need about .* of memory"):
         check_room(needed, 2)
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1000}))
     with pytest.raises(UserError, match="on disk"):
