@@ -99,5 +99,5 @@ def test_too_little_disk_or_memory_is_one_line_before_anything_is_trained(monkey
     with pytest.raises(UserError, match=r"2 workers need about .* of memory"):
         check_room(needed, 2)
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UserError, match="on disk"):
+    with pytest.raises(UserError, match="of disk"):
         check_room(needed, 2)
