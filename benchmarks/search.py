@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from isthmus.core.config import Pruning, Sampling, StudyConfig
 from isthmus.core.files import make_folder, write_json, write_with
 from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import find
-from isthmus.studies.judging import Proposal
-from isthmus.studies.planning import Plan
-from isthmus.studies.pruning import Standing, pruned
-from isthmus.studies.sampling import Tried, draw
+from isthmus.studies.plan import Plan
+from isthmus.studies.pruning import prune as prune_dominated
+from isthmus.studies.sampling import draw
+from isthmus.studies.trials import Trial
 from isthmus.studies.volumes import Reference, area
 from isthmus.training.run import Options
 
@@ -74,21 +74,6 @@ def _changed(plan: Plan, sampler: str, prune: bool, seed: int) -> Plan:
     return replace(plan, config=plan.config.model_copy(update=changes))
 
 
-@dataclass
-class Outcome:
-    """A candidate of a search: its quality at the rungs that it reached, and whether it went on after the last."""
-
-    proposal: Proposal
-    generation: int
-    memory: Mapping[str, Any]
-    rungs: dict[int, float] = field(default_factory=dict)
-    is_pruned: bool = False
-
-    @property
-    def key(self) -> str:
-        return self.proposal.key
-
-
 @dataclass(frozen=True)
 class Grid:
     """Every network of a grid as recorded: quality after each epoch, and that of the weights that were kept."""
@@ -117,7 +102,7 @@ class Grid:
         """The worst of the grid in both respects: from 0 dB, any point would look good."""
         return Reference(max(self.cost.values()), min(self.quality.values()))
 
-    def progress(self, search: Sequence[Outcome]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def progress(self, search: Sequence[Trial]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Parts of the grid's steps, and of its hypervolume, whenever a candidate has been trained to its end.
 
         Within a generation the rungs come first: all that reach one are trained to it before any goes on.
@@ -127,7 +112,7 @@ class Grid:
         for _, members in itertools.groupby(search, key=lambda outcome: outcome.generation):
             generation = list(members)
             used += sum(max(outcome.rungs, default=0) for outcome in generation)
-            for outcome in (outcome for outcome in generation if not outcome.is_pruned):
+            for outcome in (outcome for outcome in generation if outcome.state != "pruned"):
                 used += self.epochs - max(outcome.rungs, default=0)
                 ended.append(outcome.key)
                 steps.append(used / whole)
@@ -135,55 +120,49 @@ class Grid:
         return tuple(steps), tuple(volumes)
 
 
-def searched(plan: Plan, known: Grid) -> list[Outcome]:
+def searched(plan: Plan, known: Grid) -> list[Trial]:
     """What a study of this plan would do, decided by the study's own functions (a test compares the two)."""
-    rule, search = plan.config.pruning, list[Outcome]()
+    rule, search = plan.config.pruning, list[Trial]()
     for generation in itertools.count():
         if plan.config.sampling.name == "grid":
-            new = [] if search else [Outcome(proposal, generation, {}) for proposal in plan.listed]
+            new = [] if search else [Trial.of(proposal, place) for place, proposal in enumerate(plan.listed)]
         else:
-            new = _drawn(plan, known, search, generation)
+            new = _draw_generation(plan, search, generation)
         if not new:
             break
         for rung in rule.rungs if rule else ():
             _compare(new, search, known, rung, rule)
+        for trial in (trial for trial in new if trial.state == "open"):
+            trial.state, trial.quality = "finished", known.quality[trial.key]
         search += new
     return search
 
 
-def _drawn(plan: Plan, known: Grid, search: list[Outcome], generation: int) -> list[Outcome]:
-    new: list[Outcome] = []
+def _draw_generation(plan: Plan, search: list[Trial], generation: int) -> list[Trial]:
+    new: list[Trial] = []
     sampling = plan.config.sampling
     while len(new) < sampling.generation and len(search) + len(new) < sampling.draws:
-        past = [_tried(outcome, known) for outcome in search] + [_tried(outcome, None) for outcome in new]
-        taken = {outcome.key for outcome in (*search, *new)}
-        found = draw(plan.config, 0, len(past), past, plan.judge, taken)
+        past = [*search, *new]
+        taken = {trial.key for trial in past}
+        found = draw(plan.judge, 0, len(past), taken, past, maximise=plan.maximise, generation=generation)
         if found is None:
             break
-        new.append(Outcome(found[0], generation, found[1]))
+        new.append(Trial.of(found[0], len(past), generation, found[1]))
     return new
 
 
-def _tried(outcome: Outcome, known: Grid | None) -> Tried:
-    quality = None
-    if known is not None:
-        quality = outcome.rungs[max(outcome.rungs)] if outcome.is_pruned else known.quality[outcome.key]
-    return Tried(outcome.proposal.varied, quality, outcome.proposal.cost["params"], outcome.memory)
-
-
-def _compare(new: list[Outcome], search: list[Outcome], known: Grid, rung: int, rule: Pruning | None) -> None:
+def _compare(new: list[Trial], search: list[Trial], known: Grid, rung: int, rule: Pruning | None) -> None:
     assert rule is not None
-    alive = [outcome for outcome in new if not outcome.is_pruned]
-    for outcome in alive:
-        outcome.rungs[rung] = max(known.curves[outcome.key][:rung])
-    before = [outcome for outcome in search if rung in outcome.rungs]
-    standings = [
-        Standing(item.key, item.proposal.architecture, known.cost[item.key], item.rungs[rung], judged=item in alive)
-        for item in (*before, *alive)
-    ]
-    stopping = pruned(standings, rule)
-    for outcome in alive:
-        outcome.is_pruned = outcome.key in stopping
+    alive = {trial.key: trial for trial in new if trial.state == "open"}
+    for trial in alive.values():
+        trial.rungs = {**trial.rungs, rung: max(known.curves[trial.key][:rung])}
+    before = [trial for trial in search if rung in trial.rungs]
+    points = {
+        trial.key: (trial.model.name, float(known.cost[trial.key]), trial.rungs[rung])
+        for trial in (*before, *alive.values())
+    }
+    for key in prune_dominated(points, alive, rule):
+        alive[key].state = "pruned"
 
 
 def summary(curves: list[Curve]) -> list[dict[str, Any]]:

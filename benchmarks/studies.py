@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.config import StudyConfig, study_config
+from isthmus.studies.database import default_url
 from isthmus.studies.executors import LocalWorkers, ThisProcess
-from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Storage, default_url
+from isthmus.studies.plan import Plan
+from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 

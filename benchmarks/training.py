@@ -73,7 +73,8 @@ def our_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
     from isthmus.core.registry import component, find
     from isthmus.core.train_config import TrainConfig
     from isthmus.training.devices import OneDevice
-    from isthmus.training.loop import Rows, Training, Unwritten
+    from isthmus.training.listener import Listener
+    from isthmus.training.loop import NoJournal, Rows, Training
 
     task = find("tasks", "denoise")(component("tasks", {"name": "denoise"}))
     split = Split(images.numpy())
@@ -81,7 +82,7 @@ def our_loop(model: nn.Module, images: Tensor, batch_size: int) -> float:
     rows, few = Rows.of(split, torch.device("cpu")), Rows(images[:2], None)
     config = TrainConfig(epochs=1, batch_size=batch_size)
     training = Training(model, task, rows, few, config, 0, OneDevice(config))
-    training.run(Unwritten(), lambda step, steps: None)
+    training.run(NoJournal(), Listener())
     return training.position.seconds
 
 

@@ -9,19 +9,22 @@ from isthmus.cli import terminal
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
-from isthmus.core.record import read_record, remove_leftovers
+from isthmus.core.record import remove_leftovers
 from isthmus.core.registry import model_title
-from isthmus.studies.estimate import Estimate, check_room, estimate, fitted, gigabytes, measured_paces
+from isthmus.studies.database import Damaged, Unusable, default_url, set_aside
+from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
-from isthmus.studies.fronts import best, judged_by, summarise
-from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Damaged, Storage, Unusable, default_url, differences, set_aside
-from isthmus.studies.study import Run, Study, Trial, work_of
+from isthmus.studies.fronts import best, judge_by, summarise
+from isthmus.studies.plan import Plan
+from isthmus.studies.results import has_ended
+from isthmus.studies.storage import Storage, differences
+from isthmus.studies.study import Study, work_of
+from isthmus.studies.trials import Run, Trial
 from isthmus.training.run import Options
 
 
 def complete_study(
-    config: StudyConfig,
+    config: StudyConfig | Plan,
     options: Options,
     workers: int = 1,
     *,
@@ -31,9 +34,9 @@ def complete_study(
     rebuild: bool = False,
 ) -> Study:
     """Run a study, resume it, or load its finished records; prints an estimate before training."""
-    plan = Plan.of(config, options)
+    plan = config if isinstance(config, Plan) else Plan.of(config, options)
     storage = _storage(plan, url, rebuild)
-    executor = _executor(config, workers, cluster)
+    executor = _executor(plan.config, workers, cluster)
     if time_budget is not None:
         plan = _fit_plan(plan, storage, executor.slots, time_budget)
     study = Study(plan, storage)
@@ -42,8 +45,8 @@ def complete_study(
     if study.is_complete:
         return study
     with terminal.err.status("measuring a few steps …"):
-        remaining = study.remaining()
-        needed = estimate(plan, measured_paces(plan, remaining), executor.slots, remaining)
+        remaining = study.remaining_candidates()
+        needed = estimate(plan, measure_paces(plan, remaining), executor.slots, remaining)
     on_record = study.recorded_runs()
     if remaining:
         _announce(study, needed, executor, on_record)
@@ -85,12 +88,12 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
 
 def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
     """The plan reduced to the time budget; a resumed study keeps the size it started with."""
-    begun = storage.begun()
+    begun = storage.stored_config()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
         number = begun.get("sampling", {}).get("candidates")
-        return plan if number is None else plan.thinned(number)
+        return plan if number is None else plan.limit(number)
     with terminal.err.status("measuring a few steps …"):
-        return fitted(plan, measured_paces(plan), workers, seconds)
+        return fit(plan, measure_paces(plan), workers, seconds)
 
 
 def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int) -> None:
@@ -117,8 +120,8 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
     work = work_of(prepared)
     if not isinstance(event, Ended):
         display.advance(prepared.id, work, event.fraction, name)
-    elif event.how == "done" and (prepared.folder / "record.json").exists():
-        record = read_record(prepared.folder)
+    elif event.how == "done" and has_ended(prepared):
+        record = study.results.record(prepared)
         quality = record.quality()
         note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.4g}"
         display.finish(prepared.id, work, name, note)
@@ -133,7 +136,7 @@ def print_recommendation(study: Study) -> None:
     from isthmus.reports.text import magnitude, with_spread
 
     quality = study.plan.quality
-    records = [judged_by(record, quality) for record in study.records()]
+    records = [judge_by(record, quality) for record in study.records()]
     chosen = best(summarise(records, study.latencies))
     sign = 1 if chosen.maximise else -1
     runs = {record.id: record for record in records if record.id in chosen.run_ids}
@@ -160,7 +163,7 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     out = out or home() / "reports" / study.config.name
     records = study.records()
     if not any(record.status == "finished" for record in records):
-        reasons = "; ".join(dict.fromkeys(trial.entry.reason for trial in study.trials if trial.entry.reason))
+        reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
         raise UserError(f"no run of the study {study.config.name!r} finished: {reasons or 'nothing was trained'}")
     latencies, title = study.latencies, f"Isthmus {study.config.name}"
 
@@ -180,13 +183,13 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     note = "● on the Pareto front of its architecture, chosen on validation data; ± one standard deviation over seeds"
     terminal.out.print(note, style="dim")
     for trial in study.trials:
-        if trial.entry.state == "failed":
-            terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.entry.reason}", highlight=False)
+        if trial.state == "failed":
+            terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.reason}", highlight=False)
     for section in gather(study.folders, latencies=latencies, quality=study.config.quality)[0]:
         terminal.out.print(" ".join(in_words(section, cost)), highlight=False)
         for sentence in summary(section, cost):
             terminal.out.print(sentence, highlight=False)
-    pruned = sum(trial.entry.state == "pruned" for trial in study.trials)
+    pruned = sum(trial.state == "pruned" for trial in study.trials)
     if pruned:
         terminal.out.print(f"{pruned} of {len(study.trials)} candidates were pruned.", style="dim")
     terminal.out.print(f"page: {write_page()}", highlight=False, soft_wrap=True)

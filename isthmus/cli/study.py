@@ -50,11 +50,9 @@ def study(
 
     options = Options(data_dir=data_dir, command=command_line())
     seconds = None if time_budget is None else _seconds(time_budget)
-    config = _study_config(target, overrides, options, data, task, budget, target_column)
-    processes = workers or default_workers(config.base.threads)
-    found = complete_study(
-        config, options, processes, cluster=cluster, url=storage, time_budget=seconds, rebuild=rebuild
-    )
+    plan = _plan(target, overrides, options, data, task, budget, target_column)
+    processes = workers or default_workers(plan.config.base.threads)
+    found = complete_study(plan, options, processes, cluster=cluster, url=storage, time_budget=seconds, rebuild=rebuild)
     print_answer(found, out, as_json)
     if target == "shape" and not as_json:
         print_recommendation(found)
@@ -69,7 +67,7 @@ def _seconds(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-def _study_config(
+def _plan(
     target: str,
     overrides: list[str] | None,
     options: Any,
@@ -81,6 +79,7 @@ def _study_config(
     from isthmus.core.config import StudyConfig, override, read_settings, study_config
     from isthmus.core.registry import catalogue, find
     from isthmus.core.space import amount
+    from isthmus.studies.plan import Plan
 
     if target == "shape":
         if data is None or task is None or budget is None:
@@ -88,9 +87,9 @@ def _study_config(
         params = amount(budget)
         if not isinstance(params, int) or params < 1:
             raise UserError(f"--budget {budget!r} is not a number of parameters such as 200k")
-        from isthmus.studies.shape import shape_study
+        from isthmus.studies.shape import plan_shapes
 
-        return shape_study(data, task, params, options, columns or (), overrides or ())
+        return plan_shapes(data, task, params, options, columns or (), overrides or ())
     if Path(target).suffix in (".json", ".yaml", ".yml"):
         settings = read_settings(Path(target))
     else:
@@ -101,4 +100,4 @@ def _study_config(
                 f"recipe {target!r} is one run, for `isthmus train`; studies are: {', '.join(studies)}, shape"
             )
         settings = config.model_dump(mode="json", exclude_defaults=True)
-    return study_config(override(settings, overrides or []))
+    return Plan.of(study_config(override(settings, overrides or [])), options)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from isthmus.training.listener import Listener
 
 _WIDTH = 160  # columns if the output is no terminal
 
@@ -78,11 +80,11 @@ def size(count: float) -> str:
     return f"{count:.3g} P"
 
 
-class TrainingDisplay:
+class TrainingDisplay(Listener):
     """A progress bar for one run with its last validation; plain lines if the output is no terminal."""
 
-    def __init__(self, objective: str) -> None:
-        self.objective = objective
+    def __init__(self, objective: str, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self.objective, self._should_stop = objective, should_stop
         self.began = time.monotonic()
         self.first_step: int | None = None
         self.progress = Progress(
@@ -103,7 +105,10 @@ class TrainingDisplay:
         pace = (time.monotonic() - self.began) / (step - self.first_step)
         self.progress.update(self.task, completed=step, total=steps, left=f"{duration(pace * (steps - step))} left")
 
-    def heard(self, line: Mapping[str, Any]) -> None:
+    def should_stop(self) -> bool:
+        return self._should_stop()
+
+    def line(self, line: Mapping[str, Any]) -> None:
         if line["split"] != "validation":
             return
         value = line.get(self.objective)

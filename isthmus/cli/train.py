@@ -59,17 +59,17 @@ def train(
     config = run_config(settings)
     _check_processes(config.train)
     prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
-    display = terminal.TrainingDisplay(find("tasks", config.task.name).objective)
-    with requests_to_stop() as stop:
+    with requests_to_stop() as should_stop:
+        display = terminal.TrainingDisplay(find("tasks", config.task.name).objective, should_stop)
         options = Options(
             data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
-            command=command_line(), stop=stop, heard=display.heard,
+            command=command_line(),
         )  # fmt: skip
         if not is_another():
             terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
         try:
             with contextlib.nullcontext() if is_another() else display:
-                record = run(prepared, options, display.step)
+                record = run(prepared, options, display)
         except Stopped:
             raise KeyboardInterrupt from None
     if as_json and not is_another():

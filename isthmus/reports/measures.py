@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, cost_of, ladder, noise_of
-from isthmus.studies.volumes import Gap, Reference, Savings, gap, hypervolume, reference_point, saved
+from isthmus.studies.volumes import Gap, Reference, Savings, gap, hypervolume, measure_savings, reference_point
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def measure(section: Section, cost: str = "params") -> Measures | None:
         reference=reference,
         areas=tuple(_area(section.candidates_of(name), reference, cost) for name in section.finished_architectures),
         gaps=tuple(gap(first, second, cost, noise) for first, second in pairs),
-        savings=tuple(saved(first, second, cost, noise) for first, second in pairs),
+        savings=tuple(measure_savings(first, second, cost, noise) for first, second in pairs),
     )
 
 

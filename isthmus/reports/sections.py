@@ -34,7 +34,7 @@ from isthmus.studies.fronts import (
     front,
     is_measured,
     is_outdated,
-    judged_by,
+    judge_by,
     summarise,
 )
 
@@ -187,7 +187,7 @@ def gather(
         these = "the run has not ended" if len(folders) == 1 else f"none of the {len(folders)} runs has ended"
         raise UserError(f"{these}; repeat the command that started it to resume")
     read = [(folder, read_record(folder)) for folder in ended]
-    runs = {record.id: Run(folder, judged_by(record, quality or record.objective)) for folder, record in read}
+    runs = {record.id: Run(folder, judge_by(record, quality or record.objective)) for folder, record in read}
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs.values():
         record = run.record

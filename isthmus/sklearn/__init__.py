@@ -1,6 +1,6 @@
 """Estimators for people with arrays: Hourglass networks with scikit-learn's ``fit``, ``predict`` and ``transform``.
 
-``fitting`` has the network, its scales and the loop, ``estimators`` the three estimators, ``search`` the choice of a
+``fitting`` holds the network and its training loop, ``estimators`` the three estimators, ``search`` the search for a
 shape.
 """
 

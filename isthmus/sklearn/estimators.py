@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line, standardised
+from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line, standardise
 
 
 class HourglassRegressor(RegressorMixin, Hourglass):
@@ -22,19 +22,19 @@ class HourglassRegressor(RegressorMixin, Hourglass):
     _alpha = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn ``y``, of one or several columns, from the rows of ``X``; a row of weight 2 is two rows."""
-        X, y = self._validated(X, y)
-        counted, weights = self._prepared(X, sample_weight)
+        """Fit ``y``, of one or several columns, to the rows of ``X``. A row of weight 2 counts as two rows."""
+        X, y = self._validate(X, y)
+        counted, weights = self._learn_scales(X, sample_weight)
         columns = y.reshape(len(y), -1)
         self.target_mean_, self.target_scale_ = moments(columns[counted], weights, "y")
         self.target_shape_ = y.shape[1:]
-        targets = standardised(columns[counted], self.target_mean_, self.target_scale_)
+        targets = standardise(columns[counted], self.target_mean_, self.target_scale_)
         self._fit_network(
-            self._scaled(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
+            self._scale(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
         )
         return self
 
-    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         with one_line():
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
         if y.dtype.kind not in "biuf":
@@ -49,7 +49,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         return math.prod(y.shape[1:])
 
     def predict(self, X: Any) -> np.ndarray:
-        """A value for every row, or as many as ``y`` had columns, in the units of ``y``."""
+        """One value per row, or one per column of ``y``, in the units of ``y``."""
         with np.errstate(over="ignore"):
             values: np.ndarray = self._outputs(X) * self.target_scale_ + self.target_mean_
         if not np.isfinite(values).all():
@@ -57,7 +57,7 @@ class HourglassRegressor(RegressorMixin, Hourglass):
         return values.reshape(len(values), *self.target_shape_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R², the mean over the columns of ``y``, computed so that no unit of ``y`` is too small or too large."""
+        """R², the mean over the columns of ``y``; scaled first, so that no unit of ``y`` under- or overflows."""
         predicted, truth = self.predict(X).astype(np.float64), np.asarray(y, dtype=np.float64)
         exponents = np.frexp(np.abs(truth).max(axis=0))[1]
         return float(
@@ -77,17 +77,17 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
     _alpha = 10.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the classes ``y`` from the rows of ``X``; a row of weight 2 is two rows."""
-        X, y = self._validated(X, y)
-        counted, weights = self._prepared(X, sample_weight)
-        # A row of weight 0 is none: a class that only such rows have can never be predicted.
+        """Fit the classes ``y`` to the rows of ``X``. A row of weight 2 counts as two rows."""
+        X, y = self._validate(X, y)
+        counted, weights = self._learn_scales(X, sample_weight)
+        # Rows of weight 0 are ignored, and so is a class that only such rows have.
         self.classes_, labels = np.unique(y[counted], return_inverse=True)
         strata = labels if np.bincount(labels).min() >= 2 else None
         loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
-        self._fit_network(self._scaled(X[counted]), labels, weights, len(self.classes_), loss, strata)
+        self._fit_network(self._scale(X[counted]), labels, weights, len(self.classes_), loss, strata)
         return self
 
-    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         with one_line():
             X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
@@ -97,14 +97,14 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
         return len(np.unique(y))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of every class (a column, as in ``classes_``) for every row."""
+        """The probability of every class for every row; columns are ordered as in ``classes_``."""
         logits = self._outputs(X)
         raised = np.exp(logits - logits.max(axis=1, keepdims=True))
         probabilities: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
         return probabilities
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of every row."""
+        """The most probable class of every row."""
         outputs = self._outputs(X)
         chosen: np.ndarray = self.classes_[outputs.argmax(axis=1)]
         return chosen
@@ -113,52 +113,28 @@ class HourglassClassifier(ClassifierMixin, Hourglass):
 class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
     """Fit on clean rows, transform noisy ones.
 
-    Its defaults are larger than those of the others: noise keeps it from learning rows by heart.
+    Its default network is larger than the others': noise keeps it from memorising rows.
 
-    :param noise: how much is added in training, in standard deviations of the columns.
+    :param noise: how much noise is added in training, in standard deviations of the columns.
     """
 
     _alpha = 0.01
 
     def __init__(
-        self,
-        d_z: int = 64,
-        d_h: int = 16,
-        depth: int = 2,
-        *,
-        noise: float = 0.25,
-        norm: str = "layer",
-        activation: str = "gelu",
-        w_in: str = "trainable",
-        init: str = "zero_w2",
-        learning_rate: float = 0.01,
-        alpha: float | str = "auto",
-        batch_size: int | str = "auto",
-        max_iter: int = 200,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 20,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
+        self, d_z: int = 64, d_h: int = 16, depth: int = 2, *, noise: float = 0.25, norm: str = "layer", **others: Any
     ) -> None:
-        super().__init__(
-            d_z, d_h, depth, norm=norm, activation=activation, w_in=w_in, init=init, learning_rate=learning_rate,
-            alpha=alpha, batch_size=batch_size, max_iter=max_iter, early_stopping=early_stopping,
-            validation_fraction=validation_fraction, n_iter_no_change=n_iter_no_change, random_state=random_state,
-            device=device, verbose=verbose,
-        )  # fmt: skip
+        super().__init__(d_z, d_h, depth, norm=norm, **others)
         self.noise = noise
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn to restore the clean rows of ``X``; ``y`` is ignored."""
-        X, _ = self._validated(X, y)
-        counted, weights = self._prepared(X, sample_weight)
-        clean = self._scaled(X[counted])
+        X, _ = self._validate(X, y)
+        counted, weights = self._learn_scales(X, sample_weight)
+        clean = self._scale(X[counted])
         self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
         return self
 
-    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
         with one_line():
             return validate_data(self, X, dtype=[np.float64, np.float32]), y
 
@@ -173,16 +149,16 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the mean squared error on clean rows with noise of this level, the columns in standard deviations.
 
-        The noise is the same at every call. It is easier to restore less noise: compare denoisers of one ``noise``.
+        The noise is the same in every call. Less noise is easier to remove: compare denoisers of equal ``noise``.
         """
-        X = self._given(X)
-        clean = self._scaled(X)
+        X = self._validate_rows(X)
+        clean = self._scale(X)
         noisy = clean.copy()
         noisy[:, :-1] += self.noise * np.random.default_rng(0).normal(size=X.shape)
-        return -float(((self._computed(noisy) - clean[:, :-1]) ** 2).mean())
+        return -float(((self._compute(noisy) - clean[:, :-1]) ** 2).mean())
 
-    def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Noise that depends on a row's content and not on its place: a row of weight 2 is two equal rows."""
+    def _augment(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Add noise that depends on a row's content and not on its position, so that weight 2 equals two rows."""
         width = y.shape[1] - 1
         pool = torch.randn(_POOL + width, generator=generator, dtype=torch.float32).to(y)
         start = (y.double().sum(dim=1) * 1e6).round().long() % _POOL
@@ -191,4 +167,4 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
 
 
 _POOL = 2**14
-"""Places at which a row's noise may begin."""
+"""How many different noises a row can get."""

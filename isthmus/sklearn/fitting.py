@@ -1,13 +1,11 @@
 """What the estimators share: their parameters, the network, and a short loop that trains it.
 
-``training/loop.py`` serves runs: it journals, validates through metrics, draws by (seed, stream, step) and resumes bit
-for bit, all of which costs more than a step on a few hundred rows. Here all rows are one batch as long as they are few,
-in the precision of the array that was given. So a row of weight 2 is two rows and one of weight 0 is none, to the last
-digits: scikit-learn checks that.
+``training/loop.py`` logs, validates and resumes bit for bit, which costs more than a step on a few hundred rows. Here
+all rows are one batch while they are few, in the precision of the given array. So a row of weight 2 equals two rows and
+one of weight 0 none, to the last digits, as scikit-learn's checks demand.
 
 Columns are standardised, and so are the targets of a regression. The networks have no biases, so every input gets a
-column of ones. ``alpha`` is scikit-learn's: half of it times the squared weights is added to the sum of the rows'
-losses, so that it matters less the more rows there are.
+column of ones. As in scikit-learn, half of ``alpha`` times the squared weights is added to the sum of the rows' losses.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.registry import create_model
 
 _ONE_BATCH = 4096
-"""As many rows are one batch, unless ``batch_size`` says otherwise."""
+"""Up to so many rows are one batch, if ``batch_size`` is ``"auto"``."""
 _BATCH = 512
 _ROWS_AT_ONCE = 8192
 
@@ -46,31 +44,36 @@ PARAMETERS = """
 :param depth: number of blocks.
 :param norm: the normalisation: ``"none"``, ``"layer"`` or ``"rms"``.
 :param activation: the nonlinearity, such as ``"gelu"``.
-:param w_in: the projection of the inputs: ``"trainable"``, or drawn once and fixed, such as ``"gaussian"``.
-:param init: how the blocks begin; with ``"zero_w2"`` each adds nothing at first.
-:param learning_rate: Adam's largest step; it rises shortly and falls to zero along a cosine.
-:param alpha: the penalty, half of it times the squared weights against the sum of the rows' losses; or ``"auto"``.
-:param batch_size: rows of a step; ``"auto"`` is all of them, or 512 where there are more than 4096.
-:param max_iter: how often all rows are seen.
+:param w_in: the input projection: ``"trainable"``, or random and frozen, such as ``"gaussian"``.
+:param init: initialisation of the blocks; with ``"zero_w2"`` each block is the identity at first.
+:param learning_rate: Adam's peak learning rate, after a short warm-up and before a cosine decay to zero.
+:param alpha: L2 penalty: half of it times the squared weights is added to the sum of the rows' losses; or ``"auto"``.
+:param batch_size: rows per step; ``"auto"`` means all rows, or 512 if there are more than 4096.
+:param max_iter: number of epochs.
 :param early_stopping: whether to hold out rows and keep the weights that are best on them.
-:param validation_fraction: the part that is held out.
-:param n_iter_no_change: iterations without a better loss on that part after which the fit ends.
-:param random_state: a seed, for results that can be repeated.
-:param device: where torch computes, ``"cpu"`` or ``"cuda"``.
-:param verbose: whether to show the loss of every iteration.
+:param validation_fraction: the fraction of rows held out.
+:param n_iter_no_change: epochs without a better held-out loss after which training stops.
+:param random_state: a seed, for reproducible results.
+:param device: ``"cpu"`` or ``"cuda"``.
+:param verbose: whether to print the loss of every epoch.
 """.strip()
 
 
 class Hourglass(BaseEstimator):
-    """The parameters of every estimator, and what it does with them."""
+    """The base class of the estimators."""
 
     _alpha: float
-    """Where ``alpha`` is ``"auto"``."""
+    """The value of ``alpha="auto"``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """The parameters are described once, for all."""
+        """Describe the parameters once, and add those that a subclass passes on to its signature."""
         super().__init_subclass__(**options)
         cls.__doc__ = "\n\n".join([inspect.cleandoc(cls.__doc__ or ""), PARAMETERS])
+        if init := vars(cls).get("__init__"):
+            own, all_ = (inspect.signature(function).parameters for function in (init, Hourglass.__init__))
+            added = [parameter for name, parameter in all_.items() if name not in own]
+            kept = [parameter for parameter in own.values() if parameter.kind is not parameter.VAR_KEYWORD]
+            init.__signature__ = inspect.Signature([*kept, *added])
 
     def __init__(
         self,
@@ -111,26 +114,26 @@ class Hourglass(BaseEstimator):
         self.device = device
         self.verbose = verbose
 
-    def _validated(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
-        """Rows and targets as arrays, or a line about what is wrong with them."""
+    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+        """Rows and targets as arrays, or a ValueError in one line."""
         raise NotImplementedError
 
     def _width(self, X: np.ndarray, y: Any) -> int:
-        """Outputs of the network for validated rows and targets."""
+        """The number of the network's outputs."""
         raise NotImplementedError
 
-    def _prepared(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Which rows count, and their weights; scales are learned from them."""
+    def _learn_scales(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the columns' means and scales; return which rows have a weight above 0, and those weights."""
         check_settings(self)
         weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
         counted = weights > 0
         if not counted.any():
-            raise ValueError("every sample_weight is zero; at least one row must count")
+            raise ValueError("every sample_weight is zero; at least one must be above 0")
         self.mean_, self.scale_ = moments(X[counted], weights[counted], "X")
         return counted, weights[counted]
 
-    def _scaled(self, X: np.ndarray) -> np.ndarray:
-        columns = standardised(X, self.mean_, self.scale_)
+    def _scale(self, X: np.ndarray) -> np.ndarray:
+        columns = standardise(X, self.mean_, self.scale_)
         return np.concatenate([columns, np.ones_like(columns[:, :1])], axis=1)
 
     def _fit_network(
@@ -152,7 +155,7 @@ class Hourglass(BaseEstimator):
 
     def _network(self, d_in: int, d_out: int, seed: int, dtype: np.dtype) -> nn.Module:
         names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init")
-        fields = {name: _plain(getattr(self, name)) for name in names}
+        fields = {name: _to_python(getattr(self, name)) for name in names}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
@@ -183,7 +186,7 @@ class Hourglass(BaseEstimator):
             for index in _batches(len(inputs), size, generator):
                 optimizer.param_groups[0]["lr"] = self.learning_rate * _schedule(step, steps)
                 x, y, w = rows if index is None else tuple(part[index] for part in rows)
-                x, y = self._shown(x, y, generator)
+                x, y = self._augment(x, y, generator)
                 value = (w * loss(model(x), y)).sum() / (1 if index is None else w.sum())
                 optimizer.zero_grad(set_to_none=True)
                 value.backward()
@@ -215,29 +218,29 @@ class Hourglass(BaseEstimator):
             return rows if rows <= _ONE_BATCH else _BATCH
         return min(rows, int(self.batch_size))
 
-    def _shown(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _augment(self, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         return x, y
 
     @torch.no_grad()
     def _held_out_loss(self, held_out: tuple[Tensor, ...], loss: Loss) -> float:
         x, y, w = held_out
-        x, y = self._shown(x, y, torch.Generator().manual_seed(0))
+        x, y = self._augment(x, y, torch.Generator().manual_seed(0))
         return float((w * loss(self.model_(x), y)).sum())
 
-    def _given(self, X: Any) -> np.ndarray:
-        """Rows for a network that is fitted."""
+    def _validate_rows(self, X: Any) -> np.ndarray:
+        """The rows of ``X`` as an array, if the estimator is fitted."""
         check_is_fitted(self)
         with one_line():
             rows: np.ndarray = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         return rows
 
     def _outputs(self, X: Any) -> np.ndarray:
-        X = self._given(X)
-        return self._computed(self._scaled(X)).astype(X.dtype, copy=False)
+        X = self._validate_rows(X)
+        return self._compute(self._scale(X)).astype(X.dtype, copy=False)
 
     @torch.no_grad()
-    def _computed(self, inputs: np.ndarray) -> np.ndarray:
-        """The network's outputs in the precision in which it was fitted."""
+    def _compute(self, inputs: np.ndarray) -> np.ndarray:
+        """The network's outputs, in the precision of the fit."""
         dtype = next(self.model_.parameters()).dtype
         parts = torch.tensor(inputs, device=_device(self.device), dtype=dtype).split(_ROWS_AT_ONCE)
         outputs: np.ndarray = torch.cat([self.model_(part) for part in parts]).cpu().numpy()
@@ -250,7 +253,7 @@ class Hourglass(BaseEstimator):
 
 
 def moments(columns: np.ndarray, weights: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation; a constant column has 0. ``name`` is for the error."""
+    """Weighted mean and standard deviation of each column, 0 for a constant one. Errors call the array ``name``."""
     weights = weights / weights.sum()
     exponents = np.frexp(np.abs(columns).max(axis=0))[1]
     unit = np.ldexp(columns, -exponents)  # exact, and no square over- or underflows, whatever the units
@@ -268,14 +271,14 @@ def moments(columns: np.ndarray, weights: np.ndarray, name: str) -> tuple[np.nda
     return mean, deviation.astype(columns.dtype)
 
 
-def standardised(columns: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """A column that was constant in the fit is 0, also where it differs now: any scale for it would depend on units."""
+def standardise(columns: np.ndarray, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Columns with mean 0 and deviation 1; 0 for a column that was constant in the fit, which has no scale."""
     values: np.ndarray = (columns - mean) / np.where(scale == 0, np.inf, scale).astype(columns.dtype)
     return values
 
 
 def _batches(rows: int, size: int, generator: torch.Generator) -> Iterator[Tensor | None]:
-    """All rows at once is None: nothing is drawn and nothing copied."""
+    """Indices of each batch, or None for all rows, so that nothing is drawn or copied."""
     if size >= rows:
         yield None
     else:
@@ -283,15 +286,15 @@ def _batches(rows: int, size: int, generator: torch.Generator) -> Iterator[Tenso
 
 
 def _schedule(step: int, steps: int) -> float:
-    """A short warm-up, then half a cosine to zero."""
+    """A short warm-up, then a cosine decay to zero."""
     warm = max(1, steps // 20)
     if step < warm:
         return (step + 1) / warm
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
 
-def _plain(value: Any) -> Any:
-    """numpy's numbers, which a grid search hands over, as Python's."""
+def _to_python(value: Any) -> Any:
+    """A number of numpy's, such as a grid search passes, as Python's own."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -305,7 +308,7 @@ def _device(name: Any) -> torch.device:
             raise RuntimeError
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device={name!r} is none that torch knows; try 'cpu' or 'cuda'") from None
+        raise ValueError(f"device={name!r} is not a torch device; try 'cpu' or 'cuda'") from None
     try:
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError):  # the latter where torch was built without it
@@ -334,9 +337,9 @@ _ACCEPTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_settings(estimator: Hourglass) -> None:
-    """What the network itself does not check when it is built."""
+    """Check the parameters that the network itself does not check."""
     for name, (accepts, words) in _ACCEPTED.items():
-        value = _plain(getattr(estimator, name, None))
+        value = _to_python(getattr(estimator, name, None))
         if hasattr(estimator, name) and not accepts(value):
             raise ValueError(f"{name}={value!r} must be {words}")
     _device(estimator.device)
@@ -344,11 +347,11 @@ def check_settings(estimator: Hourglass) -> None:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """scikit-learn's errors about rows run over several lines, with the rows themselves among them."""
+    """Shorten scikit-learn's errors about rows, which are several lines long, to one."""
     try:
         yield
     except ValueError as error:
         first, *rest = str(error).splitlines()
         if "contains NaN" in first:
-            rest = ["Leave such rows out or fill them in, for example with sklearn.impute.SimpleImputer"]
+            rest = ["Remove or fill such rows, for example with sklearn.impute.SimpleImputer"]
         raise ValueError(" ".join([first, *rest[-1:]])) from None

@@ -1,8 +1,7 @@
-"""The choice of a shape under a budget of parameters, by cross-validation."""
+"""Search for the best shape under a parameter budget, by cross-validation."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -13,20 +12,21 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metaestimators import available_if
 
 from isthmus.sklearn.fitting import Hourglass, check_settings, is_count, is_number, moments
+from isthmus.studies.budget import widest_mlp
 
 
 class ShapeSearchCV(BaseSearchCV):
-    """The shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator under a budget of parameters, by validation.
+    """Finds the shape (``d_z``, ``d_h``, ``depth``) of an Hourglass estimator that is best under a parameter budget.
 
-    Wide–narrow–wide shapes and conventional ones of three depths each fill the budget; what scores best is refitted.
+    Wide–narrow–wide and conventional shapes of each depth use the whole budget; the best is refitted on all rows.
 
-    :param estimator: one of the estimators here, with the settings that all shapes share.
-    :param budget: the most parameters that a network may have.
+    :param estimator: an estimator of ``isthmus.sklearn``, with the settings that all shapes share.
+    :param budget: the largest number of parameters that a network may have.
     :param depths: the numbers of blocks to try.
     :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
-    :param random_state: one seed for every shape; without it each keeps the estimator's.
+    :param random_state: one seed for every shape; by default each keeps the estimator's.
 
-    The others are those of scikit-learn's ``GridSearchCV``.
+    The other parameters are those of scikit-learn's ``GridSearchCV``.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ShapeSearchCV(BaseSearchCV):
         if not isinstance(self.estimator, Hourglass):
             raise ValueError(f"estimator={type(self.estimator).__name__} must be one of those in isthmus.sklearn")
         _check_counts(self.budget, self.depths, self.narrowness)
-        # A copy, so that the estimator stays as it was given. Every fold would repeat what is found wrong here.
+        # On a copy, and before the folds, which would each repeat the same error.
         estimator = clone(self.estimator)
         check_settings(estimator)
-        rows, targets = estimator._validated(X, y)
+        rows, targets = estimator._validate(X, y)
         for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
             moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
         d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
-        self._shapes = shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
+        self._shapes = list_shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
         estimator.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
@@ -82,7 +82,7 @@ class ShapeSearchCV(BaseSearchCV):
         return restored
 
     def _run_search(self, evaluate_candidates: Any) -> None:
-        """Every candidate starts from the same seed, if one is given."""
+        """Evaluate every shape, with the same seed if one is given."""
         found: list[dict[str, int]] = self._shapes
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -96,21 +96,16 @@ class ShapeSearchCV(BaseSearchCV):
         return tags
 
 
-def shapes(
+def list_shapes(
     budget: int, d_in: int, d_out: int, depths: tuple[int, ...], narrowness: tuple[float, ...]
 ) -> list[dict[str, int]]:
     """For every depth and every ratio d_h / d_z, the widest network with at most ``budget`` parameters."""
-    found = []
-    for depth in depths:
-        for ratio in narrowness:
-            # d_z (d_in + d_out) + 2 depth ratio d_z² = budget
-            a, b = 2 * depth * ratio, d_in + d_out
-            d_z = int((-b + math.sqrt(b * b + 4 * a * budget)) / (2 * a))
-            d_h = max(1, int(ratio * d_z))
-            while d_z >= 1 and d_z * (b + 2 * depth * d_h) > budget:
-                d_z -= 1
-            if d_z >= 1:
-                found.append({"d_z": d_z, "d_h": d_h, "depth": depth})
+    found = [
+        {"d_z": fit[0], "d_h": fit[1], "depth": depth}
+        for depth in depths
+        for ratio in narrowness
+        if (fit := widest_mlp(budget, d_in, d_out, ratio, depth))
+    ]
     if not found:
         raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
     return found

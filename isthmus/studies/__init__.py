@@ -1,1 +1,1 @@
-"""Step 6 of the way of the data: many runs that answer one question."""
+"""Many runs that answer one question: plan, sample, prune, store, execute; fronts and statistics."""

@@ -1,15 +1,15 @@
-"""Runs on a Ray cluster: each one a task with the CPUs and GPUs it needs, moved to another node when its own dies.
+"""Runs on a Ray cluster: each is a task with the CPUs and GPUs it needs, restarted elsewhere when its node dies.
 
 ``pip install isthmus[ray]``, ``ray start --head`` on one machine, ``ray start --address=HOST:6379`` on the others, and
 ``isthmus study … --cluster auto`` on any of them. Ray then listens on every address of these machines: docs/clusters.md
 says how to keep strangers out, and how to keep a cluster of one machine on the loopback interface.
 
 The nodes share ``ISTHMUS_HOME`` (and ``ISTHMUS_DATA``, where data are files) through a common file system under the
-same path: runs are taken up where they were by whoever comes next, and records are read where they were written.
-Isthmus is installed on every node, because nothing but a config and plain options travels.
+same path, so that any node can resume a run and read its record. Isthmus must be installed on every node, because only
+configs and plain options are sent.
 
-To stop, tasks are cancelled: one that waits for a place never starts, and one at work is interrupted as by Ctrl-C,
-which it takes as a request to save its state and end. A driver that is killed takes its tasks with it, by Ray's doing.
+To stop, tasks are cancelled: one that has not started never does, and a running one gets an interrupt, as by Ctrl-C,
+saves its state and ends. Ray ends the tasks of a driver that is killed.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from isthmus.studies.executors import Advanced, Ended, Event, Job, work
 from isthmus.training.run import Options
 
 _RETRIES = 1
-"""Ray's own, elsewhere, when a process or its node died. Beyond it the study decides, and tries a few times more."""
+"""Restarts by Ray itself when a process or its node dies. After that the study decides, and tries a few times more."""
 _LOOK_EVERY = 2.0  # seconds between two looks at the nodes and at the logs of runs under way
 _REACHED_WITHIN = 10.0
-_SEEN_WITHIN = 60.0  # a network file system may hide a new file for as long
+_SEEN_WITHIN = 60.0  # a network file system may show a new file this much later
 _STOPPED_WITHIN = 30.0
 
 
 class RayCluster:
-    """An executor whose jobs are Ray tasks. ``threads`` and ``gpus`` are a job's, and say how many fit at a time."""
+    """An executor whose jobs are Ray tasks. Each needs ``threads`` CPUs and ``gpus`` GPUs."""
 
     def __init__(self, address: str, threads: int = 1, gpus: int = 0, patience: float = 300.0) -> None:
         self.address, self.threads, self.gpus, self.patience = address, threads, gpus, patience
-        self.ray = _imported(address)
-        self.is_guest = bool(self.ray.is_initialized())  # whoever connected this process also disconnects it
+        self.ray = _import_ray(address)
+        self.is_guest = bool(self.ray.is_initialized())  # then it stays connected at the end
         if not self.is_guest:
             _connect(self.ray, address)
         variables = {"ISTHMUS_HOME": str(home().absolute())}
@@ -77,9 +77,9 @@ class RayCluster:
 
     def start(self, job: Job, options: Options) -> None:
         where = options.data_dir and options.data_dir.absolute()
-        plain = replace(options, stop=_never, heard=_ignored, data_dir=where)
+        options = replace(options, data_dir=where)
         task = self.task.options(name=f"isthmus {job.id}", num_cpus=job.threads, num_gpus=job.gpus)
-        self.running[task.remote(job, plain, code_version()["digest"])] = job
+        self.running[task.remote(job, options, code_version()["digest"])] = job
 
     def events(self, timeout: float) -> list[Event]:
         if self.asked:
@@ -88,7 +88,7 @@ class RayCluster:
             time.sleep(timeout)
             return []
         ready, _ = self.ray.wait(list(self.running), timeout=timeout)
-        events: list[Event] = [self._ended(reference) for reference in ready]
+        events: list[Event] = [self._collect(reference) for reference in ready]
         if time.monotonic() - self.looked > _LOOK_EVERY:
             self.looked = time.monotonic()
             self._look_at_nodes()
@@ -96,7 +96,7 @@ class RayCluster:
         return events
 
     def stop(self) -> None:
-        """Only remembered here, because a signal may have interrupted Ray itself; the next look at events cancels."""
+        """Cancel at the next call of ``events``: a signal may have interrupted Ray itself."""
         self.asked = True
 
     def _cancel(self) -> None:
@@ -104,7 +104,7 @@ class RayCluster:
             self.cancelled.add(reference)
             self.ray.cancel(reference, force=False)
 
-    def _ended(self, reference: Any) -> Ended:
+    def _collect(self, reference: Any) -> Ended:
         job, errors = self.running.pop(reference), self.ray.exceptions
         self.cancelled.discard(reference)
         try:
@@ -112,23 +112,23 @@ class RayCluster:
         except errors.TaskCancelledError:
             return Ended(job.id, "stopped")
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
-            # What goes wrong in a run is among its results. This is about the node, and would fail every run.
+            # Errors of a run are part of its result. This is one of the node, which would fail every run.
             cause = getattr(error, "cause", None) or error
-            return Ended(job.id, "refused", f"a node of the cluster cannot carry runs out: {_line(cause)}")
+            return Ended(job.id, "refused", f"a node of the cluster cannot train runs: {_line(cause)}")
         except errors.RayError as error:
             return Ended(job.id, "crashed", f"its process or its node died: {_line(error)}")
         written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
         if ended.how == "done" and not _appears(written):
             needed = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
             return Ended(
-                job.id, "refused", f"a node of the cluster has carried it out, and {written} is not here; {needed}"
+                job.id, "refused", f"a node of the cluster has trained it, but {written} is not here; {needed}"
             )
         return ended
 
     def _look_at_nodes(self) -> None:
-        """How many jobs fit now: nodes come and go. Where none fits, an autoscaler is given time to bring one."""
+        """Count how many jobs fit now. Where none fits, wait for an autoscaler to add a node."""
         resources = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        fitting = sum(self._fitting(node) for node in resources)
+        fitting = sum(self._count_fitting(node) for node in resources)
         self.slots, now = max(1, fitting), time.monotonic()
         if fitting:
             self.fitted = now
@@ -140,12 +140,12 @@ class RayCluster:
                 "base.threads and base.train.devices say what a run takes"
             )
 
-    def _fitting(self, node: dict[str, float]) -> int:
+    def _count_fitting(self, node: dict[str, float]) -> int:
         places = int(node.get("CPU", 0) // self.threads)
         return min(places, int(node.get("GPU", 0) // self.gpus)) if self.gpus else places
 
     def _progress(self) -> Iterator[Advanced]:
-        """Read off the runs' own logs, which lie in the shared home."""
+        """Progress by the runs' own logs in the shared home."""
         for job in self.running.values():
             with contextlib.suppress(UserError):
                 if lines := read_metrics(runs_folder() / job.id):
@@ -153,28 +153,20 @@ class RayCluster:
 
 
 def _carry_out(job: Job, options: Options, code: str) -> Ended:
-    """One task, on some node."""
+    """The task that Ray runs on a node."""
     node = socket.gethostname()
     if code_version()["digest"] != code:
         return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
     with requests_to_stop(second_ends=False) as is_asked:  # Ray cancels a task by an interrupt
-        ended = work(job, replace(options, stop=is_asked), lambda event: None)
+        ended = work(job, options, lambda event: None, is_asked)
     return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
 
 
-def _never() -> bool:
-    return False
-
-
-def _ignored(line: object) -> None:
-    pass
-
-
-def _imported(address: str) -> Any:
+def _import_ray(address: str) -> Any:
     if (place := _place(address)) and _is_loopback(place[0]):
-        # Else Ray takes the machine's network address instead, where this cluster does not listen and others could.
+        # Otherwise Ray uses the machine's network address, where this cluster does not listen and others could.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    # What Ray has to say about lost nodes goes to the output, among the results, unless it is told not to.
+    # Otherwise Ray prints messages about lost nodes among the results.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         import ray
@@ -184,7 +176,7 @@ def _imported(address: str) -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Left to itself, Ray tries for a quarter of an hour to reach a cluster that is not there."""
+    """Connect, after checking the address: Ray itself tries for a quarter of an hour."""
     if place := _place(address):
         try:
             socket.create_connection(place, _REACHED_WITHIN).close()
@@ -205,7 +197,7 @@ def _unreachable(address: str, reason: str) -> str:
 
 
 def _place(address: str) -> tuple[str, int] | None:
-    """Host and port, where they are known before Ray looks for them itself."""
+    """Host and port, if they are known without Ray."""
     if address == "auto":
         latest = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
         address = os.environ.get("RAY_ADDRESS") or (latest.read_text().strip() if latest.is_file() else "")

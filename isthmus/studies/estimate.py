@@ -1,4 +1,4 @@
-"""What a study will take, from a few measured steps: said before it starts, and made to fit where a limit is given."""
+"""How much time, disk and memory a study needs, by a few measured steps; and how to fit it into a time budget."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.machine import memory_bytes
 from isthmus.core.protocols import SPLITS, Data
-from isthmus.studies.judging import Proposal
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
+from isthmus.studies.proposals import Proposal
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Diverged, Rows, Stopped, Training, Unwritten
+from isthmus.training.listener import Listener
+from isthmus.training.loop import Diverged, NoJournal, Rows, Stopped, Training
 from isthmus.training.run import Options, Prepared, arithmetic, starting_model
 
 _STEPS, _WARM_UP = 7, 3
@@ -30,7 +31,7 @@ _RUN_BYTES = 200e3  # config, log, record and samples
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a step: some for every step, and some for every floating-point operation in it."""
+    """Seconds of a step: a constant, and a part per floating-point operation."""
 
     per_step: float
     per_flop: float
@@ -39,7 +40,7 @@ class Pace:
         train = plan.config.base.train
         rows = len(plan.data.train) * plan.task.views()
         steps = train.epochs * -(-rows // train.batch_size)
-        # A validation after every few epochs, and both held-out splits at the end: a forward is a third of a step.
+        # Validations during training, and both held-out splits at the end; a forward is a third of a step.
         held_out = len(plan.data.validation) * (1 + train.epochs / train.evaluate_every) + len(plan.data.test)
         return steps * self.per_step + self.per_flop * cost["training_flops"] * (rows * train.epochs + held_out / 3)
 
@@ -54,19 +55,19 @@ class Estimate:
 
 
 Paces = Mapping[str, Pace]
-"""By architecture: a sparse product takes many times as long for an operation as a dense one."""
+"""By architecture: an operation of a sparse product takes many times as long as one of a dense product."""
 
 
-def measured_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> dict[str, Pace]:
-    """From steps of the cheapest and of the dearest candidate of each architecture, on the study's own data."""
+def measure_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> dict[str, Pace]:
+    """Time a few steps of the cheapest and the most expensive candidate of each architecture, on the study's data."""
     ordered = sorted(
         plan.preview if candidates is None else candidates, key=lambda proposal: proposal.cost["training_flops"]
     )
     names = dict.fromkeys(proposal.architecture for proposal in ordered)
-    return {name: _measured_pace(plan, [item for item in ordered if item.architecture == name]) for name in names}
+    return {name: _measure_pace(plan, [item for item in ordered if item.architecture == name]) for name in names}
 
 
-def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
+def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
     points = []
     for proposal in (ordered[0], ordered[-1]):
@@ -75,7 +76,7 @@ def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
             points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options)))
         except UserError:
             raise
-        except Exception:  # a candidate that cannot be trained is for the study to record, not to be stopped by
+        except Exception:  # the study records a candidate that cannot be trained, and goes on
             continue
     if not points:
         return Pace(0.0, 0.0)
@@ -84,28 +85,41 @@ def _measured_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     return Pace(max(0.0, slow - slope * high), slope)
 
 
+class _Clock(Listener):
+    """Notes when each step ends, and stops after a few."""
+
+    def __init__(self) -> None:
+        self.times = [time.perf_counter()]
+
+    def step(self, step: int, steps: int) -> None:
+        self.times.append(time.perf_counter())
+
+    def should_stop(self) -> bool:
+        return len(self.times) >= _STEPS
+
+
 def _step_seconds(run: Prepared, options: Options) -> float:
-    config, times = run.config, [time.perf_counter()]
+    config, clock = run.config, _Clock()
     with arithmetic(config.threads):
         devices = OneDevice(config.train)
         model = starting_model(config, options).model
         rows = {split: Rows.of(run.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, run.task, rows["train"], rows["validation"], config.train, config.seed, devices)
         with suppress(Stopped, Diverged):
-            training.run(Unwritten(_STEPS), lambda step, steps: times.append(time.perf_counter()))
-    steps = [later - earlier for earlier, later in itertools.pairwise(times)]
+            training.run(NoJournal(), clock)
+    steps = [later - earlier for earlier, later in itertools.pairwise(clock.times)]
     return statistics.median(steps[_WARM_UP:] or steps)
 
 
 def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Proposal] | None = None) -> Estimate:
-    """For all candidates of a study, or for some. What pruning saves is not known before, so this is the most."""
+    """The most that all candidates of a study, or those given, can need; pruning may save some of it."""
     candidates = plan.preview if candidates is None else candidates
     times = [paces[proposal.architecture].of_run(plan, proposal.cost) for proposal in candidates]
     rows = len(plan.data.train) * plan.task.views() * plan.config.base.train.epochs
     per_candidate = plan.runs_per_candidate
     largest = max((_state_bytes(proposal.cost) for proposal in candidates), default=0.0)
     weights = sum(proposal.cost["checkpoint_bytes"] + _RUN_BYTES for proposal in candidates) * per_candidate
-    # At a rung every run of the generation waits with its state on disk.
+    # At a rung, the states of all runs of the generation are on disk.
     waiting = sum(map(_state_bytes, (item.cost for item in candidates))) if plan.config.pruning else 0.0
     seconds = max(sum(times) * per_candidate / workers, max(times, default=0.0))
     return Estimate(
@@ -116,41 +130,41 @@ def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Propos
     )
 
 
-def fitted(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
-    """The plan with as many candidates as the time allows, evenly spread over their cost."""
+def fit(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
+    """The plan with as many candidates as fit into the time, evenly spread over their cost."""
     most = len(plan.preview)
     if estimate(plan, paces, workers).seconds <= seconds:
         return plan
     takes = partial(_seconds_of, plan, paces, workers)
     number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
     if number:
-        return plan.thinned(number)
+        return plan.limit(number)
     least = takes(1)
     raise UserError(
         f"one candidate takes about {least:.0f} s with its learning rates and seeds, and the time budget is "
-        f"{seconds:.0f} s; fewer epochs, rates or seeds would fit"
+        f"{seconds:.0f} s; use fewer epochs, rates or seeds"
     )
 
 
 def _seconds_of(plan: Plan, paces: Paces, workers: int, candidates: int) -> float:
-    return estimate(plan.thinned(candidates), paces, workers).seconds
+    return estimate(plan.limit(candidates), paces, workers).seconds
 
 
 def check_room(needed: Estimate, workers: int) -> None:
-    """Refuse what this machine cannot hold, before anything is trained."""
+    """Refuse a study that does not fit on this machine, before anything is trained."""
     place = home()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     if needed.disk_bytes > free:
         raise UserError(
-            f"the study takes about {gigabytes(needed.disk_bytes)} on disk, and {place} has {gigabytes(free)} left; "
-            "ISTHMUS_HOME names another place"
+            f"the study needs about {gigabytes(needed.disk_bytes)} of disk, and {place} has {gigabytes(free)} left; "
+            "set ISTHMUS_HOME to another folder"
         )
     if needed.memory_bytes > memory_bytes():
         raise UserError(
-            f"{workers} worker{'s' * (workers > 1)} take about {gigabytes(needed.memory_bytes)} of memory, here are "
-            f"{gigabytes(memory_bytes())}; fewer workers or smaller candidates would fit"
+            f"{workers} worker{'s' * (workers > 1)} need about {gigabytes(needed.memory_bytes)} of memory, and this "
+            f"machine has {gigabytes(memory_bytes())}; use fewer --workers or smaller candidates"
         )
 
 

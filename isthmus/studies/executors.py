@@ -1,7 +1,7 @@
-"""Where the runs of a study are carried out: in this process, in several on this machine, or on a cluster.
+"""Where the runs of a study are trained: in this process, in several on this machine, or on a cluster.
 
-A run is a pure function of its config, so an executor decides only when and where, never what. It is given jobs while
-it has room for them, and says what became of them.
+A run is a pure function of its config, so that an executor decides only when and where it is trained. It is given jobs
+while it has room for them, and returns events.
 """
 
 from __future__ import annotations
@@ -14,29 +14,34 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol, Self
 
-from isthmus.core.config import RunConfig, run_config
+from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.interrupts import ignore_signals, requests_to_stop
-from isthmus.core.protocols import Data
+from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
+from isthmus.training.listener import Listener
 from isthmus.training.loop import Stopped
-from isthmus.training.run import InUse, Options, load_data, prepare, run
+from isthmus.training.run import InUse, Options, Prepared, learn_task, load_data, prepare, run
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained to its end, or until an epoch. Plain values, so that it can travel."""
+    """A run to train to its end, or until an epoch. Another process prepares it again from its settings."""
 
     id: str
     settings: str  # the run's config as JSON
     until: int | None = None
     threads: int = 1
     gpus: int = 0
+    prepared: Prepared | None = None  # for this process only
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"prepared": None}
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class Advanced:
 class Ended:
     """How a job ended.
 
-    ``done``; ``stopped`` when asked to; ``failed`` for a reason of its own; ``refused`` for one that is not, such as a
-    full disk; ``crashed``: its process is gone; ``busy``: another process has it.
+    ``done``; ``stopped`` on request; ``failed`` for a reason in the run; ``refused`` for another one, such as a full
+    disk; ``crashed``: its process died; ``busy``: another process trains it.
     """
 
     id: str
@@ -75,73 +80,90 @@ class Executor(Protocol):
     def start(self, job: Job, options: Options) -> None: ...
 
     def events(self, timeout: float) -> list[Event]:
-        """What happened, waiting for it a moment."""
+        """What happened, waiting at most ``timeout`` seconds for it."""
 
     def stop(self) -> None:
         """Ask every job to save its state and end."""
 
 
-def work(job: Job, options: Options, tell: Callable[[Event], None]) -> Ended:
-    """Carry one job out, here."""
-    reached = False
+class _JobListener(Listener):
+    """Reports a job's progress. Stops it at its epoch, or when its executor wants to stop."""
 
-    def heard(line: Mapping[str, Any]) -> None:
-        nonlocal reached
-        reached = reached or (line["split"] == "validation" and line["epoch"] == job.until)
+    def __init__(self, job: Job, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> None:
+        self.job, self.report, self.executor_should_stop = job, report, should_stop
+        self.reported, self.has_reached_epoch = 0.0, False
 
-    told = 0.0
+    def step(self, step: int, steps: int) -> None:
+        if step / steps - self.reported >= _REPORT_EVERY or step == steps:
+            self.reported = step / steps
+            self.report(Advanced(self.job.id, self.reported))
 
-    def progress(step: int, steps: int) -> None:
-        nonlocal told
-        if step / steps - told >= _REPORT_EVERY or step == steps:
-            told = step / steps
-            tell(Advanced(job.id, told))
+    def line(self, line: Mapping[str, Any]) -> None:
+        self.has_reached_epoch |= line["split"] == "validation" and line["epoch"] == self.job.until
 
-    outer = options.stop
-    options = replace(options, heard=heard, stop=lambda: reached or outer())
+    def should_stop(self) -> bool:
+        return self.has_reached_epoch or self.executor_should_stop()
+
+
+def work(job: Job, options: Options, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> Ended:
+    """Carry one job out in this process."""
+    listener = _JobListener(job, report, should_stop)
     try:
-        config = run_config(json.loads(job.settings))
-        run(prepare(config, options, _data(config, options)), options, progress)
+        run(job.prepared or _prepare(job, options), options, listener)
     except Stopped:
-        return Ended(job.id, "done" if reached else "stopped")
+        return Ended(job.id, "done" if listener.has_reached_epoch else "stopped")
     except (InUse, Overtaken):
         return Ended(job.id, "busy")
-    except (UserError, OSError) as error:  # something is for a person to mend: no run is to be written off for it
+    except (UserError, OSError) as error:  # for a person to mend: the run itself has not failed
         return Ended(job.id, "refused", " ".join(str(error).split()))
     except MemoryError:
         return Ended(job.id, "failed", "out of memory")
-    except Exception as error:  # one run's trouble is not the study's
+    except Exception as error:  # the other runs of the study go on
         kind = "out of memory" if _is_shortage(error) else type(error).__name__
         return Ended(job.id, "failed", f"{kind}: {' '.join(str(error).split())[:300]}")
     return Ended(job.id, "done")
 
 
 def _is_shortage(error: Exception) -> bool:
-    """torch has its own kinds of MemoryError, all of them RuntimeErrors."""
+    """Whether torch ran out of memory, which it reports in several kinds of RuntimeError."""
     return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
-_last_data: tuple[str, Data] | None = None
+_shared: tuple[object, Data, Task] | None = None
 
 
-def _data(config: RunConfig, options: Options) -> Data:
-    """The runs of a study share their data, so a worker reads them once."""
-    global _last_data
-    name = f"{config.source.model_dump_json()} {options.data_dir}"
-    if _last_data is None or _last_data[0] != name:
-        _last_data = (name, load_data(config.source, options.data_dir))
-    return _last_data[1]
+def _prepare(job: Job, options: Options) -> Prepared:
+    """The runs of a study share data and task, so that a worker loads them once.
+
+    A run's id covers the fingerprint of its data. A file that changed gives another id, and is then read again.
+    """
+    global _shared
+    config = run_config(json.loads(job.settings))
+    setup = (config.source, config.task, options.data_dir)
+    if _shared is not None and _shared[0] == setup:
+        prepared = prepare(config, options, *_shared[1:])
+        if prepared.id == job.id:
+            return prepared
+    data = load_data(config.source, options.data_dir)
+    task = learn_task(config.task, data)
+    _shared = (setup, data, task)
+    prepared = prepare(config, options, data, task)
+    if prepared.id != job.id:
+        raise UserError(
+            "the data have changed since the study began; restore them, or give a study of the new data another name=…"
+        )
+    return prepared
 
 
 class ThisProcess:
-    """One job at a time, in the process that asks."""
+    """One job at a time, in this process."""
 
     def __init__(self) -> None:
         self.slots = 1
         self.asked = threading.Event()
         self.waiting: tuple[Job, Options] | None = None
         self.tell: Callable[[Event], None] = lambda event: None
-        """Hears of progress at once; the events of this executor come when a job has ended."""
+        """Called with progress at once, because ``events`` returns only when a job has ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -160,14 +182,14 @@ class ThisProcess:
             self.asked.wait(timeout)
             return []
         (job, options), self.waiting = self.waiting, None
-        return [work(job, replace(options, stop=self.asked.is_set), self.tell)]
+        return [work(job, options, self.tell, self.asked.is_set)]
 
     def stop(self) -> None:
         self.asked.set()
 
 
 class LocalWorkers:
-    """Processes on this machine. Only JSON travels; each worker reads the data itself."""
+    """Worker processes on this machine. They receive JSON and load the data themselves."""
 
     def __init__(self, workers: int) -> None:
         # A forked process would inherit torch's threads in an unknown state.
@@ -216,8 +238,7 @@ class LocalWorkers:
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
-        # Not a daemon: a run on several devices has processes of its own. The end of the pipe ends it, at exit if not
-        # before.
+        # Not a daemon, because a run on several devices starts processes. It ends when the pipe closes.
         self.process = context.Process(target=_serve, args=(theirs,))
         Finalize(self, self.pipe.close, exitpriority=1)
         self.process.start()
@@ -227,14 +248,14 @@ class _Worker:
 
     def give(self, job: Job, options: Options) -> bool:
         try:
-            self.pipe.send((job, replace(options, stop=_never_asked, heard=_unheard)))
+            self.pipe.send((job, options))
         except OSError:
             return False
         self.job = job
         return True
 
     def news(self) -> list[Event]:
-        """Everything in the pipe; the end of the process is the last of it."""
+        """All events in the pipe, and a last one if the process has died."""
         events: list[Event] = []
         try:
             while self.pipe.poll():
@@ -262,30 +283,18 @@ class _Worker:
             self.process.join()
 
 
-def _never_asked() -> bool:
-    return False
-
-
-def _unheard(line: Mapping[str, Any]) -> None:
-    pass
-
-
 def _serve(pipe: Connection) -> None:
-    """A worker's life: jobs come through the pipe, until it brings something else or ends with the driver.
+    """The main function of a worker: carry out jobs from the pipe until it closes or brings None.
 
-    During a job, whatever arrives means to stop. An event shared by the processes would do as well, until one of them
-    is killed while it holds the event's lock.
+    Whatever arrives during a job means to stop. A shared event would hang once a process dies while holding its lock.
     """
-    ignore_signals()  # the driver hears them too, and asks
+    ignore_signals()  # the driver gets them too, and asks the workers to stop
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
             job, options = message
-            pipe.send(work(job, replace(options, stop=pipe.poll), pipe.send))
+            pipe.send(work(job, options, pipe.send, pipe.poll))
 
 
 def stopping_on_interrupt(executor: Executor) -> AbstractContextManager[Callable[[], bool]]:
-    """Ctrl-C or SIGTERM asks the jobs to save and stop, instead of ending them in the middle of a step.
-
-    Yields whether it was asked: between two jobs there is none to say so.
-    """
+    """Let Ctrl-C and SIGTERM ask the jobs to save and stop. Yields a function that says whether they did."""
     return requests_to_stop(executor.stop)

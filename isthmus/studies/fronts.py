@@ -1,9 +1,8 @@
 """Pareto fronts: what quality each architecture reaches for what cost, and which one leads where.
 
-Records become candidates (one network, its learning rate chosen on validation data, its seeds averaged), candidates
-become fronts, and two sets of candidates become a comparison. Everything is selected on validation data, and what was
-selected is compared on test data. Everything is plain data; who prints it finds the words. What a front is worth, and
-how far two fronts are apart, is in `volumes.py`.
+Records become candidates (one network, its learning rate chosen on validation data, averaged over seeds), candidates
+become fronts, and two sets of candidates become a comparison. Everything is selected on validation data and compared on
+test data. All results are plain data. Areas of fronts and distances between them are in `volumes.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from isthmus.studies.statistics import Noise, Sample, decide_together, fit_noise
 from isthmus.studies.statistics import compare as intervals_between
 
 COSTS = ("params", "trainable_params", "macs")
-LATENCY = "latency"  # a cost too, where it was measured for every candidate
+LATENCY = "latency"  # also a cost, if it was measured for every candidate
 BUDGET_TOLERANCE = 1.02
 _LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
                                  "board_accuracy", "masked_accuracy")  # fmt: skip
 _DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
-"""Whether more is better, of the metrics in records that do not say it."""
+"""Whether more is better, for metrics of older records, which do not say it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of cost with one answer. Without a ``leader`` the seeds can explain the difference: undecided."""
+    """A range of cost with one answer. Without a ``leader`` the difference is within the noise of the seeds."""
 
     start: float
     stop: float
@@ -96,7 +95,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Which of two architectures leads where. No ``stretches``: they were tried at no common cost."""
+    """Which of two architectures leads where. Without ``stretches`` they have no cost in common."""
 
     architectures: tuple[str, str]
     cost: str
@@ -104,36 +103,36 @@ class Comparison:
     stretches: tuple[Stretch, ...]
     alone: tuple[Alone, ...]
     can_decide: bool
-    """False where one seed says nothing of the noise."""
+    """False where there is one seed only, so that the noise is unknown."""
 
 
 def sample_std(values: Sequence[float]) -> float | None:
-    """Unknown for one value, which is something else than zero."""
+    """None for a single value, whose spread is unknown."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
 def is_outdated(record: RunRecord) -> bool:
-    """Finished, but with an objective that was measured in another way than today: not comparable."""
+    """Whether its objective was measured in another way than today, so that it is not comparable."""
     return record.objective in record.outdated
 
 
 def is_measured(record: RunRecord) -> bool:
-    """Finished, and with a finite objective on validation and test data."""
+    """Whether it finished with a finite objective on validation and test data."""
     return record.status == "finished" and None not in (record.quality("validation"), record.quality("test"))
 
 
 def summarise(
     records: Iterable[RunRecord], latencies: Mapping[str, float] | None = None, quality: str | None = None
 ) -> list[Candidate]:
-    """Finished records, grouped by all but the seed and the learning rate. Failed ones are counted, not averaged, and
-    those whose quality is not comparable with today's are left out.
+    """Candidates from records, grouped by everything but the seed and the learning rate. Failed runs are counted, not
+    averaged; runs whose quality is not comparable with today's are left out.
 
     ``latencies`` maps run ids to milliseconds per batch. ``quality`` names the metric to select and to compare by,
     instead of the records' objective.
     """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
-        if is_outdated(judged := judged_by(record, quality) if quality else record):
+        if is_outdated(judged := judge_by(record, quality) if quality else record):
             continue
         # Equal settings over other data are another experiment.
         key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
@@ -159,8 +158,8 @@ def best(candidates: Iterable[Candidate], cost: str = "params") -> Candidate:
 def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
     """The candidates that no other of their architecture dominates on validation data, sorted by cost.
 
-    One dominates another when it is at least as cheap and as good, and cheaper or better. On test data, which has no
-    say in this, a member may be worse than a cheaper one.
+    One dominates another when it is at least as cheap and as good, and cheaper or better. On test data, which selects
+    nothing, a member may be worse than a cheaper one.
     """
     groups: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
@@ -178,7 +177,7 @@ def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candida
 
 
 def ladder(candidates: Iterable[Candidate], cost: str = "params") -> list[Candidate]:
-    """Who is best on validation data as the budget grows, by rising cost: the front of all given, without ties."""
+    """The best candidate on validation data for every budget, by rising cost: the front of all given, without ties."""
     rungs: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda item: (_point(item, cost), item.run_ids)):
         if not rungs or _point(candidate, cost)[1] < _point(rungs[-1], cost)[1]:
@@ -192,9 +191,9 @@ def at_budget(rungs: Sequence[Candidate], budget: float, cost: str = "params") -
 
 
 def budgets(first: Iterable[Candidate], second: Iterable[Candidate], cost: str = "params") -> list[float]:
-    """The costs at which two architectures can be compared, in the range in which both were tried; none: no such range.
+    """The costs at which two architectures can be compared: those in the range of both, which may be empty.
 
-    Costs within 2 % of each other are one budget, the largest of them: two shapes hardly ever cost the same.
+    Costs within 2 % of each other are one budget, the largest of them, because two shapes hardly ever cost the same.
     """
     costs = [sorted({cost_of(item, cost) for item in items}) for items in (first, second)]
     low, high = max(costs[0][0], costs[1][0]), min(costs[0][-1], costs[1][-1])
@@ -214,26 +213,26 @@ def sample_of(candidate: Candidate, noise: Noise | None) -> Sample:
 
 
 def noise_of(candidates: Iterable[Candidate]) -> Noise | None:
-    """What networks and seeds leave unexplained of all test qualities."""
+    """The residual spread of all test qualities after the effects of network and seed."""
     return fit_noise(dict(zip(item.seeds, item.test, strict=True)) for item in candidates)
 
 
 def compare(
     first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
 ) -> Comparison:
-    """Who leads where, over the budgets that both have: at each, the best on validation data that costs at most that
-    much stands for its architecture, and the two are compared on test data by the rule of `intervals.py`.
+    """Which architecture leads at which cost. At each shared budget, each is represented by its best candidate on
+    validation data within the budget, and the two are compared on test data by the rule of `statistics.py`.
 
-    ``noise`` is that of the whole study; without it, of the candidates given. So give all candidates, not fronts: they
-    also show how far each architecture was tried, and an end of a front is no end of the experiment.
+    ``noise`` is that of the whole study, or by default of the candidates given. Give all candidates, not only fronts:
+    they also show in which range of cost each architecture was tried.
     """
     if not first or not second:
-        raise UserError("two architectures are compared; one of them has no finished run")
+        raise UserError("a comparison needs two architectures; one of them has no finished run")
     noise = noise or noise_of([*first, *second])
     ladders = [ladder(items, cost) for items in (first, second)]
     steps = budgets(first, second, cost)
     pairs = [(at_budget(ladders[0], step, cost), at_budget(ladders[1], step, cost)) for step in steps]
-    intervals = {  # a pair that meets at several budgets is one question
+    intervals = {  # a pair that meets at several budgets is compared once
         (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise)) for one, other in pairs
     }
     decisions = dict(zip(intervals, decide_together(list(intervals.values())), strict=True))
@@ -258,7 +257,7 @@ def compare(
     )
 
 
-def judged_by(record: RunRecord, quality: str) -> RunRecord:
+def judge_by(record: RunRecord, quality: str) -> RunRecord:
     """The record as if ``quality`` were its objective."""
     if quality == record.objective:
         return record
@@ -274,7 +273,7 @@ def judged_by(record: RunRecord, quality: str) -> RunRecord:
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:
-    """The config without the seed, what follows from the seed, and the learning rate."""
+    """The config without seeds and without the learning rate."""
     config = {name: value for name, value in record.config.items() if name != "seed"}
     config["model"] = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
     config["train"] = {name: value for name, value in config["train"].items() if name != "learning_rate"}
@@ -285,7 +284,7 @@ def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candid
     rates: dict[float, list[RunRecord]] = defaultdict(list)
     for record in sorted(filter(is_measured, group), key=lambda record: (record.seed, record.id)):
         rates[record.config["train"]["learning_rate"]].append(record)
-    # Only the rates with the most seeds compete: the survivors of a rate that diverged would flatter it.
+    # Only rates with the most seeds compete: the surviving runs of a rate that diverged would flatter it.
     most = max(map(len, rates.values()))
     sign = 1 if group[0].maximise else -1
     rate = max(
@@ -324,7 +323,7 @@ def _validation(runs: list[RunRecord]) -> float:
 
 
 def _point(candidate: Candidate, cost: str) -> tuple[float, float]:
-    """Cost and quality on validation data, both to be made small."""
+    """Cost and quality on validation data; smaller is better in both."""
     return cost_of(candidate, cost), -candidate.validation if candidate.maximise else candidate.validation
 
 

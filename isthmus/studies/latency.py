@@ -1,4 +1,4 @@
-"""How long a model takes for a batch on this machine: the median of repeated forwards, in milliseconds."""
+"""The latency of a model on this machine: the median time of a forward pass, in milliseconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPEATS, _LEAST_SECONDS = 15, 0.2
 
 @torch.no_grad()
 def latency(config: ModelConfig, threads: int) -> float:
-    """Milliseconds for a forward of 32 rows. Weights do not matter to it, so they are drawn."""
+    """Milliseconds for a forward pass of 32 rows, with random weights."""
     model: torch.nn.Module = find("models", config.name)(config)
     model.eval()
     rows = example_input(model, BATCH)

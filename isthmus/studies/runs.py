@@ -1,4 +1,4 @@
-"""Managing run folders: what there is, how two differ, what may go."""
+"""Managing run folders: list them, compare two, delete some."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
 
 def overview() -> list[dict[str, Any]]:
-    """One line per run. A damaged record is shown as such instead of hiding the others."""
+    """One line per run, also for a run whose record is damaged."""
     folders = list(run_folders())
     for folder in folders:
         remove_leftovers(folder)
@@ -66,7 +66,7 @@ def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
 
 
 def removable(references: Sequence[str], failed: bool) -> list[Path]:
-    """The named runs; without names, the ones that never finished, and with ``failed`` the failed ones too."""
+    """The named runs; without names, all unfinished ones, and with ``failed`` the failed ones too."""
     if references:
         return [_ours(find_run(reference)) for reference in references]
     statuses = {"unfinished", "failed"} if failed else {"unfinished"}
@@ -74,15 +74,14 @@ def removable(references: Sequence[str], failed: bool) -> list[Path]:
 
 
 def _ours(folder: Path) -> Path:
-    """Only what lies among our runs may be deleted: elsewhere, a folder with a config.json can be anything."""
+    """Refuse to delete a folder elsewhere: one with a config.json can be anything."""
     if resolve_links(folder).parent != resolve_links(runs_folder()):
-        raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it yourself if it is to go")
+        raise UserError(f"{folder} is not among the runs in {runs_folder()}; delete it by hand")
     return folder
 
 
 def studies_in_need(folders: Sequence[Path]) -> tuple[dict[str, int], list[str]]:
-    """How many of these runs each study needs, by the ``study.json`` that it keeps; and the studies whose own is
-    damaged, of which nobody knows."""
+    """How many of these runs each study needs, by its ``study.json``; and the studies whose file is damaged."""
     runs, found, unknown = {folder.name for folder in folders}, {}, []
     for path in sorted((home() / "studies").glob("*/study.json")):
         try:
@@ -99,7 +98,7 @@ def studies_in_need(folders: Sequence[Path]) -> tuple[dict[str, int], list[str]]
 
 
 def remove(folder: Path) -> bool:
-    """Delete a run folder, unless a process owns it."""
+    """Delete a run folder, unless a process uses it."""
     try:
         with FileLock(folder / ".lock", timeout=0):
             shutil.rmtree(folder)

@@ -1,16 +1,14 @@
-"""Which networks are tried: a grid, or draws that learn from the results of the generations before.
+"""Which networks a study tries: a grid, or draws by a sampler that learns from earlier generations.
 
-Optuna proposes, and keeps no state between two proposals: its sampler is made anew for each, seeded by the study's
-seed and the proposal's number, and is told the past. So a study that is killed goes on with the same proposals, and
-who trained the past, or in which order, cannot matter.
+Optuna's sampler is created again for each proposal, seeded by the study's seed and the proposal's number, and given all
+past results. It keeps no other state, so that a study that is killed resumes with the same proposals.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import optuna
@@ -22,52 +20,38 @@ from isthmus.core.config import Sampling, StudyConfig
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.space import Range, Space
-from isthmus.studies.judging import Judge, Proposal
+from isthmus.studies.proposals import Judge, Proposal
+from isthmus.studies.trials import Trial
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 _ATTEMPTS = 60
-"""Proposals per candidate that may be refused; as many random ones follow before the space counts as exhausted."""
+"""Proposals that may be refused; as many random ones follow before the space counts as exhausted."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A candidate of the past: its place in the space, and what it reached, larger being better.
-
-    Without a quality it failed, or is still being trained.
-    """
-
-    varied: Mapping[str, Any]
-    quality: float | None
-    cost: float
-    memory: Mapping[str, Any]
-    """What the sampler wrote on it (NSGA-II: its generation)."""
-    failed: bool = False
-
-
-def grid(config: StudyConfig, judge: Judge) -> list[Proposal]:
-    """All candidates that were given or lie on the grids, each once, thinned evenly by cost if there are too many."""
+def list_candidates(config: StudyConfig, judge: Judge) -> list[Proposal]:
+    """All candidates that the config lists or whose grids hold, each once; evenly thinned by cost if too many."""
     taken: dict[str, Proposal] = {}
     listed: Iterable[tuple[dict[str, Any], int | None]] = [
         *((dict(model), None) for model in config.candidates),
-        *((settings, i) for i, space in enumerate(config.spaces) for settings in _on_grid(space)),
+        *((settings, i) for i, space in enumerate(config.spaces) for settings in _grid(space)),
     ]
     for settings, space in listed:
         if proposal := judge.judge(settings, space, taken):
             taken[proposal.key] = proposal
     if not taken:
         raise UserError(f"no candidate of the study {config.name!r} may be trained: {judge.complaint()}")
-    return thinned(list(taken.values()), config.sampling.candidates)
+    return thin(list(taken.values()), config.sampling.candidates)
 
 
-def _on_grid(space: Space) -> Iterable[dict[str, Any]]:
+def _grid(space: Space) -> Iterable[dict[str, Any]]:
     try:
         return space.grid() if space.grid_size() else ()
     except ValueError as error:
         raise UserError(f"{error}; or another sampler, such as sampling.name=tpe") from None
 
 
-def thinned(proposals: list[Proposal], number: int | None) -> list[Proposal]:
-    """At most so many, evenly spread over the cost of each architecture, whose shares stay the same."""
+def thin(proposals: list[Proposal], number: int | None) -> list[Proposal]:
+    """At most ``number`` proposals: equally many of each architecture, evenly spread over their cost."""
     if number is None or number >= len(proposals):
         return proposals
     kept: list[Proposal] = []
@@ -84,50 +68,58 @@ def thinned(proposals: list[Proposal], number: int | None) -> list[Proposal]:
 
 
 def draw(
-    config: StudyConfig, space: int, number: int, past: Sequence[Tried], judge: Judge, taken: Collection[str]
+    judge: Judge,
+    space: int,
+    number: int,
+    taken: Collection[str],
+    past: Sequence[Trial] = (),
+    *,
+    maximise: bool = True,
+    generation: int | None = None,
 ) -> tuple[Proposal, dict[str, Any]] | None:
-    """A new candidate of a space with what its sampler wrote on it, or None where nothing new is found any more."""
-    place = config.spaces[space]
+    """A new candidate of a space with the sampler's notes on it, or None if the space holds no new one.
+
+    Past trials of the ``generation`` being drawn count as running, whatever has become of them since.
+    """
+    config, place = judge.config, judge.config.spaces[space]
     distributions = {name: _distribution(item) for name, item in place.vary.items()}
-    study = _told(place, distributions, past)
+    sign = 1 if maximise else -1
+    reached = [None if trial.generation == generation else _quality(trial, sign) for trial in past]
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    # Divided by a power of two: Optuna takes deviations below 1e-10 for none, and an error in small units may have
+    # those. No bit of what a sampler computes from larger ones changes.
+    exponent = math.frexp(max((abs(quality) for quality in reached if quality is not None), default=0.0))[1]
+    for trial, quality in zip(past, reached, strict=True):
+        failed = trial.state == "failed" and trial.generation != generation
+        without = TrialState.FAIL if failed else TrialState.RUNNING
+        cost = math.log(trial.costs[config.cost])
+        study.add_trial(
+            create_trial(
+                state=without if quality is None else TrialState.COMPLETE,
+                values=None if quality is None else [math.ldexp(quality, -exponent), cost],
+                params={name: _coordinate(place.vary[name], value) for name, value in trial.varied.items()},
+                distributions=distributions,
+                system_attrs=dict(trial.memory),
+            )
+        )
     for attempt in range(2 * _ATTEMPTS):
         seed = key(config.sampling.seed, f"sampler {space} {attempt}", number) % 2**32
         study.sampler = _sampler(config.sampling.name if attempt < _ATTEMPTS else "random", config.sampling, seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of samplers that call themselves experimental
-            trial = study.ask(distributions)
-        varied = {name: _value(place.vary[name], value) for name, value in trial.params.items()}
+            warnings.simplefilter("ignore")  # some samplers warn that they are experimental
+            asked = study.ask(distributions)
+        varied = {name: _value(place.vary[name], value) for name, value in asked.params.items()}
         if proposal := judge.judge(place.model | varied, space, taken):
-            written = study.trials[-1].system_attrs
-            return proposal, {name: value for name, value in written.items() if "generation" in name}
-        study.tell(trial, state=TrialState.FAIL)  # what was refused teaches a sampler nothing
+            notes = study.trials[-1].system_attrs
+            return proposal, {name: value for name, value in notes.items() if "generation" in name}
+        study.tell(asked, state=TrialState.FAIL)  # a refusal teaches a sampler nothing
     return None
 
 
-def _told(space: Space, distributions: dict[str, BaseDistribution], past: Sequence[Tried]) -> optuna.Study:
-    """A study in memory that knows the past.
-
-    Qualities are divided by a power of two: Optuna takes deviations below 1e-10 for none, and an error in small units
-    may have those. No bit of what a sampler computes from larger ones changes.
-    """
-    study = optuna.create_study(directions=["maximize", "minimize"])
-    exponent = math.frexp(max((abs(tried.quality) for tried in past if tried.quality is not None), default=0.0))[1]
-    for tried in past:
-        place = {name: _coordinate(space.vary[name], value) for name, value in tried.varied.items()}
-        values = None if tried.quality is None else [math.ldexp(tried.quality, -exponent), math.log(tried.cost)]
-        memory = dict(tried.memory)
-        study.add_trial(
-            create_trial(
-                state=_state(tried), values=values, params=place, distributions=distributions, system_attrs=memory
-            )
-        )
-    return study
-
-
-def _state(tried: Tried) -> TrialState:
-    if tried.failed:
-        return TrialState.FAIL
-    return TrialState.RUNNING if tried.quality is None else TrialState.COMPLETE
+def _quality(trial: Trial, sign: int) -> float | None:
+    """Its quality, larger being better; of a pruned trial, the last one known."""
+    quality = trial.rungs[max(trial.rungs)] if trial.state == "pruned" else trial.quality
+    return None if quality is None else sign * quality
 
 
 def _sampler(name: str, sampling: Sampling, seed: int) -> BaseSampler:
@@ -151,7 +143,7 @@ def _distribution(item: Range | tuple[Any, ...]) -> BaseDistribution:
 
 
 def _is_ordered(choices: tuple[Any, ...]) -> bool:
-    """Numbers that rise are given to the sampler by their place, so that it knows which are neighbours."""
+    """Whether choices are rising numbers. A sampler gets their index, so that it knows which are neighbours."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in choices)
     return numbers and list(choices) == sorted(set(choices))
 

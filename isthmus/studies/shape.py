@@ -1,12 +1,13 @@
-"""Which shape for these data and this budget? A study of both shapes that needs no recipe.
+"""Which shape is best for these data and this budget? A study of both shapes that needs no recipe.
 
-Every candidate spends the budget, or a third of it, in its own way: a ratio d_h / d_z, a depth, and the d_z that then
-fits. Below about d_in · (d_in + d_out) parameters no Hourglass can have a stream wider than its input; its stream is
-then narrower than the input, and still wider than its computation.
+Every candidate spends the budget, or a third of it: a ratio d_h / d_z, a depth, and the largest d_z that then fits.
+Below about d_in · (d_in + d_out) parameters no Hourglass can have a stream wider than its input; its stream is then
+narrower than the input, and still wider than its hidden layers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,8 +20,9 @@ from isthmus.core.files import digest
 from isthmus.core.protocols import Signature
 from isthmus.core.registry import catalogue, component, find
 from isthmus.sources.arrays import names_in
-from isthmus.training.counting import cost
-from isthmus.training.run import Options, load_data
+from isthmus.studies.budget import widest_mlp
+from isthmus.studies.plan import Plan
+from isthmus.training.run import Options, learn_task, load_data
 
 SHARES = (1.0, 1 / 3)
 SHAPES: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
@@ -33,20 +35,19 @@ _TARGET_NAMES = ("y", "target", "targets", "label", "labels", "class")
 _NEEDS_TARGETS = ("regression", "classification")
 
 
-def shape_study(
+def plan_shapes(
     data: str, task: str, budget: int, options: Options, target: Sequence[str] = (), overrides: Iterable[str] = ()
-) -> StudyConfig:
-    """The study behind `isthmus study shape`, with ``key=value`` applied."""
+) -> Plan:
+    """The study behind `isthmus study shape`, with ``key=value`` overrides applied."""
     source = component("sources", _source(data, task, target, options))
     find("tasks", task)
     loaded = load_data(source, options.data_dir)
-    chosen = find("tasks", task)(component("tasks", {"name": task}))
-    chosen.learn(loaded)
+    learned = learn_task(component("tasks", {"name": task}), loaded)
     rows = len(loaded.train)
     batch = 128 if rows >= 2_000 else 32
     epochs = min(200, max(6, round(_STEPS * batch / rows)))
     name = f"shape-{task.replace('_', '-')}-{digest([loaded.fingerprint, budget, task], 8)}"
-    config = study_config(
+    given = study_config(
         {
             "name": name,
             "base": {
@@ -55,20 +56,23 @@ def shape_study(
                 "train": {"epochs": epochs, "batch_size": batch, "betas": (0.9, 0.99)},
                 "threads": 1,
             },
-            "candidates": candidates(chosen.signature, budget),
+            "candidates": candidates(learned.signature, budget),
             "budget": {"params": budget},
             "learning_rates": (1e-3, 3e-3),
             "rates_on": "first_seed",
             "seeds": (0, 1, 2),
         }
     )
-    return _with_rungs(override(config.model_dump(mode="json", exclude_defaults=True), overrides))
+    config = _add_rungs(override(given.model_dump(mode="json", exclude_defaults=True), overrides))
+    if (config.base.source, config.base.task) != (given.base.source, given.base.task):
+        return Plan.of(config, options)
+    return Plan.of(config, options, loaded, learned)
 
 
-def _with_rungs(settings: dict[str, Any]) -> StudyConfig:
-    """Candidates are compared after a sixth and after half of the epochs, unless it was said when; of one epoch, never.
+def _add_rungs(settings: dict[str, Any]) -> StudyConfig:
+    """Compare candidates after a sixth and after half of the epochs, unless ``pruning.rungs`` says when.
 
-    ``pruning=null`` trains all to the end.
+    A study of one epoch has no rungs; ``pruning=null`` trains all to the end.
     """
     train = study_config(settings | {"pruning": None}).base.train
     wanted = (max(1, train.epochs // 6), max(2, train.epochs // 2))
@@ -80,37 +84,19 @@ def _with_rungs(settings: dict[str, Any]) -> StudyConfig:
 
 
 def candidates(signature: Signature, budget: int) -> list[dict[str, Any]]:
-    """Networks of both shapes that spend the budget or a part of it, each once."""
+    """Networks of both shapes that spend the budget or a third of it, each once."""
+    d_in, d_out = math.prod(signature.input_shape), math.prod(signature.output_shape)
     found: dict[str, dict[str, Any]] = {}
     for name, (ratios, depths) in SHAPES.items():
-        for share in SHARES:
-            for ratio in ratios:
-                for depth in depths:
-                    if model := _largest(name, ratio, depth, signature, int(budget * share)):
-                        found[digest(model)] = model
+        for share, ratio, depth in itertools.product(SHARES, ratios, depths):
+            d_z, d_h = widest_mlp(int(budget * share), d_in, d_out, ratio, depth) or (0, 0)
+            if d_z >= 2 and d_z != d_h:  # rounding can make a tiny network square
+                model = {"name": name, "d_z": d_z, "d_h": d_h, "depth": depth}
+                found[digest(model)] = model
     if not found:
-        smallest = cost(_model("conventional_mlp", 1, 2, 1, signature)).params
-        raise UserError(f"a budget of {budget} parameters is too small: {smallest} are the least for these data")
+        smallest = 2 * (d_in + d_out + 4)  # an Hourglass with d_z = 2, d_h = 1 and two blocks
+        raise UserError(f"a budget of {budget} parameters is too small: these data need at least {smallest}")
     return list(found.values())
-
-
-def _largest(name: str, ratio: float, depth: int, signature: Signature, budget: int) -> dict[str, Any] | None:
-    """The widest network of this form within the budget; none if not even d_z = 2 fits."""
-    d_in, d_out = math.prod(signature.input_shape), math.prod(signature.output_shape)
-    # params = d_z (d_in + d_out) + 2 depth ratio d_z²
-    linear, square = d_in + d_out, 2 * depth * ratio
-    width = int((math.sqrt(linear**2 + 4 * square * budget) - linear) / (2 * square))
-    for d_z in range(width + 1, 1, -1):
-        inner = max(1, round(ratio * d_z))
-        narrow = inner < d_z if name == "hourglass_mlp" else inner > d_z
-        if narrow and cost(_model(name, d_z, inner, depth, signature)).params <= budget:
-            return {"name": name, "d_z": d_z, "d_h": inner, "depth": depth}
-    return None
-
-
-def _model(name: str, d_z: int, d_h: int, depth: int, signature: Signature) -> dict[str, Any]:
-    d_in, d_out = math.prod(signature.input_shape), math.prod(signature.output_shape)
-    return {"name": name, "d_in": d_in, "d_out": d_out, "d_z": d_z, "d_h": d_h, "depth": depth}
 
 
 def _source(data: str, task: str, target: Sequence[str], options: Options) -> dict[str, Any]:
@@ -128,13 +114,13 @@ def _source(data: str, task: str, target: Sequence[str], options: Options) -> di
         return {"name": "image_folder", "path": str(path)}
     if task not in _NEEDS_TARGETS:
         return {"name": "arrays", "path": str(path)}
-    return {"name": "arrays", "path": str(path), "targets": list(target) or [_guessed_target(path)]}
+    return {"name": "arrays", "path": str(path), "targets": list(target) or [_guess_target(path)]}
 
 
-def _guessed_target(path: Path) -> str:
-    """The array or column to predict: the one with a usual name, else the last one."""
+def _guess_target(path: Path) -> str:
+    """The array or column to predict: one with a usual name such as ``y``, or else the last."""
     names = names_in(path)
     if not names:
-        raise UserError(f"{path} names no arrays or columns: say with --target which one is to be predicted")
+        raise UserError(f"{path} names no arrays or columns: give the one to predict as --target")
     usual = [name for name in names if name.lower() in _TARGET_NAMES]
     return usual[0] if usual else names[-1]

@@ -1,4 +1,4 @@
-"""What may be said of a difference: one rule for the terminal, the page, the tables and the claims.
+"""Whether one network is better than another: one rule for the terminal, the page, the tables and the claims.
 
     both were trained with the same seeds   the difference is paired by seed, and its error is what candidate and seed
                                             leave unexplained, pooled over all candidates of the study
@@ -26,7 +26,7 @@ RULE = (
     "(Welch’s interval where no seed is shared); intervals are at 95 %, and the budgets of one line are decided "
     "together by Holm’s method."
 )
-"""For every page."""
+"""Printed on every page."""
 
 Decision = Literal["ahead", "behind", "undecided"]
 Answer = Literal["yes", "no", "undecided", "not addressed"]
@@ -61,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a difference of two means lies with 95 % confidence; without bounds, nobody can tell."""
+    """The 95 % confidence interval of a difference of two means; without bounds if no spread is known."""
 
     difference: float
     low: float | None
@@ -86,7 +86,7 @@ class Interval:
 
     @property
     def p(self) -> float:
-        """How often so large a difference comes from noise alone, two-sided."""
+        """The two-sided p-value: how often noise alone gives so large a difference."""
         if not self.half_width or self.freedom is None:
             return 1.0 if self.half_width is None or self.difference == 0 else 0.0
         from scipy.special import stdtr, stdtrit
@@ -95,7 +95,7 @@ class Interval:
         return float(2 * stdtr(self.freedom, -abs(self.difference) / error))
 
     def reversed(self) -> Interval:
-        """Of second − first."""
+        """The interval of second − first."""
         low, high = (None if bound is None else -bound for bound in (self.high, self.low))
         return Interval(-self.difference, low, high, self.freedom, self.rule)
 

@@ -1,7 +1,7 @@
-"""What fronts are worth and how far two are apart: area, gap at equal cost, cost saved at equal quality.
+"""Fronts in numbers: the area of one, and the gap at equal cost and the saving at equal quality between two.
 
-Members are chosen on validation data, as in `fronts.py`; the gap and the saving are read off test data. A difference is
-positive where the first architecture is better, whether its quality is to be made large or small.
+Members are chosen on validation data, as in `fronts.py`; the gap and the saving are measured on test data. A difference
+is positive where the first architecture is better, also where smaller quality is better.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isthmus.studies.statistics import Interval, Noise, combine, compare
 
 @dataclass(frozen=True)
 class Reference:
-    """The corner that an area is measured from: a cost that is too high and a quality that is too low to count."""
+    """The corner from which an area is measured: the highest cost and the worst quality that count."""
 
     cost: float
     quality: float
@@ -26,7 +26,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class GapPoint:
-    """From this cost to that of the next point, these two stand for their architectures."""
+    """The two candidates that represent their architectures from this cost to that of the next point."""
 
     cost: float
     first: Candidate
@@ -36,7 +36,7 @@ class GapPoint:
 
 @dataclass(frozen=True)
 class Gap:
-    """The distance of two fronts over the costs that both have. No ``points``: they were tried at no common cost."""
+    """The distance of two fronts over their shared costs. Without ``points`` they share none."""
 
     architectures: tuple[str, str]
     cost: str
@@ -48,13 +48,13 @@ class Gap:
 
 @dataclass(frozen=True)
 class Saving:
-    """What each architecture pays for a quality that the second's front has."""
+    """The cost of each architecture at a quality of the second's front."""
 
     quality: float
     first_cost: float | None  # None: the first never reaches it
     second_cost: float
-    sure_cost: float | None  # of the first, once its quality is lowered by what seeds can explain
-    smallest: bool = False  # nothing cheaper of the first was tried: it might do, and the saving be larger
+    sure_cost: float | None  # of the first, if its quality must exceed the noise of the seeds
+    smallest: bool = False  # the first's cheapest candidate: a cheaper one might also reach it
 
     @property
     def fraction(self) -> float | None:
@@ -71,7 +71,7 @@ class Saving:
 
     @property
     def decided(self) -> bool:
-        """Whether seeds cannot explain that the first reaches this quality at this cost."""
+        """Whether the first reaches this quality at this cost beyond the noise of the seeds."""
         return self.first_cost is not None and self.sure_cost == self.first_cost
 
 
@@ -87,7 +87,7 @@ class Savings:
 def reference_point(candidates: Sequence[Candidate], cost: str = "params") -> Reference:
     """The largest cost and the worst quality on validation data, of all candidates of all architectures.
 
-    So one study has one reference. From 0 dB any front would look good: its area would be almost the whole box.
+    So one study has one reference. From 0 dB, the area of any front would be almost the whole box.
     """
     if not candidates:
         raise UserError("a reference point needs candidates; there is no finished run")
@@ -115,8 +115,8 @@ def hypervolume(
 ) -> float:
     """The area that the front of these candidates dominates.
 
-    On test data the members are still those chosen on validation data, so the curve is what a user would get for each
-    budget and may step down; where it is below the reference it counts as nothing.
+    On test data the members are still those chosen on validation data, so that the curve is what a user would get for
+    each budget. It may step down, and counts as 0 below the reference.
     """
     if split not in ("validation", "test"):
         raise UserError(f"an area is measured on 'validation' or on 'test' data, not on {split!r}")
@@ -132,8 +132,8 @@ def gap(
 ) -> Gap:
     """How much better the first front is at equal cost: at every shared budget, and on average.
 
-    At each budget, the best on validation data that costs at most that much stands for its architecture. Intervals are
-    those of `intervals.py`; ``noise`` is that of the whole study, or else of the candidates given.
+    At each budget, the best candidate on validation data within the budget represents its architecture. Intervals are
+    those of `statistics.py`; ``noise`` is that of the whole study, or by default of the candidates given.
     """
     if not first or not second:
         raise UserError("a gap is between two architectures; one of them has no finished run")
@@ -154,15 +154,15 @@ def gap(
     return Gap(names, cost, first[0].objective, first[0].maximise, tuple(points), mean)
 
 
-def saved(
+def measure_savings(
     first: Sequence[Candidate], second: Sequence[Candidate], cost: str = "params", noise: Noise | None = None
 ) -> Savings:
     """What the first architecture saves at equal quality: for each quality of the second's front, the cheapest member
     of the first's that is at least as good.
 
-    Both fronts are chosen on validation data and read on test data: a cheaper candidate that is good on test data only
-    would not have been found. For the same reason a member of the second that a cheaper one matches is left out;
-    otherwise the first would be credited with what the second saves by itself.
+    Both fronts are chosen on validation data and measured on test data: a candidate that is good on test data only
+    would not have been found. A member of the second's front that a cheaper one matches is left out; otherwise the
+    first would be credited with what the second saves by itself.
     """
     if not first or not second:
         raise UserError("a saving is between two architectures; one of them has no finished run")
@@ -197,7 +197,7 @@ def _height(quality: float, reference: Reference, maximise: bool) -> float:
 
 
 def _integral(steps: Sequence[tuple[float, float]], stop: float) -> float:
-    """Of a step function over the logarithm of the cost; each height lasts until the next step."""
+    """The integral of a step function over the logarithm of the cost."""
     if any(cost <= 0 for cost, _ in steps):
         raise UserError("an area over the logarithm of the cost needs costs above 0")
     ends = [min(cost, stop) for cost, _ in steps] + [stop]
@@ -207,7 +207,7 @@ def _integral(steps: Sequence[tuple[float, float]], stop: float) -> float:
 
 
 def _shares(rungs: Sequence[Candidate], low: float, high: float, cost: str) -> list[tuple[float, Candidate]]:
-    """Each rung with the share of the range, on a logarithmic scale, in which it stands for its architecture."""
+    """Each rung with the share of the logarithmic range in which it represents its architecture."""
     if low == high:
         return [(1.0, at_budget(rungs, low, cost))]
     edges = [min(max(cost_of(item, cost), low), high) for item in rungs] + [high]

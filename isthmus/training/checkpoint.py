@@ -1,4 +1,4 @@
-"""Weights and training state on disk: safetensors and JSON, whole or absent, checked when read; no pickles."""
+"""Weights and training state on disk: safetensors and JSON, written atomically and checked when read; no pickles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed, write_with
 from isthmus.core.machine import memory_bytes
 
-_TOLERANCE = 1e-5  # of a rebuilt projection's fingerprint; another seed differs by about 1
+_TOLERANCE = 1e-5  # of the fingerprint of a rebuilt projection; another seed differs by about 1
 
 _KINDS = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
@@ -31,23 +31,23 @@ _PRECISIONS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None) -> None:
-    """Atomic; ``metadata`` is kept as JSON in the file's header."""
+    """Write tensors atomically, with ``metadata`` as JSON in the file's header."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = {"isthmus": json.dumps(metadata or {}, sort_keys=True)}
 
     def write(temporary: Path) -> None:
         try:
             save_file(contiguous, temporary, header)
-        except SafetensorError as error:  # a full disk, in its own kind of error
+        except SafetensorError as error:  # how it reports a full disk
             raise OSError(str(error)) from None
 
     write_with(path, write)
 
 
 def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the metadata of a file, which are what was written if the metadata hold a checksum."""
-    with _opened(path, device) as (file, metadata):
-        # Copied: in the file's own memory they begin anywhere, and products of such tensors may have other bits.
+    """The tensors and the metadata of a file, compared with their checksum if they have one."""
+    with _open(path, device) as (file, metadata):
+        # Copied, because tensors in the mapped file are not aligned, and their products may have other bits.
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if "checksum" in metadata and metadata["checksum"] != _checksum(tensors, metadata):
         raise UserError(f"{path} is damaged or was altered: its checksum does not match its content")
@@ -55,8 +55,8 @@ def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], di
 
 
 def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The same from the header alone: tensors of the meta device, which take no memory whatever their shapes."""
-    with _opened(path, "cpu") as (file, metadata):
+    """Likewise from the header alone: tensors on the meta device, which take no memory."""
+    with _open(path, "cpu") as (file, metadata):
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         kinds = {name: _KINDS.get(part.get_dtype()) for name, part in parts.items()}
         if foreign := [name for name, kind in kinds.items() if kind is None]:
@@ -66,7 +66,7 @@ def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 @contextmanager
-def _opened(path: Path, device: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _open(path: Path, device: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:
         with safe_open(path, framework="pt", device=device) as file:
             yield file, dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
@@ -77,7 +77,7 @@ def _opened(path: Path, device: str) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    """Of every name, kind, shape and number in a file; a file that is passed on alone has nothing else to check it."""
+    """A checksum of every name, dtype, shape and value, for a file that is copied without its record."""
     content = hashlib.sha256()
     said = {name: value for name, value in metadata.items() if name != "checksum"}
     shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
@@ -88,7 +88,7 @@ def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str
 
 
 def fingerprints(model: nn.Module) -> dict[str, list[float]]:
-    """What a checkpoint keeps of projections that are rebuilt instead of stored."""
+    """Fingerprints of the projections that are rebuilt from a seed instead of stored."""
     return {name: module.fingerprint() for name, module in model.named_modules() if hasattr(module, "fingerprint")}
 
 
@@ -97,7 +97,7 @@ def write_model(path: Path, model: nn.Module, weights: Mapping[str, Tensor], con
 
 
 def write_whole_model(path: Path, model: nn.Module, config: Mapping[str, Any]) -> None:
-    """As above with everything that is frozen, so that nothing has to be drawn again: for export."""
+    """For export: also writes the frozen tensors, so that nothing must be rebuilt."""
     _write_checked(path, {**model.state_dict(), **_frozen(model)}, {"model": dict(config), "whole": True})
 
 
@@ -106,13 +106,13 @@ def _write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str
 
 
 def _frozen(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that checkpoints leave out, because a seed rebuilds them."""
+    """The tensors that a checkpoint leaves out, because a seed rebuilds them."""
     kept = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name not in kept}
 
 
 def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
-    """Compare what a file says that it holds with a model on the meta device, before anything is allocated."""
+    """Compare the header of a file with a model on the meta device, before anything is allocated."""
     frozen, whole = _frozen(model), bool(metadata.get("whole"))
     planned = {**model.state_dict(), **(frozen if whole else {})}
     _need_shapes({name: tuple(tensor.shape) for name, tensor in planned.items()}, plan, path)
@@ -120,13 +120,13 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
     if whole:
         return
     names = {name for name, module in model.named_modules() if hasattr(module, "fingerprint")}
-    if different := sorted(names ^ _fixed(metadata, path).keys()):
-        raise UserError(f"{path} is damaged: the fingerprint of the frozen {different[0]} is missing or of no use")
-    # They are drawn in float64, and an orthogonal one is factorised.
+    if different := sorted(names ^ _read_fingerprints(metadata, path).keys()):
+        raise UserError(f"{path} is damaged: the fingerprint of the frozen {different[0]} is missing or unexpected")
+    # Projections are drawn in float64, and an orthogonal one is factorised.
     needed, there = 16 * sum(tensor.numel() for tensor in frozen.values()), memory_bytes()
     if needed > there:
         raise UserError(
-            f"{path}: to draw its frozen projections takes {needed / 2**30:.0f} GiB, and here are "
+            f"{path}: rebuilding its frozen projections needs {needed / 2**30:.0f} GiB; this machine has "
             f"{there / 2**30:.0f} GiB"
         )
 
@@ -140,7 +140,7 @@ def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
         setattr(model.get_submodule(parent), attribute, weights[name])
     for module in model.modules():
         check = getattr(module, "check_indices", None)
-        if callable(check):  # a kernel would read wherever they lead
+        if callable(check):  # a kernel reads at any index without checking it
             try:
                 check()
             except (RuntimeError, IndexError, ValueError):
@@ -155,7 +155,7 @@ def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, 
 
 
 def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path, whole: bool) -> None:
-    """The model's own kinds of number; a whole model may have been exported in another precision, the same for all."""
+    """Check dtypes: the model's own, or of an export any one precision for all weights."""
     for name, tensor in planned.items():
         if not (_same_kind(tensor, weights[name]) or (whole and _both_real(tensor, weights[name]))):
             raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype} where the model has {tensor.dtype}")
@@ -168,7 +168,7 @@ def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], p
 
 
 def _same_kind(own: Tensor, given: Tensor) -> bool:
-    """Training writes float32, also where this process computes in another precision by default."""
+    """Equal dtypes, or float32, which training writes whatever the default dtype of this process."""
     default = own.dtype == torch.get_default_dtype() and given.dtype == torch.float32
     return default or given.dtype == own.dtype
 
@@ -178,22 +178,22 @@ def _both_real(own: Tensor, given: Tensor) -> bool:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
-    """Put weights into a model that was built from the same config, and compare its rebuilt projections."""
+    """Load weights into a model of the same config, and check its rebuilt projections."""
     try:
         model.load_state_dict(weights)
     except RuntimeError:
         _need_shapes({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, weights, path)
         raise
-    if redrawn := _redrawn(model, metadata, path):
+    if redrawn := _find_redrawn(model, metadata, path):
         raise UserError(f"{path}: the frozen {redrawn[0]} was rebuilt differently from the one it was trained with")
 
 
-def _fixed(metadata: Mapping[str, Any], path: Path) -> dict[str, list[float]]:
-    """The fingerprints in a checkpoint: lists of finite numbers."""
+def _read_fingerprints(metadata: Mapping[str, Any], path: Path) -> dict[str, list[float]]:
+    """The fingerprints in a checkpoint, which must be lists of finite numbers."""
     stored = metadata.get("fixed", {})
     lists = list(stored.values()) if isinstance(stored, dict) else [stored]
     if not all(isinstance(values, list) and values and all(map(_is_real, values)) for values in lists):
-        raise UserError(f"{path} is damaged: 'fixed' in its header holds no fingerprints of frozen projections")
+        raise UserError(f"{path} is damaged: 'fixed' in its header must hold fingerprints of frozen projections")
     return dict(stored)
 
 
@@ -201,9 +201,9 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _redrawn(model: nn.Module, metadata: Mapping[str, Any], path: Path) -> list[str]:
-    """The frozen projections of a model that are not the ones a checkpoint was trained with."""
-    stored = _fixed(metadata, path)
+def _find_redrawn(model: nn.Module, metadata: Mapping[str, Any], path: Path) -> list[str]:
+    """The frozen projections of a model that differ from those of a checkpoint."""
+    stored = _read_fingerprints(metadata, path)
     return [name for name, values in fingerprints(model).items() if not _equal(values, stored.get(name, values))]
 
 
@@ -212,13 +212,13 @@ def _equal(ours: list[float], theirs: list[float]) -> bool:
 
 
 def start_from(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> list[str]:
-    """Fine-tuning: take every weight that fits by name and shape; the names of what starts otherwise are returned."""
+    """Fine-tuning: load every weight that fits by name and shape, and return the names of the others."""
     own = model.state_dict()
     fitting = {name: tensor for name, tensor in weights.items() if name in own and _fits(own[name], tensor)}
     if not fitting:
         raise UserError(f"{path} is a checkpoint of another model: none of its weights fits this one")
     model.load_state_dict(fitting, strict=False)
-    return sorted([*(own.keys() - fitting.keys()), *_redrawn(model, metadata, path)])
+    return sorted([*(own.keys() - fitting.keys()), *_find_redrawn(model, metadata, path)])
 
 
 def _fits(own: Tensor, given: Tensor) -> bool:
@@ -226,7 +226,7 @@ def _fits(own: Tensor, given: Tensor) -> bool:
 
 
 class State:
-    """Where an unfinished run goes on: ``state.json`` names a tensor file and its checksum, and is replaced last."""
+    """The state from which a run resumes: ``state.json`` names a tensor file and its checksum, and is replaced last."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -250,7 +250,7 @@ class State:
             raise UserError(f"{path} is damaged or missing; {again}")
         if index["code"] != code and not other_code:
             raise UserError(
-                f"the run in {self.folder} was begun by other code; --other-code goes on all the same, {again}"
+                f"the run in {self.folder} was begun by other code; --other-code resumes it anyway, {again}"
             )
         return read_tensors(path)[0], index["values"]
 
@@ -259,13 +259,13 @@ class State:
         self._sweep(keep="")
 
     def _sweep(self, keep: str) -> None:
-        for path in self.folder.glob("*state-*.safetensors"):  # temporary ones of a killed process too
+        for path in self.folder.glob("*state-*.safetensors"):  # also temporary ones of a killed process
             if path.name != keep:
                 path.unlink(missing_ok=True)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory, flat: ``optimizer.INDEX.NAME``."""
+    """The optimiser's state as flat names: ``optimizer.INDEX.NAME``."""
     state = optimizer.state_dict()["state"]
     return {
         f"optimizer.{index}.{name}": value

@@ -1,4 +1,4 @@
-"""What a model costs, counted on the meta device: no memory is taken, whatever its size."""
+"""The cost of a model, counted on the meta device, where it takes no memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.core.registry import component, find
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one input. MACs are the forward pass's multiply–adds; training FLOPs are 2 for each, forward and backward."""
+    """Of one input. MACs are multiply–adds of the forward pass; training FLOPs (2 per MAC) add the backward pass."""
 
     params: int
     """All weights, frozen projections included: what the papers count."""
@@ -33,7 +33,7 @@ class Cost:
 
 
 class _Flops(TorchDispatchMode):
-    """torch's formulas without ``FlopCounterMode``, whose tracking of modules crashes the process at great depth."""
+    """torch's formulas without ``FlopCounterMode``, whose tracking of modules crashes for deep models."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Flops(TorchDispatchMode):
 
 
 def example_input(model: Any, rows: int = 1) -> torch.Tensor:
-    """Rows of the kind and shape that a model takes, where their values do not matter."""
+    """Zeros of the dtype and shape that a model takes."""
     if getattr(model, "vocabulary", 0):
         return torch.zeros(rows, *model.input_shape, dtype=torch.int64)
     return torch.zeros(rows, *model.input_shape)

@@ -17,13 +17,13 @@ from isthmus.core.machine import bfloat16_works
 from isthmus.core.train_config import TrainConfig
 from isthmus.layers.residual import Stack
 
-# Fabric announces every process that joins. Said here, because a process that it starts comes here before it joins.
+# Silences Fabric's message for every process; here, because the processes that it starts import this module first.
 for _announcer in ("distributed", "rank_zero"):
     logging.getLogger(f"lightning_fabric.utilities.{_announcer}").setLevel(logging.WARNING)
 
 
 def seed_device(device: torch.device, value: int) -> None:
-    """``torch.manual_seed`` for one device: asking every backend takes a quarter of a millisecond, in every step."""
+    """``torch.manual_seed`` for one device; seeding every backend takes a quarter of a millisecond per step."""
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.manual_seed(value)
@@ -53,7 +53,7 @@ class OneDevice:
         return model, optimizer
 
     def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
-        """Around a part of a batch: where more of them follow, its gradients need not travel yet."""
+        """Around a part of a batch: with ``more`` parts to follow, gradients are not synchronised yet."""
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
@@ -63,7 +63,7 @@ class OneDevice:
         nn.utils.clip_grad_norm_(model.parameters(), norm)
 
     def each(self, *values: float) -> list[list[float]]:
-        """The values of every process, in the order of their ranks; also where they wait for each other."""
+        """The values of every process, by rank. All processes must call it."""
         return [[*values]]
 
     def total(self, value: float) -> float:
@@ -71,12 +71,12 @@ class OneDevice:
         return value
 
     def whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of which each process holds a part, put together; all must ask at once."""
+        """Sharded tensors, gathered. All processes must call it."""
         return tensors
 
 
 class SeveralDevices:
-    """The same contract, for one of several processes: gradients are averaged over them."""
+    """The same interface for one of several processes, which average their gradients."""
 
     def __init__(self, fabric: Any, sharded: bool) -> None:
         self.fabric, self.sharded = fabric, sharded
@@ -85,7 +85,7 @@ class SeveralDevices:
         self.device = fabric.device
 
     def seed(self, value: int) -> None:
-        seed_device(self.device, value + self.rank)  # the parts of a batch drop different units
+        seed_device(self.device, value + self.rank)  # so that the parts of a batch drop different units
 
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         if self.sharded:
@@ -95,7 +95,7 @@ class SeveralDevices:
         return model, optimizer
 
     def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
-        if self.sharded:  # gradients that wait are whole ones, and it is sharded because those find no room
+        if self.sharded:  # unsynchronised gradients are whole, which sharding avoids
             return nullcontext()
         waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(model, enabled=more)
         return waiting
@@ -125,9 +125,9 @@ class SeveralDevices:
 
 
 def shard(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, world: int) -> None:
-    """FSDP: a process holds a part of every weight, and whole ones only while their block is at work.
+    """FSDP: a process holds a part of every weight, and gathers whole ones only while their block computes.
 
-    torch's own, because Fabric's runs on GPUs alone. The optimiser's memory, perhaps restored already, is cut likewise.
+    torch's own, because Fabric's needs GPUs. The optimiser's state, perhaps restored already, is sharded likewise.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -142,7 +142,7 @@ def shard(model: nn.Module, optimizer: torch.optim.Optimizer, device: str, world
     for group in optimizer.param_groups:
         group["params"] = [parts[weight] for weight in group["params"]]
         if isinstance(optimizer, torch.optim.SGD):
-            group["fused"] = False  # its kernel does not know parts
+            group["fused"] = False  # its fused kernel does not support shards
     for weight, memory in list(optimizer.state.items()):
         part = parts[weight]
         optimizer.state[part] = {
@@ -156,22 +156,22 @@ Devices = OneDevice | SeveralDevices
 
 
 def started_by_torchrun() -> bool:
-    """Whether this process is one of several that are there already, and not the one that starts the others."""
+    """Whether torchrun started this process, so that it must not start others."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def is_another() -> bool:
-    """Whether this process only helps the first of those that torchrun started."""
+    """Whether torchrun started this process, and it is not the first."""
     return started_by_torchrun() and os.environ["RANK"] != "0"
 
 
 def processes() -> int:
-    """How many of them torchrun started, or the one that this is."""
+    """How many processes torchrun started, or 1."""
     return int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
 
 
 def check_processes(config: TrainConfig) -> None:
-    """Refuse, in every process that torchrun started, another number of devices than there are processes."""
+    """Refuse a number of devices that differs from torchrun's number of processes."""
     if started_by_torchrun() and processes() != config.devices:
         raise UserError(
             f"train.devices={config.devices}, but the number of torchrun's processes is {processes()}; "
@@ -196,9 +196,9 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
         nodes, strategy = processes() // here, "ddp"
     try:
         fabric = Fabric(accelerator=config.device, devices=here, num_nodes=nodes, strategy=strategy)
-    except Exception as error:  # fewer devices than asked for, or none; Fabric says it in several kinds of error
+    except Exception as error:  # too few devices, which Fabric reports in several kinds of error
         raise UserError(f"train.devices={config.devices} train.device={config.device}: {error}") from None
-    # Bound, because the launcher walks through its own arguments and refuses frozen ones.
+    # Bound by partial, because the launcher refuses frozen objects among its own arguments.
     sharded = config.strategy == "fsdp"
     return fabric.launch(partial(_in_process, sharded=sharded, work=work, arguments=arguments))
 
@@ -206,6 +206,6 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
 def _in_process(fabric: Any, sharded: bool, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     devices = SeveralDevices(fabric, sharded)
     result = work(devices, *arguments)
-    devices.total(0.0)  # all of them leave together: one that goes while another still talks may be aborted
+    devices.total(0.0)  # all leave together: a process that exits while another communicates may be aborted
     torch.distributed.destroy_process_group()
     return result

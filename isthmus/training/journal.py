@@ -1,4 +1,4 @@
-"""The diary of a run folder: a line per log entry, and the state from which a stopped run goes on."""
+"""What a training writes into its run folder: the log, and the state from which a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,14 +17,16 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import sha256, write_text
 from isthmus.core.record import METRICS, LogChecks, read_log
 from isthmus.training.checkpoint import State
+from isthmus.training.listener import Listener
+from isthmus.training.loop import NoJournal
 
 
 class Overtaken(UserError):
-    """Another process has gone on with the run while this one was held up."""
+    """Another process resumed the run while this one was suspended."""
 
 
-class Journal:
-    """What the loop writes to and resumes from. Of several processes only one ``writes``."""
+class Journal(NoJournal):
+    """The log and the saved state of a run. Of several processes only one ``writes``."""
 
     def __init__(
         self,
@@ -33,13 +35,12 @@ class Journal:
         code: str,
         other_code: bool,
         save_every: float,
-        stop: Callable[[], bool],
-        heard: Callable[[Mapping[str, Any]], None],
         tensorboard: bool,
         writes: bool,
+        listener: Listener,
     ) -> None:
         self.folder, self.code, self.other_code = folder, code, other_code
-        self.save_every, self.stop_is_asked, self.heard, self.writes = save_every, stop, heard, writes
+        self.save_every, self.writes, self.listener = save_every, writes, listener
         self.state = State(folder)
         self.saved_at = time.monotonic()
         self._board: Any = _tensorboard(folder / "tensorboard") if tensorboard and writes else None
@@ -60,7 +61,7 @@ class Journal:
                 self._check_ownership()  # the results come next
 
     def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The saved state, with the log cut back to its step."""
+        """The saved state, after cutting the log back to its step."""
         saved = self.state.load(self.code, self.other_code)
         log, kept = self.folder / METRICS, ""
         if saved is not None:
@@ -84,7 +85,7 @@ class Journal:
         self._check_ownership()
         self._lines.write(json.dumps({**line, "check": self._checks.add(line)}) + "\n")
         self._lines.flush()
-        self.heard(line)
+        self.listener.line(line)
         if self._board is not None:
             for name in line.keys() - {"step", "epoch", "split", "seconds", "metric_versions"}:
                 self._board.add_scalar(f"{line['split']}/{name}", line[name], line["step"])
@@ -95,13 +96,15 @@ class Journal:
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
         if self._lines is not None:
             self._check_ownership()
-            os.fsync(self._lines.fileno())  # the log up to this step must outlive the state that goes on from it
+            os.fsync(self._lines.fileno())  # the log up to this step must be on disk before the state is
         self.state.save(tensors, {**values, "log": sha256(self.folder / METRICS)}, self.code)
         self.saved_at = time.monotonic()
 
     def _check_ownership(self) -> None:
-        """Whoever goes on with a run replaces its log. The lock of the folder can be lost where machines share it, by
-        one that is suspended; its late results must not mix with those of its successor."""
+        """Raise if another process took over the run, which replaces its log file.
+
+        A suspended machine can lose the lock of a shared folder; its late results must not mix with its successor's.
+        """
         assert self._lines is not None
         path = self.folder / METRICS
         try:

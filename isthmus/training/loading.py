@@ -1,4 +1,4 @@
-"""A trained run in memory again: its model, and its task with what it learned."""
+"""Loading a trained run: its model, and its task with what it learned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isthmus.training.checkpoint import assign_whole, load_weights, need_fit, re
 from isthmus.training.exported import FILES, Exported, exported_file, is_exported, read_exported
 
 _LARGEST = 2**31
-"""Of the sizes of a row."""
+"""The largest size of an axis of a row."""
 
 
 def load(path: str | Path) -> nn.Module:
@@ -47,13 +47,13 @@ def load(path: str | Path) -> nn.Module:
 
 
 def _empty(config: Component, file: Path) -> nn.Module:
-    """The model on the meta device: its names, shapes and kinds of number, and no memory for them."""
+    """The model on the meta device, which takes no memory."""
     try:
         with torch.device("meta"):
             model: nn.Module = find("models", config.name)(config)
     except UserError:
         raise
-    except Exception as error:  # of sizes whose products overflow
+    except Exception as error:  # sizes whose products overflow
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"{file} is damaged: the {config.name} of its header cannot be built: {reason}") from None
     return model
@@ -73,7 +73,7 @@ def task_name(path: str | Path) -> str:
 
 
 def load_task(path: str | Path) -> Task:
-    """The task of a finished run or an export with what it learned, so that predictions need no data set."""
+    """The task of a finished run or an export, with what it learned; it needs no data set."""
     folder = expand_user(path)
     if is_exported(folder):
         exported = read_exported(folder)
@@ -94,22 +94,22 @@ def load_task(path: str | Path) -> Task:
 
 
 def _recall(task: Task, title: str, path: Path) -> None:
-    """Give a task what it learned, if that is of the kind that such a task learns."""
+    """Give a task what it learned, after checking that such a task can learn it."""
     memory = read_tensors(path)[0]
     try:
         task.recall(memory)
         again = task.memory()
         sizes = [*task.signature.input_shape, *task.signature.output_shape, *task.row_shape]
-    except Exception as error:  # whatever a tensor of another name, shape or kind makes of it
+    except Exception as error:  # a tensor of another name, shape or dtype can raise anything
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"{path} is damaged: task {title} cannot use it ({reason})") from None
     for name, tensor in memory.items():
-        if name in again and _described(again[name]) != _described(tensor):
+        if name in again and _describe(again[name]) != _describe(tensor):
             raise UserError(f"{path} is damaged: {name} is {tensor.dtype} of shape {tuple(tensor.shape)}")
     finite = all(torch.isfinite(tensor).all() for tensor in memory.values())
     if not finite or not all(0 < size < _LARGEST for size in sizes):
-        raise UserError(f"{path} is damaged: it holds numbers that no task {title} learns")
+        raise UserError(f"{path} is damaged: it holds numbers that a task {title} cannot learn")
 
 
-def _described(tensor: torch.Tensor) -> tuple[bool, torch.Size]:
+def _describe(tensor: torch.Tensor) -> tuple[bool, torch.Size]:
     return tensor.is_floating_point(), tensor.shape

@@ -1,4 +1,4 @@
-"""The loop: batches to gradients to weights. It receives built objects and knows no concrete model or task."""
+"""The training loop. It receives built objects and knows no concrete model or task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,44 +20,28 @@ from isthmus.core.protocols import Batch, Split, SplitName, Task
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors, restore_optimizer
 from isthmus.training.devices import Devices
+from isthmus.training.listener import Listener
 from isthmus.training.schedules import learning_rate, optimizer
 
 EVALUATION_BLOCK = 1000
-"""Rows per evaluated block. Fixed, because the noise of test images is drawn by block."""
+"""Rows per block of an evaluation. Fixed, because the noise of test images is drawn per block."""
 EVALUATION_VALUES = 2**25
-"""Input values that a model receives at once; a block of 1000 images of 224 pixels goes in parts."""
+"""Input values per forward pass; a block of 1000 images of 224 pixels is split."""
 LOG_EVERY = 50
 
 
 class Diverged(Exception):
-    """The loss is not a number any more."""
+    """The loss is not finite."""
 
 
 class Stopped(Exception):
-    """Asked to stop; the state is saved."""
+    """The listener stopped the run; its state is saved."""
 
 
-class Diary(Protocol):
-    """Where a run writes what it knows, and reads where it stopped."""
+class NoJournal:
+    """A journal that keeps nothing: training starts at the first step and leaves nothing behind."""
 
-    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None: ...
-
-    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None: ...
-
-    def log(self, line: Mapping[str, Any]) -> None: ...
-
-    def save_is_due(self) -> bool: ...
-
-    def stop_is_asked(self) -> bool: ...
-
-
-class Unwritten:
-    """A diary for steps that leave nothing behind, and end after so many if a number is given."""
-
-    def __init__(self, steps: int | None = None) -> None:
-        self.left = steps
-
-    def resume(self) -> None:
+    def resume(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
 
     def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
@@ -69,16 +53,10 @@ class Unwritten:
     def save_is_due(self) -> bool:
         return False
 
-    def stop_is_asked(self) -> bool:
-        if self.left is None:
-            return False
-        self.left -= 1
-        return self.left <= 0
-
 
 @dataclass
 class Rows:
-    """A split as tensors where the arithmetic is. A memory-mapped split stays on disk and only its batches move."""
+    """A split as tensors on the device. A memory-mapped split stays on disk, and only its batches are copied."""
 
     inputs: Tensor
     targets: Tensor | None
@@ -108,13 +86,13 @@ class Rows:
 
 @dataclass
 class Position:
-    """The part of the training state that is not tensors."""
+    """The training state without its tensors."""
 
     step: int = 0
     seconds: float = 0.0
     best_loss: float = math.inf
     best_step: int = 0
-    loss_sum: float = 0.0  # since the last line of the log, in this process
+    loss_sum: float = 0.0  # since the last line of the log, of this process
     loss_count: int = 0
 
     def values(self) -> dict[str, Any]:
@@ -127,7 +105,7 @@ class Position:
 
 @dataclass
 class Outcome:
-    """The selected weights and when they were reached."""
+    """The selected weights, and their step."""
 
     weights: dict[str, Tensor]
     step: int
@@ -136,11 +114,11 @@ class Outcome:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device: torch.device) -> dict[str, float]:
-    """The mean loss and the task's metrics over a split, in float32 and in fixed blocks; only what is finite."""
+    """The mean loss and the task's metrics over a split, in float32 and fixed blocks; only finite values."""
     model.eval()
     metrics = task.metrics(split).to(device)
     for metric in metrics.values():
-        metric.distributed_available_fn = lambda: False  # one process evaluates; waiting for others would be in vain
+        metric.distributed_available_fn = lambda: False  # one process evaluates, so that it must not wait for others
     loss = 0.0
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), split, block)
@@ -178,8 +156,8 @@ class Training:
         self.steps_per_epoch = math.ceil(self.examples / config.batch_size)
         self.steps = self.steps_per_epoch * config.epochs
 
-    def run(self, journal: Diary, progress: Callable[[int, int], None]) -> Outcome:
-        """Train to the end, from wherever the journal says that it stopped."""
+    def run(self, journal: NoJournal, listener: Listener) -> Outcome:
+        """Train to the end, from where the journal says that the run stopped."""
         self._restore(journal)
         prepared, prepared_optimizer = self.devices.setup(self.model, self.optimizer)
         prepared.train()
@@ -189,8 +167,8 @@ class Training:
             self._step(forward, prepared, prepared_optimizer, index, view)
             self.position.step += 1
             self.position.seconds = time.perf_counter() - began
-            self._write_down(journal)
-            progress(self.position.step, self.steps)
+            self._write_down(journal, listener)
+            listener.step(self.position.step, self.steps)
         if self.config.select == "last":
             self._keep(self.position.step, math.inf)
         return Outcome(self.best, self.position.best_step, self.position.best_step / self.steps_per_epoch)
@@ -201,7 +179,7 @@ class Training:
         return epochs * self.examples + within * self.config.batch_size
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Row positions and orientations of every remaining step. The order of an epoch is keyed by its number."""
+        """Row indices and views of every remaining step. The order of an epoch is drawn by its number."""
         size = self.config.batch_size
         while self.position.step < self.steps:
             epoch, start = divmod(self.position.step, self.steps_per_epoch)
@@ -218,7 +196,7 @@ class Training:
         view: Tensor,
     ) -> None:
         step, device = self.position.step, self.devices.device
-        self.devices.seed(key(self.seed, "model", step))  # dropout and drop path, where a model has them
+        self.devices.seed(key(self.seed, "model", step))  # for dropout and drop path
         rate = learning_rate(step, self.steps, self.steps_per_epoch, self.config)
         for group in opt.param_groups:
             group["lr"] = rate
@@ -229,7 +207,7 @@ class Training:
             with self.devices.gathering(model, part is not parts[-1]):
                 with self._precision():
                     output = forward(part.input)
-                    # An epoch's last batch can have fewer rows than parts, and the mean loss of no rows is no number.
+                    # The last batch of an epoch can have fewer rows than parts, and the mean loss of no rows is NaN.
                     loss = self.task.loss(output, part.target) if len(part.input) else output.sum()
                 share = len(part.input) / len(whole.input)
                 self.devices.backward(loss * (share * self.devices.world))
@@ -243,7 +221,7 @@ class Training:
             self._average(self.averaged, self.config.average or 0.0)
 
     def _parts(self, whole: Batch) -> list[Batch]:
-        """This process's share of the batch, cut into the parts that are processed one after another."""
+        """This process's share of the batch, split for gradient accumulation."""
         inputs = whole.input.tensor_split(self.config.accumulate * self.devices.world)
         targets = whole.target.tensor_split(self.config.accumulate * self.devices.world)
         return [Batch(*pair) for pair in zip(inputs, targets, strict=True)][self.devices.rank :: self.devices.world]
@@ -256,31 +234,31 @@ class Training:
     @torch.no_grad()
     def _average(self, averaged: nn.Module, decay: float) -> None:
         torch._foreach_lerp_(list(averaged.parameters()), list(self.model.parameters()), 1 - decay)
-        kept = averaged.state_dict().keys()  # a projection that is rebuilt and not stored does not change
+        kept = averaged.state_dict().keys()  # without frozen projections, which do not change
         theirs = dict(self.model.named_buffers())
         for name, buffer in averaged.named_buffers():
             if name in kept:
-                buffer.copy_(theirs[name])  # statistics of the latest weights: counts and signs have no mean
+                buffer.copy_(theirs[name])  # not averaged: counts and signs have no mean
 
-    def _write_down(self, journal: Diary) -> None:
-        """After a step: the log, the validation at the end of an epoch, and the state where it is due."""
+    def _write_down(self, journal: NoJournal, listener: Listener) -> None:
+        """After a step: write the log, validate at the end of an epoch, and save the state where it is due."""
         position = self.position
         epoch, within = divmod(position.step, self.steps_per_epoch)
         if within == 0 or position.step % LOG_EVERY == 0:
             self._log_loss(journal)
         if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
             self._validate(journal, epoch)
-        asked = journal.stop_is_asked(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
-        stops, dues, sums = zip(*self.devices.each(*asked), strict=True)  # one that is asked stops them all
-        healthy = all(map(math.isfinite, sums))  # a diverged state is not worth keeping; the next log ends the run
+        mine = listener.should_stop(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
+        stops, dues, sums = zip(*self.devices.each(*mine), strict=True)  # one that should stop stops them all
+        healthy = all(map(math.isfinite, sums))  # a diverged state is not saved; the next log ends the run
         if healthy and (any(stops) or any(dues)):
-            tensors = self._tensors()  # by all of them, where each has a part
+            tensors = self._tensors()  # in all processes, because each may hold a part
             if self.devices.rank == 0:
                 journal.save(tensors, {**position.values(), "loss_sums": list(sums)})
         if any(stops):
             raise Stopped
 
-    def _log_loss(self, journal: Diary) -> None:
+    def _log_loss(self, journal: NoJournal) -> None:
         position = self.position
         loss = self.devices.total(position.loss_sum) / position.loss_count
         if not math.isfinite(loss):
@@ -298,13 +276,13 @@ class Training:
         )
         position.loss_sum, position.loss_count = 0.0, 0
 
-    def _validate(self, journal: Diary, epoch: int) -> None:
+    def _validate(self, journal: NoJournal, epoch: int) -> None:
         values: dict[str, float] = {}
-        if self.devices.rank == 0 or self.devices.sharded:  # a model in parts works only where all of them do
+        if self.devices.rank == 0 or self.devices.sharded:  # a sharded model needs all processes
             model = self.averaged or self.model
             values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
             model.train()
-        if not self.devices.total("loss" in values):  # known to the first process, needed by all
+        if not self.devices.total("loss" in values):  # only the first process knows it
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
         if values:
             line = {"step": self.position.step, "epoch": epoch, "split": "validation"}
@@ -328,7 +306,7 @@ class Training:
             tensors |= {f"average.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
         return tensors | self.devices.whole(optimizer_tensors(self.optimizer))
 
-    def _restore(self, journal: Diary) -> None:
+    def _restore(self, journal: NoJournal) -> None:
         saved = journal.resume()
         if saved is None:
             return
@@ -342,6 +320,6 @@ class Training:
             self.averaged.load_state_dict(under("average."))
         self.best = {name: tensor.to(self.devices.device) for name, tensor in under("best.").items()}
         restore_optimizer(self.optimizer, tensors)
-        sums = values.get("loss_sums", [values["loss_sum"]] * self.devices.world)  # states of older code have one
+        sums = values.get("loss_sums", [values["loss_sum"]] * self.devices.world)  # an older state has one
         own = {"loss_sum": sums[self.devices.rank]}
         self.position = Position.of({name: value for name, value in values.items() if name != "loss_sums"} | own)

@@ -1,4 +1,4 @@
-"""The composition root: a config becomes a source, a task, a model and a training, and leaves a record."""
+"""Carrying out a run: builds the source, the task and the model of a config, trains it, and writes the record."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -54,45 +53,34 @@ from isthmus.training.devices import (
     started_by_torchrun,
 )
 from isthmus.training.journal import Journal
+from isthmus.training.listener import Listener
 from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
-
-Progress = Callable[[int, int], None]
 
 HELD_OUT: tuple[SplitName, ...] = ("validation", "test")
 _TURN = threading.RLock()
 
 
 class InUse(UserError):
-    """Another process owns the run folder: this one may wait, or do something else."""
-
-
-def _never() -> bool:
-    return False
-
-
-def _ignore(line: Mapping[str, Any]) -> None:
-    pass
+    """Another process uses the run folder."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is carried out here and now: nothing in it can change a bit of the result."""
+    """Settings of this machine and this call. None of them can change a bit of the result."""
 
     data_dir: Path | None = None
-    init_folder: Path | None = None  # where the run named by config.init is, if not among our runs
-    save_every: float = 30.0  # seconds between two saved states
+    init_folder: Path | None = None  # of the run named by config.init, if it is not in ISTHMUS_HOME
+    save_every: float = 30.0  # seconds between checkpoints
     other_code: bool = False
     tensorboard: bool = False
     command: str = ""
-    stop: Callable[[], bool] = _never  # asked after every step; true saves the state and raises Stopped
-    heard: Callable[[Mapping[str, Any]], None] = _ignore  # every line of the log as it is written
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A config with everything that its data decides."""
+    """A config with everything that its data decide."""
 
     config: RunConfig
     data: Data
@@ -110,7 +98,7 @@ def load_data(source: Component, where: Path | None = None) -> Data:
     return data
 
 
-def learned_task(config: Component, data: Data) -> Task:
+def learn_task(config: Component, data: Data) -> Task:
     task: Task = find("tasks", config.name)(config)
     task.learn(data)
     return task
@@ -119,43 +107,45 @@ def learned_task(config: Component, data: Data) -> Task:
 def prepare(
     config: RunConfig, options: Options | None = None, data: Data | None = None, learned: Task | None = None
 ) -> Prepared:
-    """Load the data (unless given), let the task read it (unless it has), complete the config, and name the run.
-    Nothing is written."""
+    """Load the data and let the task learn from them, unless given; complete the config and name the run.
+
+    Nothing is written.
+    """
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
-    task = learned or learned_task(config.task, data)
+    task = learned or learn_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
-        raise UserError(f"{config.model.name} takes numbers, and task {config.task.name} gives tokens; try hyper_set")
-    # A run that starts from another one keeps what that one's seed drew and froze.
+        raise UserError(f"{config.model.name} takes numbers, but task {config.task.name} gives tokens; try hyper_set")
+    # Fine-tuning keeps the frozen projections of the initial run, which its seed drew.
     seed = config.seed if config.init is None else read_record(_initial_run(config.init, options)).seed
     complete = config.model_copy(update={"model": config.model.complete(task.signature, seed)})
     counted = cost(complete.model)
-    # Weights, gradients and two moments, and the best weights so far.
+    # Weights, gradients, two moments, and the best weights so far.
     needed, there = 16 * counted.trainable_params + 4 * counted.params, memory_bytes()
     if needed > there:
-        raise UserError(f"training this model takes {needed / 2**30:.0f} GiB, and here are {there / 2**30:.0f} GiB")
+        raise UserError(
+            f"training needs {needed / 2**30:.0f} GiB; this machine has {there / 2**30:.0f} GiB: use a smaller model"
+        )
     return Prepared(complete, data, task, runs_folder() / complete.run_id(data.fingerprint), counted)
 
 
-def run(
-    config: RunConfig | Prepared, options: Options | None = None, progress: Progress = lambda step, steps: None
-) -> RunRecord:
-    """Train, or go on with, or just look up the run that this config names."""
-    options = options or Options()
+def run(config: RunConfig | Prepared, options: Options | None = None, listener: Listener | None = None) -> RunRecord:
+    """Train the run of this config, resume it, or return its record if it has finished."""
+    options, listener = options or Options(), listener or Listener()
     prepared = config if isinstance(config, Prepared) else prepare(config, options)
     if (prepared.folder / RECORD).exists():
         return finished_record(prepared)
     config = prepared.config
     check_processes(config.train)
-    devices = OneDevice(config.train)  # what cannot start leaves no folder behind
+    devices = OneDevice(config.train)  # before the folder, so that a run that cannot start leaves none
     start = None if config.train.devices > 1 else starting_model(config, options)
-    if is_another():  # the first one owns the folder
-        _run_on_all(config, options, progress)
+    if is_another():  # the first process owns the folder
+        _run_on_all(config, options, listener)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
         return finished_record(prepared)
     make_folder(prepared.folder)
-    with _owned(prepared.folder):
+    with _own(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
         for leftover in list_temporary(prepared.folder):  # by a process that was killed
@@ -163,16 +153,16 @@ def run(
         _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
         write_tensors(prepared.folder / TASK, prepared.task.memory())
         if start is None:
-            _run_on_all(config, options, progress)
+            _run_on_all(config, options, listener)
         else:
-            _train(prepared, start, options, devices, progress)
+            _train(prepared, start, options, devices, listener)
         if not (prepared.folder / RECORD).exists():
             raise Stopped
     return finished_record(prepared)
 
 
 def finished_record(prepared: Prepared) -> RunRecord:
-    """The record of a run, if it is the run that the config means today, with metrics as they are measured today."""
+    """The record of a run, checked against its config; metrics that are measured in another way today are updated."""
     record = read_record(prepared.folder)
     meant, written = flatten(prepared.config.model_dump(mode="json")), flatten(record.config)
     different = [name for name in written if name in meant and meant[name] != written[name]]
@@ -184,14 +174,14 @@ def finished_record(prepared: Prepared) -> RunRecord:
     if record.status != "finished" or not outdated:
         return record
     metrics = {split: {**values} for split, values in record.metrics.items()}
-    for split, values in _evaluated_again(prepared).items():
+    for split, values in _evaluate_again(prepared).items():
         metrics[split] |= {name: values[name] for name in outdated if name in values}
     write_remeasured(prepared.folder, record, metrics, versions)
     return read_record(prepared.folder)
 
 
-def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
-    """What the stored weights reach today, with the scaling that was stored with them."""
+def _evaluate_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
+    """The metrics of the stored weights, measured as today."""
     model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
     with arithmetic(prepared.config.threads):
         rows = {split: Rows.of(prepared.data.split(split), device) for split in HELD_OUT}
@@ -199,83 +189,103 @@ def _evaluated_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
 
 
 def _write_config(path: Path, content: dict[str, Any]) -> None:
-    """Also where it is damaged; left alone where it is whole, because its date is the start of the run."""
+    """Write the config, unless it is there: the date of the file is the start of the run."""
     with contextlib.suppress(UserError):
         if read_json(path) == content:
             return
     write_json(path, content)
 
 
-def _run_on_all(config: RunConfig, options: Options, progress: Progress) -> None:
-    """Train on several devices, of which the first tells our listeners and hears from us when to stop."""
+def _run_on_all(config: RunConfig, options: Options, listener: Listener) -> None:
+    """Train on several devices. The process of the first one reports to our listener."""
     settings = config.model_dump(mode="json")
-    if started_by_torchrun():  # the first one is this process, or else nobody listens here
-        on_every_device(config.train, _run_on, settings, options, progress)
+    if started_by_torchrun():  # the listener of the first process hears of the run; the others' hear nothing
+        on_every_device(config.train, _run_on, settings, options, listener)
         return
-    with _in_touch(options, progress) as (tell, asked):
-        on_every_device(config.train, _run_on, settings, replace(options, heard=tell, stop=asked), tell)
+    with _reached_by_pipe(listener) as remote:
+        on_every_device(config.train, _run_on, settings, options, remote)
 
 
-def _run_on(devices: Devices, settings: dict[str, Any], options: Options, progress: Progress) -> None:
-    """One of several processes; the first of them writes. A signal may reach them all, and they agree to stop."""
-    asked = options.stop if devices.rank == 0 else _never
+def _run_on(devices: Devices, settings: dict[str, Any], options: Options, listener: Listener) -> None:
+    """Train in one of several processes. A signal may reach any of them; the loop then stops them all."""
     with requests_to_stop(second_ends=False) as is_interrupted, contextlib.suppress(Stopped):
-        options = replace(options, stop=lambda: is_interrupted() or asked())
         prepared = prepare(run_config(settings), options)
         start = starting_model(prepared.config, options)
-        _train(prepared, start, options, devices, progress if devices.rank == 0 else lambda step, steps: None)
+        heard = _Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
+        _train(prepared, start, options, devices, heard)
+
+
+class _Interruptible(Listener):
+    """Another listener that also stops when a signal arrives."""
+
+    def __init__(self, listener: Listener, is_interrupted: Callable[[], bool]) -> None:
+        self.step, self.line = listener.step, listener.line  # type: ignore[method-assign]
+        self._listener, self._is_interrupted = listener, is_interrupted
+
+    def should_stop(self) -> bool:
+        return self._is_interrupted() or self._listener.should_stop()
+
+
+class _Remote(Listener):
+    """Stands for a listener in another process, at the other end of a pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def step(self, step: int, steps: int) -> None:
+        self._send("step", step, steps)
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        self._send("line", line)
+
+    def end(self) -> None:
+        self._send()
+
+    def should_stop(self) -> bool:
+        try:
+            return self._pipe.poll() and bool(self._pipe.recv())
+        except (EOFError, OSError):  # the other process is gone, or its listener failed
+            return False
+
+    def _send(self, *call: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(call)
 
 
 @contextmanager
-def _in_touch(options: Options, progress: Progress) -> Iterator[tuple[Callable[..., None], Callable[[], bool]]]:
-    """What another process may call instead of our listeners and of our ``stop``, which do not travel: a thread here
-    calls them."""
+def _reached_by_pipe(listener: Listener) -> Iterator[_Remote]:
+    """A stand-in that can travel to another process. A thread here passes its calls on to the listener."""
     here, there = Pipe()
 
-    def listen() -> None:
-        asked = False
-        with here:  # closed also where a listener fails, so that nobody waits to be heard
+    def pass_on() -> None:
+        is_stopping = False
+        with here:  # closed also where a listener fails, so that nobody waits for it
             while True:
-                if not asked and (asked := options.stop()):
+                if not is_stopping and (is_stopping := listener.should_stop()):
                     here.send(True)
                 if not here.poll(_PAUSE):
                     continue
-                if not (news := here.recv()):
+                if not (call := here.recv()):
                     return
-                options.heard(*news) if len(news) == 1 else progress(*news)
+                getattr(listener, call[0])(*call[1:])
 
-    thread = threading.Thread(target=listen, daemon=True)
+    thread, remote = threading.Thread(target=pass_on, daemon=True), _Remote(there)
     thread.start()
-    tell = partial(_tell, there)
     try:
-        yield tell, partial(_asked, there)
+        yield remote
     finally:
-        tell()
+        remote.end()
         thread.join()
         there.close()
 
 
 _PAUSE = 0.2
-"""Seconds between two questions whether to stop, where nothing is told."""
-
-
-def _tell(there: Connection, *news: Any) -> None:
-    """A line of the log, or a step and their number; nothing at all says that there is no more."""
-    with contextlib.suppress(OSError):  # whoever listened is gone
-        there.send(news)
-
-
-def _asked(there: Connection) -> bool:
-    """Whether to stop; whoever is gone asks nothing."""
-    try:
-        return there.poll() and bool(there.recv())
-    except (EOFError, OSError):
-        return False
+"""Seconds between two calls of ``should_stop`` while no news arrives."""
 
 
 @contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    """One process owns a run folder; the operating system frees the lock of a process that was killed."""
+def _own(folder: Path) -> Iterator[None]:
+    """Lock a run folder. The operating system frees the lock of a process that was killed."""
     lock = FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -289,10 +299,7 @@ def _owned(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def arithmetic(threads: int) -> Iterator[None]:
-    """The number of threads that the config names, for as long as the run lasts.
-
-    It belongs to the whole process, as torch's random generator does, so the runs of one process take turns.
-    """
+    """Use this number of threads. It is a setting of the whole process, so that runs of one process take turns."""
     keep_freed_memory()
     with _TURN:
         before = torch.get_num_threads()
@@ -313,11 +320,11 @@ def _initial_run(identity: str, options: Options) -> Path:
 class Start(NamedTuple):
     model: nn.Module
     fresh: list[str]
-    """The weights that another run was to give and did not."""
+    """Names of the weights that could not be taken from the initial run."""
 
 
 def starting_model(config: RunConfig, options: Options) -> Start:
-    """The model with the weights that the seed draws, or that another run gives where they fit."""
+    """The model with random weights drawn from the seed, or with the weights of the initial run where they fit."""
     with arithmetic(config.threads):
         torch.manual_seed(key(config.seed, "init"))
         model: nn.Module = find("models", config.model.name)(config.model)
@@ -329,26 +336,26 @@ def starting_model(config: RunConfig, options: Options) -> Start:
 
 
 def _code(config: RunConfig) -> dict[str, str]:
-    """Our code, and that of other packages whose parts the config names."""
+    """The version of our code, and of other packages that the config uses."""
     parts = [find("sources", config.source.name), find("tasks", config.task.name), find("models", config.model.name)]
     return code_version(*sorted({part.__module__ for part in parts if not part.__module__.startswith("isthmus.")}))
 
 
-def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, progress: Progress) -> None:
-    """Train in this process; the first of several writes the results and, last of all, the record."""
+def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Listener) -> None:
+    """Train in this process. The first of several processes writes the results, and the record last."""
     config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
     with arithmetic(config.threads):
         rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
         training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
-        with _journal(prepared, options, devices) as journal:
+        with _journal(prepared, options, devices, listener) as journal:
             try:
-                outcome = training.run(journal, progress)
+                outcome = training.run(journal, listener)
             except Diverged as error:
                 reason = str(error)
         if devices.rank > 0:
             return
-        if devices.sharded:  # and what is left of it here is a part
+        if devices.sharded:  # this process holds only a part of the model
             model = starting_model(config, options).model.to(devices.device)
         metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
     record = RunRecord(
@@ -363,7 +370,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
         code=_code(config),
         machine=machine(),
         versions=versions(),
-        data=_described(prepared.data),
+        data=_describe(prepared.data),
         cost=prepared.cost.as_dict(),
         metrics=metrics,
         directions=task.directions(),
@@ -381,16 +388,15 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
     State(folder).clear()
 
 
-def _journal(prepared: Prepared, options: Options, devices: Devices) -> Journal:
+def _journal(prepared: Prepared, options: Options, devices: Devices, listener: Listener) -> Journal:
     return Journal(
         prepared.folder,
         code=f"{_code(prepared.config)['digest']} torch {torch.__version__}",
         other_code=options.other_code,
         save_every=options.save_every,
-        stop=options.stop,
-        heard=options.heard,
         tensorboard=options.tensorboard,
         writes=devices.rank == 0,
+        listener=listener,
     )
 
 
@@ -409,7 +415,7 @@ def _write_results(
     return {split: evaluate(model, prepared.task, rows[split], split, device) for split in HELD_OUT}
 
 
-def _described(data: Data) -> dict[str, Any]:
+def _describe(data: Data) -> dict[str, Any]:
     rows = {name: len(data.split(name)) for name in SPLITS}
     return {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
 
@@ -428,10 +434,10 @@ def _is_result(path: Path) -> bool:
 
 @torch.no_grad()
 def _write_samples(prepared: Prepared, model: nn.Module, rows: Rows, device: torch.device, where: Path) -> None:
-    """Ten test rows, evenly spread, because a source may keep its test rows in order; the same for every model."""
+    """Write predictions for ten evenly spread test rows, the same for every model."""
     folder, task = prepared.folder, prepared.task
     index = torch.linspace(0, len(rows) - 1, min(10, len(rows))).long()
-    batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of a block of their own
+    batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of its own block
     if lines := task.lines(model, batch):
         source = find("sources", prepared.config.source.name)(prepared.config.source)
         write_sheet(folder / SAMPLES, [source.pictures(line, where) for line in lines])

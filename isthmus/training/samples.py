@@ -1,4 +1,4 @@
-"""A sheet of a few test rows: what went in, what came out, what was wanted."""
+"""A few test rows: input, output and target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GAP = 6
 
 
 def write_sheet(path: Path, lines: list[np.ndarray]) -> None:
-    """uint8 images (rows, channels, height, width) as one PNG: a line each for input, output and target."""
+    """Write uint8 images (rows, channels, height, width) as one PNG: a line each for input, output and target."""
     from PIL import Image
 
     shown = min(_SHOWN, len(lines[0]))
@@ -31,7 +31,7 @@ def write_sheet(path: Path, lines: list[np.ndarray]) -> None:
 
 
 def write_values(path: Path, output: np.ndarray, target: np.ndarray) -> None:
-    """Numbers or labels as CSV: one line per row, outputs beside targets."""
+    """Write numbers or labels as CSV: one line per row, outputs beside targets."""
     output, target = output.reshape(len(output), -1), target.reshape(len(target), -1)
 
     def write(temporary: Path) -> None:

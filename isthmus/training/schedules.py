@@ -29,7 +29,7 @@ def learning_rate(step: int, steps: int, steps_per_epoch: int, config: TrainConf
 class BetaLasso(torch.optim.Optimizer):
     """β-LASSO (Neyshabur 2020, "Towards Learning Convolutions from Scratch").
 
-    θ ← θ − η (∇f(θ) + λ sign θ), then every |θ| < β λ becomes 0. Without momentum and without memory.
+    θ ← θ − η (∇f(θ) + λ sign θ), then every |θ| < β λ becomes 0. It has no momentum and no state.
     """
 
     def __init__(self, parameters: Any, lr: float, penalty: float, beta: float) -> None:
@@ -49,7 +49,7 @@ class BetaLasso(torch.optim.Optimizer):
 
 
 def optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: TrainConfig) -> torch.optim.Optimizer:
-    """Fused kernels: one pass over the memory per step instead of several, a fifth of a step at 38 M parameters."""
+    """The optimiser of a config, with fused kernels, which save a fifth of a step at 38 M parameters."""
     named = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
     groups: list[dict[str, Any]] = [{"params": [parameter for _, parameter in named]}]
     if config.decayed == "matrices":

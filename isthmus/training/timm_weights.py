@@ -1,4 +1,4 @@
-"""Weights of timm's ViT and Mixer under the names and in the shapes that ours have; timm itself is not needed."""
+"""Converts weights of timm's ViT and Mixer to our names and shapes; timm itself is not needed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def in_our_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, weight in weights.items():
         ours = next((re.sub(old, new, name) for old, new in table.items() if re.fullmatch(old, name)), None)
         if ours is None:
-            raise UserError(f"{name} has no place in our {'ViT' if table is VIT else 'Mixer'}: it is of another kind")
+            raise UserError(
+                f"{name} has no place in our {'ViT' if table is VIT else 'Mixer'}: it is another architecture"
+            )
         if ours == "stem.linear.weight":
             weight = weight.flatten(1)
         found[ours] = weight.squeeze(0) if ours == "positions" else weight

@@ -1,4 +1,4 @@
-"""Tokenizers of images, opened from a run of ours or from the public VQGAN's file: images to tokens and back."""
+"""Tokenizers of images, from a run of ours or from the public VQGAN's file: images to tokens and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VALUES_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A trained model with ``tokens`` and ``pictures``, known by its weights."""
+    """A trained model with ``tokens`` and ``pictures``, identified by its weights."""
 
     model: Any
     digest: str
@@ -47,9 +47,9 @@ class Tokenizer:
 
     @torch.no_grad()
     def pictures(self, tokens: np.ndarray) -> np.ndarray:
-        """int (rows, positions) as uint8 images, grey where a token is none of the codebook's: where it is hidden.
+        """int (rows, positions) as uint8 images, grey where a token is hidden, which means not in the codebook.
 
-        A hidden token t can be given as −1 − t: its neighbours are then drawn as if it were there.
+        A hidden token t can be given as −1 − t: its neighbours are then decoded as if it were visible.
         """
         images = np.empty((len(tokens), *self.input_shape), np.uint8)
         for part in self._parts(len(tokens)):
@@ -72,8 +72,8 @@ def open_tokenizer(
 ) -> Tokenizer:
     """A run's id or folder, or a safetensors file (absolute, under the data folder or the current one).
 
-    ``images`` is the shape of the images that it is to take. Where only tokens are there, the VQGAN, which takes images
-    of any size, takes their number to be that of a square.
+    ``images`` is the shape of the images to encode. Without it the VQGAN, which takes images of any size, assumes a
+    square of ``positions`` tokens.
     """
     file = next((place for place in (data_dir / reference, expand_user(reference)) if place.is_file()), None)
     if file is None and reference.endswith(".safetensors"):
@@ -95,7 +95,7 @@ def open_tokenizer(
 
 
 def refuse_another(reference: str, digest: str, codes: int, positions: int, task: Any) -> None:
-    """One line if the tokenizer that is there is not the one whose tokens a masked_tokens task learned from."""
+    """Raise if a tokenizer is not the one whose tokens a masked_tokens task learned from."""
     same = task.tokenizer in ("", digest)  # an earlier version kept no digest
     if same and (codes, positions) == (task.codes, task.positions):
         return

@@ -36,8 +36,9 @@ from isthmus.core.record import CONFIG, METRICS, MODEL, RECORD, SAMPLES, TASK, f
 from isthmus.core.registry import Kind, catalogue, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.loop import Diverged, Stopped
-from isthmus.training.run import Options, prepare, run
+from isthmus.training.run import prepare, run
 from tests.architecture.test_commands import TINY, Answer, call, tiny, train
+from tests.listeners import stop_after
 
 
 def _files(folder: Path) -> dict[str, str]:
@@ -519,13 +520,9 @@ LONGER = {"epochs": 2, "batch_size": 400}  # six steps
 
 def _unfinished() -> Path:
     """The folder of a run that was asked to stop, and did so after its fourth step."""
-    config, done = run_config(TINY | {"train": LONGER}), [0]
-
-    def progress(step: int, steps: int) -> None:
-        done[0] = step
-
+    config = run_config(TINY | {"train": LONGER})
     with pytest.raises(Stopped):
-        run(config, Options(stop=lambda: done[0] == 3), progress)
+        run(config, listener=stop_after(3))
     return prepare(config).folder
 
 

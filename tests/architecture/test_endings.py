@@ -135,7 +135,7 @@ def test_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.print_table(MARKUP, [MARKUP], [[MARKUP]])
     terminal.err.print(MARKUP)
     with terminal.TrainingDisplay("psnr") as training:
-        training.heard({"split": "validation", "epoch": 1, "loss": 1.0, MARKUP: 2.0})
+        training.line({"split": "validation", "epoch": 1, "loss": 1.0, MARKUP: 2.0})
         training.progress.update(training.task, news=MARKUP)
         training.progress.refresh()
     with terminal.StudyDisplay(1.0, 1, 0) as study:

@@ -19,7 +19,8 @@ from isthmus.core.registry import component, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.tasks.augment.mixing import mixed
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Rows, Training, Unwritten, evaluate
+from isthmus.training.listener import Listener
+from isthmus.training.loop import NoJournal, Rows, Training, evaluate
 
 CPU = torch.device("cpu")
 
@@ -120,9 +121,8 @@ def test_a_large_block_is_evaluated_in_parts(monkeypatch):
     assert parts == pytest.approx(whole)
 
 
-class Losses(Unwritten):
+class Losses(NoJournal):
     def __init__(self):
-        super().__init__()
         self.lines = []
 
     def log(self, line):
@@ -186,7 +186,7 @@ def our_loop(data, epochs, batch_size, rate, **fields):
     train, held_out = Rows.of(data.train, CPU), Rows.of(data.validation, CPU)
     training = Training(fresh_model(), task, train, held_out, config, 0, OneDevice(config))
     diary = Losses()
-    training.run(diary, lambda step, steps: None)
+    training.run(diary, Listener())
     losses = [line["loss"] for line in diary.lines if line["split"] == "train"]
     (accuracy,) = [line["accuracy"] for line in diary.lines if line["split"] == "validation"]
     return losses, accuracy

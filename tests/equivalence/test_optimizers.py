@@ -13,8 +13,10 @@ from isthmus.core.protocols import Data, Split
 from isthmus.core.registry import component, create_model, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import Rows, Stopped, Training, Unwritten
+from isthmus.training.listener import Listener
+from isthmus.training.loop import NoJournal, Rows, Stopped, Training
 from isthmus.training.schedules import optimizer
+from tests.listeners import stop_after
 
 CPU = torch.device("cpu")
 
@@ -99,7 +101,7 @@ def training(settings, model):
 def test_an_average_takes_the_statistics_of_the_latest_weights():
     torch.manual_seed(0)
     trained = training({"average": 0.9}, Net())
-    trained.run(Unwritten(), lambda step, steps: None)
+    trained.run(NoJournal(), Listener())
     assert trained.averaged is not None
     latest, averaged = dict(trained.model.named_buffers()), dict(trained.averaged.named_buffers())
     assert averaged["norm.num_batches_tracked"] == 9
@@ -109,12 +111,10 @@ def test_an_average_takes_the_statistics_of_the_latest_weights():
     assert not torch.equal(trained.averaged.linear.weight, trained.model.linear.weight)
 
 
-class Kept(Unwritten):
-    """A diary in memory, which asks to stop after some steps and then knows where."""
+class Kept(NoJournal):
+    """A journal in memory."""
 
-    def __init__(self, steps=None):
-        super().__init__(steps)
-        self.saved = None
+    saved = None
 
     def resume(self):
         return self.saved
@@ -136,13 +136,12 @@ class Kept(Unwritten):
 def test_a_stopped_training_goes_on_to_the_same_bits(settings):
     torch.manual_seed(0)
     model = Net()
-    whole = training(settings, copy.deepcopy(model)).run(Unwritten(), lambda step, steps: None)
-    diary = Kept(4)
+    whole = training(settings, copy.deepcopy(model)).run(NoJournal(), Listener())
+    diary = Kept()
     with pytest.raises(Stopped):
-        training(settings, copy.deepcopy(model)).run(diary, lambda step, steps: None)
-    diary.left = None
+        training(settings, copy.deepcopy(model)).run(diary, stop_after(3))
     other = Net()  # its own weights do not matter
-    parts = training(settings, other).run(diary, lambda step, steps: None)
+    parts = training(settings, other).run(diary, Listener())
     assert whole.weights.keys() == parts.weights.keys()
     assert "norm.running_var" in whole.weights
     for name, tensor in whole.weights.items():

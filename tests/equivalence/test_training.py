@@ -13,29 +13,11 @@ from isthmus.core.protocols import Data, Split
 from isthmus.core.registry import component, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.devices import OneDevice
-from isthmus.training.loop import EVALUATION_BLOCK, Rows, Training, evaluate
+from isthmus.training.listener import Listener
+from isthmus.training.loop import EVALUATION_BLOCK, NoJournal, Rows, Training, evaluate
 
 CPU = torch.device("cpu")
 IMAGES = np.random.default_rng(0).integers(0, 256, (48, 1, 6, 6), np.uint8)
-
-
-class Silent:
-    """A journal that keeps nothing."""
-
-    def resume(self):
-        return None
-
-    def save(self, tensors, values):
-        raise AssertionError("nothing is due")
-
-    def log(self, line):
-        pass
-
-    def save_is_due(self):
-        return False
-
-    def stop_is_asked(self):
-        return False
 
 
 @dataclass
@@ -72,12 +54,13 @@ def trained(seed=0, init="pytorch", **settings):
     training = Training(model, task, Rows.of(split, CPU), Rows.of(split, CPU), config, seed, OneDevice(config))
     watched.weights.append(flat(model))
 
-    def progress(step, steps):
-        watched.weights.append(flat(training.model))
-        if training.averaged is not None:
-            watched.averaged.append(flat(training.averaged))
+    class Watch(Listener):
+        def step(self, step, steps):
+            watched.weights.append(flat(training.model))
+            if training.averaged is not None:
+                watched.averaged.append(flat(training.averaged))
 
-    training.run(Silent(), progress)
+    training.run(NoJournal(), Watch())
     return watched
 
 

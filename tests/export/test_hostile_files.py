@@ -460,7 +460,7 @@ def test_a_projection_that_does_not_fit_into_memory_is_not_drawn(
     """No tensor in the file has its size."""
     file = changed(tmp_path / "x.safetensors", model=FROZEN | {"d_in": 2**20})
     monkeypatch.setattr("isthmus.training.checkpoint.memory_bytes", lambda: 2**26)
-    assert "frozen projections takes" in refusal(file)
+    assert "frozen projections needs" in refusal(file)
 
 
 def test_a_network_of_more_blocks_than_can_be_listed_is_refused() -> None:

@@ -26,7 +26,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.registry import catalogue, find
 from isthmus.core.space import amount
 from isthmus.core.train_config import TrainConfig
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
 from isthmus.training.run import Options, Prepared, run
 from isthmus.training.run import prepare as prepare_run
 from tests.fuzz.cases import Failure, call

@@ -16,7 +16,7 @@ from isthmus.papers.hourglass import transformer_claims as claims
 from isthmus.papers.hourglass import transformers
 from isthmus.papers.hourglass import vit_recipes as recipes
 from isthmus.papers.hourglass.exhibits import TABLES
-from isthmus.studies.judging import Judge
+from isthmus.studies.proposals import Judge
 from isthmus.training.counting import cost
 from tests.reproduction.making import around, classifier, completed, run_ids
 

@@ -16,8 +16,9 @@ from typing import Any, Self
 from isthmus.core.config import study_config
 from isthmus.core.files import home
 from isthmus.core.record import MODEL, read_record, run_folders
-from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Storage, default_url
+from isthmus.studies.database import default_url
+from isthmus.studies.plan import Plan
+from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 
@@ -62,21 +63,21 @@ DRIVER = """
 import itertools, json, os, signal, sys
 from isthmus.core.config import study_config
 from isthmus.training.run import Options
-from isthmus.studies import storage, study as studies
+from isthmus.studies import leases, study as studies
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 
 given = json.loads(sys.argv[1])
-storage.LEASE = given["lease"] or storage.LEASE
+leases.LEASE = given["lease"] or leases.LEASE
 asked, draw = itertools.count(1), studies.draw
 
 
-def draw_or_stop(*arguments):
+def draw_or_stop(*arguments, **more):
     if next(asked) == given["stops_at"]:
         os.kill(os.getpid(), signal.SIGSTOP)
-    return draw(*arguments)
+    return draw(*arguments, **more)
 
 
 studies.draw = draw_or_stop

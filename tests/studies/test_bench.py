@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.search import Curve, Grid, Outcome, draw_curves, searched, summary
+from benchmarks.search import Curve, Grid, draw_curves, searched, summary
 from isthmus.core.config import Pruning, Sampling, study_config
 from isthmus.studies.executors import ThisProcess
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
+from isthmus.studies.trials import State, Trial
 from isthmus.training.run import Options
 from tests.studies.test_space import BASE
 
@@ -45,17 +46,17 @@ def test_a_counted_search_is_the_study(sampler: str, tmp_path: Path) -> None:
     counted = searched(smaller, Grid.of(whole))
     real = studied(smaller, tmp_path)
     assert [item.key for item in counted] == [trial.key for trial in real.trials]
-    assert [item.is_pruned for item in counted] == [trial.entry.state == "pruned" for trial in real.trials]
-    assert [item.rungs for item in counted] == [pytest.approx(trial.entry.rungs) for trial in real.trials]
-    assert any(item.is_pruned for item in counted)
+    assert [item.state == "pruned" for item in counted] == [trial.state == "pruned" for trial in real.trials]
+    assert [item.rungs for item in counted] == [pytest.approx(trial.rungs) for trial in real.trials]
+    assert any(item.state == "pruned" for item in counted)
 
 
 def test_progress_counts_rungs_first_and_pruned_candidates_up_to_theirs() -> None:
     known = Grid({}, {"a": 10.0, "b": 14.0, "c": 5.0}, {"a": 1, "b": 2, "c": 2}, epochs=10)
     search = [
-        Outcome(_named("a"), 0, {}, {1: 1.0, 4: 2.0}),
-        Outcome(_named("c"), 0, {}, {1: 0.0}, is_pruned=True),
-        Outcome(_named("b"), 1, {}, {1: 1.0, 4: 3.0}),
+        _ended("a", 0, "finished", {1: 1.0, 4: 2.0}),
+        _ended("c", 0, "pruned", {1: 0.0}),
+        _ended("b", 1, "finished", {1: 1.0, 4: 3.0}),
     ]
     steps, volume = known.progress(search)
     # a and c to their rungs (4 + 1), a to its end (6); then b to its rung and its end (10).
@@ -63,8 +64,8 @@ def test_progress_counts_rungs_first_and_pruned_candidates_up_to_theirs() -> Non
     assert volume[-1] == pytest.approx(1.0)
 
 
-def _named(name: str) -> Any:
-    return type("Named", (), {"key": name})()
+def _ended(key: str, generation: int, state: State, rungs: dict[int, float]) -> Trial:
+    return Trial(0, generation, key, 0, {}, {}, {}, state=state, rungs=rungs)
 
 
 def test_the_goal_is_the_first_time_above_it(tmp_path: Path) -> None:

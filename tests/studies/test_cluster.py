@@ -156,7 +156,7 @@ import os, sys, json
 from isthmus.core.config import study_config
 from isthmus.training.run import Options
 from isthmus.studies import cluster
-from isthmus.studies.planning import Plan
+from isthmus.studies.plan import Plan
 from isthmus.studies.executors import Job
 cluster._SEEN_WITHIN = 1.0
 plan = Plan.of(study_config(json.loads(sys.argv[2])), Options())

@@ -15,11 +15,12 @@ import pytest
 from isthmus.cli.complete import complete_study
 from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
-from isthmus.core.files import home, write_json
+from isthmus.core.files import digest, home, write_json
 from isthmus.core.record import METRICS, RECORD
+from isthmus.studies.database import Damaged
 from isthmus.studies.executors import Ended, ThisProcess
-from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Damaged, Storage
+from isthmus.studies.plan import Plan
+from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 from isthmus.training.run import run as execute
@@ -39,7 +40,7 @@ class Carried:
         study, path = self.study(folder / "study.db"), folder / "study.db"
 
         def tell(trial: Any, run: Any, event: Any) -> None:
-            if trial.entry.generation == 1 and trial.entry.rungs and not self.snapshots["open"].exists():
+            if trial.generation == 1 and trial.rungs and not self.snapshots["open"].exists():
                 shutil.copy(path, self.snapshots["open"])
 
         study.carry_out(ThisProcess(), tell)
@@ -156,7 +157,7 @@ def test_a_finished_study_trains_again_what_its_records_lost() -> None:
         shutil.rmtree(trial.runs[run].folder)
         again = opened(RATES)
         assert not again.is_complete
-        assert [item.key for item in again.remaining()] == [trial.key]
+        assert [item.key for item in again.remaining_candidates()] == [trial.key]
         assert carry_out(again) == [trial.runs[run].id]
         assert opened(RATES).is_complete
         assert result(again) == expected
@@ -202,7 +203,7 @@ def test_a_damaged_log_decides_nothing(state: str, carried: Carried, tmp_path: P
     shutil.copytree(carried.folder / "home", home())
     study = carried.study(tmp_path / "first.db")
     carry_out(study)
-    trial = next(trial for trial in study.trials if trial.entry.state == state)
+    trial = next(trial for trial in study.trials if trial.state == state)
     (run,) = trial.runs.values()
     log = run.folder / METRICS
     log.write_text("".join(f"{altered(line)}\n" for line in log.read_text().splitlines()))
@@ -221,19 +222,21 @@ def test_a_candidate_that_the_config_does_not_have_is_not_trained(carried: Carri
     path = tmp_path / "study.db"
     shutil.copy(carried.snapshots["open"], path)
     storage = Storage(str(path), "small", True)
-    entry = storage.entries()[-1]
-    name, value = next(iter(entry.varied.items()))
+    trial = storage.trials()[-1]
+    name, value = next(iter(trial.varied.items()))
+    changed = {"varied": {**trial.varied, name: value + 1}, "model": {**trial.settings, name: value + 1}}
+    same = {"key": trial.key, "space": trial.space, "generation": trial.generation, "costs": trial.costs}
     with sqlite3.connect(path) as database:
-        for attribute in ("varied", "model"):
-            content = dict(getattr(entry, attribute)) | {name: value + 1}
+        for attribute, content in changed.items():
             database.execute(
                 "UPDATE trial_user_attributes SET value_json = ? WHERE key = ? AND trial_id = "
                 "(SELECT trial_id FROM trials WHERE number = ?)",
-                (json.dumps(content), attribute, entry.number),
+                (json.dumps(content), attribute, trial.number),
             )
-        database.execute("UPDATE isthmus_trials SET seal = '' WHERE number = ?", (entry.number,))
+        seal = digest(changed | same | {"memory": trial.memory})
+        database.execute("UPDATE isthmus_trials SET seal = ? WHERE number = ?", (seal, trial.number))
     database.close()
-    assert Storage(str(path), "small", True).entries()[-1].varied[name] == value + 1
+    assert Storage(str(path), "small", True).trials()[-1].varied[name] == value + 1
     with pytest.raises(Damaged, match="--rebuild"):
         carried.study(path)
 
@@ -263,11 +266,11 @@ def test_a_database_is_built_again_from_the_records(carried: Carried, tmp_path: 
     assert proposal is not None
     with other.alone("ask"):
         other.add(proposal, 0, {}, {"params": 1.0})
-    before = other.entries()
+    before = other.trials()
     assert result(complete_study(config, Options(), url=str(shared), rebuild=True)) == carried.expected
     other = Storage(str(shared), "other", True)
-    assert other.entries() == before
-    assert other.begun() == {"seeds": [3]}
+    assert other.trials() == before
+    assert other.stored_config() == {"seeds": [3]}
     busy = Storage(str(shared), "small", True)
     assert busy.claim("run")
     with pytest.raises(UserError, match="at work"):

@@ -10,8 +10,8 @@ import pytest
 from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
 from isthmus.studies import estimate as module
-from isthmus.studies.estimate import Pace, check_room, estimate, fitted, measured_paces
-from isthmus.studies.planning import Plan
+from isthmus.studies.estimate import Pace, check_room, estimate, fit, measure_paces
+from isthmus.studies.plan import Plan
 from isthmus.training.run import Options
 from tests.studies.test_space import BASE, HOURGLASS
 
@@ -46,7 +46,7 @@ def test_rates_on_every_seed_cost_more() -> None:
 
 def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
     study = plan()
-    paces = measured_paces(study)
+    paces = measure_paces(study)
     assert set(paces) == {"hourglass_mlp", "conventional_mlp"}
     pace = paces[study.listed[0].architecture]
     assert pace.per_flop > 0
@@ -60,7 +60,7 @@ def test_an_architecture_with_slow_operations_is_not_taken_for_another(monkeypat
     seconds = {"hourglass_mlp": 0.001, "conventional_mlp": 0.1}
     monkeypatch.setattr(module, "_step_seconds", lambda run, options: seconds[run.config.model.name])
     study = plan()
-    found = estimate(study, measured_paces(study), 1).seconds
+    found = estimate(study, measure_paces(study), 1).seconds
     steps = 4 * -(-len(study.data.train) // 128)
     slowest = max(item.cost["training_flops"] for item in study.listed if item.architecture == "conventional_mlp")
     shares = [item.cost["training_flops"] / slowest for item in study.listed if item.architecture == "conventional_mlp"]
@@ -70,21 +70,21 @@ def test_an_architecture_with_slow_operations_is_not_taken_for_another(monkeypat
 def test_a_time_budget_thins_the_candidates_and_keeps_both_architectures() -> None:
     whole, pace = plan(), alike(0.1)
     everything = estimate(whole, pace, 1).seconds
-    fit = fitted(whole, pace, 1, everything / 2)
-    assert estimate(fit, pace, 1).seconds <= everything / 2
-    assert len(fit.listed) == len(whole.listed) // 2
-    assert {item.architecture for item in fit.listed} == {"hourglass_mlp", "conventional_mlp"}
-    assert fitted(whole, pace, 1, everything) is whole
+    smaller = fit(whole, pace, 1, everything / 2)
+    assert estimate(smaller, pace, 1).seconds <= everything / 2
+    assert len(smaller.listed) == len(whole.listed) // 2
+    assert {item.architecture for item in smaller.listed} == {"hourglass_mlp", "conventional_mlp"}
+    assert fit(whole, pace, 1, everything) is whole
     with pytest.raises(UserError, match=r"one candidate takes about \d+ s .* time budget is 1 s"):
-        fitted(whole, pace, 1, 1.0)
+        fit(whole, pace, 1, 1.0)
 
 
 def test_a_sampled_study_is_estimated_from_random_candidates() -> None:
     drawn = plan(sampling={"name": "tpe", "candidates": 50})
     assert len(drawn.preview) == 50
     assert drawn.quotas == [25, 25]
-    fit = fitted(drawn, alike(0.1), 1, estimate(drawn, alike(0.1), 1).seconds / 5)
-    assert fit.config.sampling.candidates == 10
+    smaller = fit(drawn, alike(0.1), 1, estimate(drawn, alike(0.1), 1).seconds / 5)
+    assert smaller.config.sampling.candidates == 10
 
 
 def test_a_space_that_no_draw_fits_says_why() -> None:
@@ -96,8 +96,8 @@ def test_too_little_disk_or_memory_is_one_line_before_anything_is_trained(monkey
     needed = estimate(plan(), alike(0.1), 2)
     check_room(needed, 2)
     monkeypatch.setattr(module, "memory_bytes", lambda: 1000)
-    with pytest.raises(UserError, match=r"2 workers take about .* of memory"):
+    with pytest.raises(UserError, match=r"2 workers need about .* of memory"):
         check_room(needed, 2)
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UserError, match="on disk"):
+    with pytest.raises(UserError, match="of disk"):
         check_room(needed, 2)

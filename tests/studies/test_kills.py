@@ -16,8 +16,9 @@ import optuna
 import pytest
 
 from isthmus.core.files import home, write_json
+from isthmus.studies.database import default_url
 from isthmus.studies.executors import LocalWorkers
-from isthmus.studies.storage import Storage, default_url
+from isthmus.studies.storage import Storage
 from tests.studies.drivers import BASE, children_of, eventually, is_running, opened, result, settings, workers_of
 
 KILLS, TRIALS = 20, 40
@@ -50,7 +51,7 @@ class Watch:
             assert self.records.setdefault(path.parent.name, written) == written, "a record was written twice"
 
     def look_at_trials(self) -> None:
-        now = {entry.number: (entry.state, entry.quality, entry.key) for entry in self.storage.entries()}
+        now = {trial.number: (trial.state, trial.quality, trial.key) for trial in self.storage.trials()}
         assert {number: now.get(number) for number in self.ended} == self.ended, "a finished trial was lost"
         self.ended = {number: entry for number, entry in now.items() if entry[0] != "open"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,83 +13,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.core.config import Pruning
-from isthmus.studies.pruning import Standing, dominance_ranks, pruned
+from isthmus.studies.pruning import prune, rank_by_dominance
 
 RECORDED = Path(__file__).parents[2] / "results" / "bench"
 RISK = 0.05
 """The stated probability that a member of the final front is pruned, with the default margin."""
 
-standings = st.lists(
-    st.builds(
-        Standing,
-        key=st.uuids().map(str),
-        architecture=st.sampled_from("ab"),
-        cost=st.integers(1, 20).map(float),
-        quality=st.integers(0, 20).map(float),
-        judged=st.booleans(),
-    ),
+Points = dict[str, tuple[str, float, float]]
+numbers = st.integers(0, 20).map(float)
+studies = st.dictionaries(
+    st.uuids().map(str),
+    st.tuples(st.sampled_from("ab"), numbers.map(lambda n: n + 1), numbers),
     min_size=1,
     max_size=25,
 )
+judged = st.sets(st.integers(0, 24))
+"""Places of those that are compared; the others are of an earlier generation."""
 
 
 def rule(**fields: Any) -> Pruning:
     return Pruning.model_validate({"rungs": (1,), "keep": 0.0, "margin": 0.0} | fields)
 
 
-def standing(key: str, cost: float, quality: float, architecture: str = "a") -> Standing:
-    return Standing(key, architecture, cost, quality)
+def pruned(points: Mapping[str, tuple[float, float]], how: Pruning) -> set[str]:
+    """Those of one architecture that stop."""
+    return prune({key: ("a", *point) for key, point in points.items()}, points, how)
 
 
 def test_a_dearer_and_worse_candidate_stops() -> None:
-    three = [standing("cheap", 1, 5.0), standing("good", 3, 9.0), standing("bad", 2, 4.0)]
-    assert pruned(three, rule()) == {"bad"}
+    assert pruned({"cheap": (1, 5.0), "good": (3, 9.0), "bad": (2, 4.0)}, rule()) == {"bad"}
 
 
 def test_equal_cost_is_judged_by_quality_and_ties_go_on() -> None:
-    assert pruned([standing("x", 1, 5.0), standing("y", 1, 4.0), standing("z", 1, 5.0)], rule()) == {"y"}
+    assert pruned({"x": (1, 5.0), "y": (1, 4.0), "z": (1, 5.0)}, rule()) == {"y"}
 
 
 def test_the_margin_is_a_part_of_best_minus_median() -> None:
-    four = [standing("best", 1, 10.0), standing("near", 2, 9.0), standing("mid", 3, 6.0), standing("far", 4, 0.0)]
+    four = {"best": (1, 10.0), "near": (2, 9.0), "mid": (3, 6.0), "far": (4, 0.0)}
     # Best 10, median 7.5: a margin of 0.5 is 1.25.
     assert pruned(four, rule(margin=0.5)) == {"mid", "far"}
     assert pruned(four, rule(margin=2.0)) == {"far"}
 
 
 def test_a_part_goes_on_by_rank_although_it_is_dominated() -> None:
-    chain = [standing(str(i), float(i), 10.0 - i) for i in range(10)]
+    chain = {str(i): (float(i), 10.0 - i) for i in range(10)}
     assert pruned(chain, rule(keep=0.3)) == {str(i) for i in range(3, 10)}
 
 
 def test_another_architecture_prunes_only_where_that_is_asked_for() -> None:
-    two = [standing("h", 1, 9.0, "hourglass"), standing("c", 2, 5.0, "conventional")]
-    assert pruned(two, rule()) == set()
-    assert pruned(two, rule(across_architectures=True)) == {"c"}
+    two = {"h": ("hourglass", 1.0, 9.0), "c": ("conventional", 2.0, 5.0)}
+    assert prune(two, two, rule()) == set()
+    assert prune(two, two, rule(across_architectures=True)) == {"c"}
 
 
-@given(standings, st.floats(0, 1), st.floats(0, 2))
-def test_only_the_dominated_and_the_judged_stop(items: list[Standing], keep: float, margin: float) -> None:
-    stopped = pruned(items, rule(keep=keep, margin=margin))
-    for item in items:
-        rivals = [one for one in items if one.architecture == item.architecture and one.cost <= item.cost]
-        if item.key in stopped:
-            assert item.judged
-            assert max(one.quality for one in rivals) > item.quality
+@given(studies, judged, st.floats(0, 1), st.floats(0, 2))
+def test_only_the_dominated_and_the_judged_stop(points: Points, places: set[int], keep: float, margin: float) -> None:
+    chosen = {key for place, key in enumerate(points) if place in places}
+    stopped = prune(points, chosen, rule(keep=keep, margin=margin))
+    assert stopped <= chosen
+    for architecture, cost, quality in (points[key] for key in stopped):
+        assert any(one[0] == architecture and one[1] <= cost and one[2] > quality for one in points.values())
 
 
-@given(standings, st.floats(0, 2))
-def test_a_larger_margin_or_part_never_stops_more(items: list[Standing], margin: float) -> None:
-    assert pruned(items, rule(margin=margin + 0.5)) <= pruned(items, rule(margin=margin))
-    assert pruned(items, rule(margin=margin, keep=0.5)) <= pruned(items, rule(margin=margin))
-    assert pruned(items, rule(margin=margin, keep=1.0)) == set()
+@given(studies, judged, st.floats(0, 2))
+def test_a_larger_margin_or_part_never_stops_more(points: Points, places: set[int], margin: float) -> None:
+    chosen = {key for place, key in enumerate(points) if place in places}
+    stopped = prune(points, chosen, rule(margin=margin))
+    assert prune(points, chosen, rule(margin=margin + 0.5)) <= stopped
+    assert prune(points, chosen, rule(margin=margin, keep=0.5)) <= stopped
+    assert prune(points, chosen, rule(margin=margin, keep=1.0)) == set()
 
 
-@given(standings)
-def test_rank_0_is_the_pareto_front(items: list[Standing]) -> None:
-    ranks = dominance_ranks(items, 0.0)
-    front = {a.key for a in items if not any(b.cost <= a.cost and b.quality > a.quality for b in items)}
-    assert {key for key, rank in ranks.items() if rank == 0} == front
+@given(studies)
+def test_rank_0_is_the_pareto_front(points: Points) -> None:
+    items = {key: (cost, quality) for key, (_, cost, quality) in points.items()}
+    front = {key for key, a in items.items() if not any(b[0] <= a[0] and b[1] > a[1] for b in items.values())}
+    assert {key for key, rank in rank_by_dominance(items, 0.0).items() if rank == 0} == front
 
 
 def curves(name: str) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def pruned_of(networks: list[dict[str, Any]], how: Pruning) -> dict[int, int]:
     stopped: dict[int, int] = {}
     for rung in how.rungs:
         left = [place for place in range(len(networks)) if place not in stopped]
-        here = [Standing(str(i), "a", networks[i]["cost"], max(networks[i]["quality"][:rung])) for i in left]
+        here = {str(i): (networks[i]["cost"], max(networks[i]["quality"][:rung])) for i in left}
         stopped |= {int(key): rung for key in pruned(here, how)}
     return stopped
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from isthmus.core.config import study_config
-from isthmus.studies.judging import Judge
-from isthmus.studies.sampling import Tried, draw
+from isthmus.studies.proposals import Judge
+from isthmus.studies.sampling import draw
+from isthmus.studies.trials import State, Trial
 from tests.studies.test_space import BASE, SIGNATURE
 
 SPACE = {
@@ -25,13 +27,14 @@ def study(sampler: str, **more: Any) -> Any:
 
 def drawn(config: Any, number: int, quality: Any = lambda item: float(item.varied["d_z"])) -> list[Any]:
     """A search whose candidates are never trained: their quality is a formula."""
-    past: list[Tried] = []
+    past: list[Trial] = []
     found: dict[str, Any] = {}
     for place in range(number):
-        new = draw(config, 0, place, past, Judge(config, SIGNATURE), found)
+        new = draw(Judge(config, SIGNATURE), 0, place, found, past)
         assert new is not None
         found[new[0].key] = new[0]
-        past.append(Tried(new[0].varied, quality(new[0]), new[0].cost["params"], new[1]))
+        trial = Trial.of(new[0], place, memory=new[1])
+        past.append(replace(trial, state="finished", quality=quality(new[0])))
     return list(found.values())
 
 
@@ -71,17 +74,22 @@ def test_a_small_space_is_exhausted_and_not_repeated() -> None:
         }
     )
     judge, found, past = Judge(config, SIGNATURE), {}, []  # type: ignore[var-annotated]
-    while new := draw(config, 0, len(past), past, judge, found):
+    while new := draw(judge, 0, len(past), found, past):
         found[new[0].key] = new[0]
-        past.append(Tried(new[0].varied, 1.0, 1.0, new[1]))
+        past.append(replace(Trial.of(new[0], 0, memory=new[1]), state="finished", quality=1.0))
     assert len(found) == 4
 
 
 def test_a_failed_or_running_candidate_does_not_stop_a_sampler() -> None:
     config = study("tpe")
     past = [
-        Tried({"d_z": 65, "d_h": 8, "depth": 1}, None, 100, {}, failed=True),
-        Tried({"d_z": 96, "d_h": 8, "depth": 1}, None, 100, {}),
-        *(Tried({"d_z": 128, "d_h": 8 + i, "depth": 1}, 1.0 + i, 100 + i, {}) for i in range(8)),
+        trial(65, 8, "failed"),
+        trial(96, 8, "open"),
+        *(trial(128, 8 + i, "finished", 1.0 + i) for i in range(8)),
     ]
-    assert draw(config, 0, 10, past, Judge(config, SIGNATURE), {}) is not None
+    assert draw(Judge(config, SIGNATURE), 0, 10, {}, past) is not None
+
+
+def trial(d_z: int, d_h: int, state: State, quality: float | None = None) -> Trial:
+    varied = {"d_z": d_z, "d_h": d_h, "depth": 1}
+    return Trial(0, 0, "", 0, {}, varied, {"params": 92.0 + d_h}, state=state, quality=quality)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from isthmus.cli.main import app
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.studies.shape import candidates, shape_study
+from isthmus.studies.shape import candidates, plan_shapes
 from isthmus.training.counting import cost
 from isthmus.training.run import Options
 
@@ -48,7 +48,7 @@ def test_a_budget_below_the_smallest_network_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["my.npz", "my.csv"])
 def test_the_target_is_found_by_its_name_or_place(name: str, tmp_path: Path) -> None:
-    config = shape_study(str(table(tmp_path / name)), "regression", 2_000, Options())
+    config = plan_shapes(str(table(tmp_path / name)), "regression", 2_000, Options()).config
     assert config.base.source.model_dump()["targets"] == ("y" if name == "my.npz" else "price",)
     assert config.budget.params == 2_000
     assert {model.name for model in config.candidates} == {"hourglass_mlp", "conventional_mlp"}
@@ -68,14 +68,14 @@ def test_the_target_is_found_by_its_name_or_place(name: str, tmp_path: Path) -> 
     ],
 )
 def test_rungs_follow_the_epochs_unless_they_are_given(overrides: list[str], rungs: tuple[int, ...] | None) -> None:
-    config = shape_study("digits", "denoise", 20_000, Options(), overrides=overrides)
+    config = plan_shapes("digits", "denoise", 20_000, Options(), overrides=overrides).config
     assert (config.pruning and config.pruning.rungs) == rungs
     assert config.pruning is None or config.pruning.keep == (0.5 if "pruning.keep=0.5" in overrides else 0.25)
 
 
 def test_a_rung_that_was_given_is_never_moved() -> None:
     with pytest.raises(UserError, match="rung 4 is no epoch"):
-        shape_study("digits", "denoise", 20_000, Options(), overrides=["base.train.epochs=3", "pruning.rungs=[4]"])
+        plan_shapes("digits", "denoise", 20_000, Options(), overrides=["base.train.epochs=3", "pruning.rungs=[4]"])
 
 
 @pytest.mark.parametrize(

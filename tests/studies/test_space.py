@@ -13,8 +13,8 @@ from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.core.space import Budget, Range, Space, amount, condition
-from isthmus.studies.judging import Judge
-from isthmus.studies.sampling import grid, thinned
+from isthmus.studies.proposals import Judge
+from isthmus.studies.sampling import list_candidates, thin
 
 BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 4}, "threads": 1}
 SIGNATURE = Signature((1, 8, 8), (1, 8, 8))
@@ -29,7 +29,7 @@ def config(*spaces: dict[str, Any], **more: Any) -> Any:
 
 
 def proposals(study: Any) -> list[Any]:
-    return grid(study, Judge(study, SIGNATURE))
+    return list_candidates(study, Judge(study, SIGNATURE))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_network_is_tried_once_however_it_is_written() -> None:
     again = {"model": model, "vary": {"d_z": [65], "d_h": [8]}}
     study = config(HOURGLASS, again, candidates=[{"name": "hourglass_mlp", "d_z": 65, "d_h": 8, "depth": 1}])
     judge = Judge(study, SIGNATURE)
-    assert len(grid(study, judge)) == len(proposals(config(HOURGLASS)))
+    assert len(list_candidates(study, judge)) == len(proposals(config(HOURGLASS)))
     assert judge.refused["proposed twice"] == 2
 
 
@@ -223,18 +223,18 @@ def test_a_study_that_cannot_be_is_one_line(changes: dict[str, Any], words: str)
 
 def test_a_grid_is_thinned_evenly_and_keeps_both_architectures() -> None:
     everything = _ALL
-    few = thinned(everything, 5)
+    few = thin(everything, 5)
     assert len(few) == 5
     assert {item.architecture for item in few} == {"hourglass_mlp", "conventional_mlp"}
     costs = sorted(item.cost["params"] for item in everything if item.architecture == "hourglass_mlp")
     kept = sorted(item.cost["params"] for item in few if item.architecture == "hourglass_mlp")
     assert (kept[0], kept[-1]) == (costs[0], costs[-1])
-    assert thinned(everything, None) == thinned(everything, 1_000) == everything
+    assert thin(everything, None) == thin(everything, 1_000) == everything
 
 
 @given(st.integers(1, 40))
 def test_thinning_never_gives_more_than_asked_for(number: int) -> None:
-    assert 1 <= len(thinned(_ALL, number)) <= max(number, 1)
+    assert 1 <= len(thin(_ALL, number)) <= max(number, 1)
 
 
 CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}

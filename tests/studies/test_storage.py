@@ -14,10 +14,11 @@ import pytest
 
 from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
-from isthmus.studies import storage as module
+from isthmus.studies import leases as module
 from isthmus.studies.executors import ThisProcess
-from isthmus.studies.planning import Plan
-from isthmus.studies.storage import Overtaken, Storage
+from isthmus.studies.leases import LeaseLost
+from isthmus.studies.plan import Plan
+from isthmus.studies.storage import Storage
 from isthmus.training.run import Options
 from tests.studies.conftest import Server
 from tests.studies.drivers import SPACES, opened, result, settings
@@ -110,13 +111,13 @@ def test_whoever_was_overtaken_writes_nothing(url: str, monkeypatch: pytest.Monk
     for name, write in writes.items():
         assert other.claim(name)
         one._acting = name
-        with pytest.raises(Overtaken):
+        with pytest.raises(LeaseLost):
             write()
     one._acting = "decide"
-    with pytest.raises(Overtaken):
+    with pytest.raises(LeaseLost):
         one.end(0, "finished", (0.5, 1.0))
-    (entry,) = other.entries()
-    assert (entry.state, entry.rungs, entry.failures) == ("open", {}, {})
+    (trial,) = other.trials()
+    assert (trial.state, trial.rungs, trial.failures) == ("open", {}, {})
     one.release("run")
     other.note_failure(0, "run", "nobody gives away what is another's by now")
 
@@ -127,11 +128,11 @@ def test_no_candidate_is_added_twice(url: str) -> None:
     one.begin(plan.identity)
     with one.alone("ask"):
         one.add(plan.listed[0], 0, {}, {"params": 1.0})
-    with other.alone("ask"), pytest.raises(Overtaken):
+    with other.alone("ask"), pytest.raises(LeaseLost):
         other.add(plan.listed[0], 0, {}, {"params": 1.0})
     with other.alone("ask"):
         other.add(plan.listed[1], 0, {}, {"params": 1.0})
-    assert [entry.key for entry in one.entries()] == [proposal.key for proposal in plan.listed[:2]]
+    assert [trial.key for trial in one.trials()] == [proposal.key for proposal in plan.listed[:2]]
 
 
 def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path: Path) -> None:
@@ -202,9 +203,9 @@ def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
         one.end(0, "failed", reason="too late: the first one to say so is right")
         one.end(1, "pruned", reason="dominated at epoch 2")
     for storage in (one, other, Storage(url, "small", True)):
-        first, second = storage.entries()
+        first, second = storage.trials()
         assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)
-        assert first.model == plan.listed[0].model.model_dump(exclude_defaults=True) | {"name": "hourglass_mlp"}
+        assert first.settings == plan.listed[0].model.model_dump(exclude_defaults=True) | {"name": "hourglass_mlp"}
         assert first.varied == {"d_z": 65, "d_h": 4}
         assert first.memory == {"sampler's own": [1, 2]}
         assert (first.rungs, first.quality) == ({2: 0.1 + 0.2}, 1 / 3)

@@ -52,7 +52,7 @@ def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch)
     assert {trial["state"] for trial in first.outcomes()} == {"finished"}
     wider = opened(settings(name="wider", spaces=TWO, seeds=[0, 1]))
     assert wider.recorded_runs() == 2
-    assert len(wider.remaining()) == 2
+    assert len(wider.remaining_candidates()) == 2
     assert len(carry_out(wider)) == 2, "another study with the same runs finds them"
     assert wider.recorded_runs() == 4
     forbid_training(monkeypatch)
@@ -65,7 +65,7 @@ def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.
     study = opened(settings(spaces=TWO, seeds=[0, 1]))
     kind = type(study.plan.task)
     monkeypatch.setattr(kind, "learn", lambda task, data: pytest.fail("the task read the data again"))
-    assert len(study.remaining()) == 2
+    assert len(study.remaining_candidates()) == 2
     assert study.recorded_runs() == 0
 
 

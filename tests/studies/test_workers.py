@@ -15,8 +15,9 @@ import sqlalchemy as sql
 
 from isthmus.core.files import home, write_json
 from isthmus.core.record import read_record, run_folders
+from isthmus.studies.database import default_url
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
-from isthmus.studies.storage import Storage, default_url
+from isthmus.studies.storage import Storage
 from tests.studies.drivers import (
     BASE,
     SAMPLED,

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,8 +23,9 @@ from isthmus.core.registry import create_model
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
-from isthmus.training.loop import Rows, Stopped, Training, Unwritten
-from isthmus.training.run import Options, _in_touch, prepare, run, starting_model
+from isthmus.training.listener import Listener
+from isthmus.training.loop import NoJournal, Rows, Stopped, Training
+from isthmus.training.run import Options, _reached_by_pipe, prepare, run, starting_model
 from isthmus.training.schedules import optimizer
 
 pytestmark = pytest.mark.slow
@@ -52,22 +54,39 @@ def test_two_processes_give_the_losses_of_one(accumulate: int) -> None:
     assert losses[2] == pytest.approx(losses[1], abs=1e-6)
 
 
+class Heard(Listener):
+    """Keeps what it hears, and stops a run after its first validation."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def step(self, step: int, steps: int) -> None:
+        self.calls.append((step, steps))
+
+    def line(self, line: Mapping[str, Any]) -> None:
+        self.calls.append(line)
+
+    def should_stop(self) -> bool:
+        return any(call.get("split") == "validation" for call in self.calls if isinstance(call, Mapping))
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
-    heard: list[Any] = []
-    with _in_touch(Options(heard=heard.append), lambda *place: heard.append(place)) as (tell, asked):
-        tell({"step": 1})
-        tell(1, 2)
-        assert not asked()
-    assert heard == [{"step": 1}, (1, 2)]
+    heard = Heard()
+    with _reached_by_pipe(heard) as remote:
+        remote.line({"step": 1})
+        remote.step(1, 2)
+        assert not remote.should_stop()
+    assert heard.calls == [{"step": 1}, (1, 2)]
 
-    def fail(step: int, steps: int) -> None:
-        raise ValueError
+    class Failing(Listener):
+        def step(self, step: int, steps: int) -> None:
+            raise ValueError
 
-    with _in_touch(Options(heard=heard.append), fail) as (tell, asked):
+    with _reached_by_pipe(Failing()) as remote:
         for step in range(10_000):  # more than a pipe holds
-            tell(step, 10_000)
-        assert not asked(), "a listener that failed has not asked to stop"
+            remote.step(step, 10_000)
+        assert not remote.should_stop(), "a listener that failed has not asked to stop"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -75,11 +94,9 @@ def test_a_study_can_stop_two_devices_after_a_rung_and_go_on_later() -> None:
     model = {"name": "hourglass_mlp", "d_z": 96, "d_h": 24, "depth": 2}
     train = {"epochs": 30, "batch_size": 100, "devices": 2}
     settings = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "model": model, "train": train, "seed": 5}
-    heard: list[Any] = []
-    stops = Options(heard=heard.append, stop=lambda: any(line["split"] == "validation" for line in heard))
     config = run_config(settings | {"threads": 1})
     with pytest.raises(Stopped):
-        run(config, stops)
+        run(config, listener=Heard())
     seen = read_metrics(prepare(config).folder)
     assert 1 <= seen[-1]["epoch"] < 30
     whole = run(config)
@@ -140,7 +157,7 @@ def test_gradients_travel_once_per_batch_however_many_parts_it_has(monkeypatch: 
         try:
             model, devices = starting_model(config, Options()).model, SeveralDevices(fabric, sharded=False)
             training = Training(model, prepared.task, rows, held_out, config.train, config.seed, devices)
-            training.run(Unwritten(), lambda step, steps: None)
+            training.run(NoJournal(), Listener())
         finally:
             torch.distributed.destroy_process_group()
     assert sent == [0] * training.steps

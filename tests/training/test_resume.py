@@ -22,6 +22,9 @@ from isthmus.core.record import METRICS, MODEL, read_metrics, read_record
 from isthmus.training.journal import Journal, Overtaken
 from isthmus.training.loop import Stopped
 from isthmus.training.run import Options, prepare, run, starting_model
+from tests.listeners import StopWhen, stop_after
+
+SAVE_AT_THE_END = Options(save_every=1e9)
 
 SETTINGS: dict[str, Any] = {
     "source": {"name": "digits"},
@@ -53,11 +56,6 @@ def undisturbed(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, home:
     return prepare(run_config(settings)).folder
 
 
-def stopped_after(steps: int) -> Options:
-    asked = iter(range(10**9))
-    return Options(save_every=1e9, stop=lambda: next(asked) >= steps)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -77,7 +75,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     config = run_config(settings)
     for steps in (1, 30, 50, 100):  # one after another, 181 of 225
         with pytest.raises(Stopped):
-            run(config, stopped_after(steps))
+            run(config, SAVE_AT_THE_END, stop_after(steps))
     run(config)
     parts = prepare(config).folder
     assert weights(parts) == weights(whole)
@@ -129,7 +127,7 @@ def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> N
 
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
-        run(config, stopped_after(5))
+        run(config, SAVE_AT_THE_END, stop_after(5))
     monkeypatch.setattr("isthmus.training.run.code_version", lambda *modules: {"version": "0", "digest": "other"})
     with pytest.raises(UserError, match="begun by other code"):
         run(config)
@@ -146,14 +144,14 @@ def test_a_state_of_older_code_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "save", older)
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
-        run(config, stopped_after(5))
+        run(config, SAVE_AT_THE_END, stop_after(5))
     assert run(config).status == "finished"
 
 
 def test_every_line_of_the_log_is_sealed_also_after_a_stop() -> None:
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
-        run(config, stopped_after(60))
+        run(config, SAVE_AT_THE_END, stop_after(60))
     folder = prepare(config).folder
     before = read_metrics(folder, sealed=True)
     assert before == read_metrics(folder)
@@ -174,7 +172,7 @@ def test_a_run_that_another_process_has_taken_over_leaves_no_record() -> None:
         return False
 
     with pytest.raises(Overtaken):
-        run(config, Options(stop=take_over))
+        run(config, listener=StopWhen(take_over))
     assert not (folder / "record.json").exists()
     assert (folder / METRICS).read_text() == ""
     assert run(config).status == "finished"
@@ -183,7 +181,7 @@ def test_a_run_that_another_process_has_taken_over_leaves_no_record() -> None:
 def test_metrics_outlive_a_cut_last_line(tmp_path: Path) -> None:
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
-        run(config, stopped_after(60))
+        run(config, SAVE_AT_THE_END, stop_after(60))
     folder = prepare(config).folder
     with (folder / METRICS).open("a") as file:
         file.write('{"step": 61, "spl')

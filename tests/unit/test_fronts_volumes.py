@@ -15,7 +15,7 @@ from scipy.stats import ttest_ind, ttest_rel
 from isthmus.core.errors import UserError
 from isthmus.studies.fronts import Candidate, best, compare, front, noise_of
 from isthmus.studies.statistics import Interval
-from isthmus.studies.volumes import Reference, Saving, area, gap, hypervolume, reference_point, saved
+from isthmus.studies.volumes import Reference, Saving, area, gap, hypervolume, measure_savings, reference_point
 from tests.unit.test_fronts import make_candidate, points
 
 pairs = st.lists(st.tuples(st.floats(1e-3, 1e9), st.floats(-50, 50)), max_size=12)
@@ -238,7 +238,7 @@ def test_gap_points_agree_with_the_comparison(candidates):
 
 
 def test_a_gap_and_a_saving_need_two_architectures():
-    for measure in (gap, saved):
+    for measure in (gap, measure_savings):
         with pytest.raises(UserError, match="no finished run"):
             measure([], [make_candidate(1, 20.0)])
 
@@ -246,7 +246,7 @@ def test_a_gap_and_a_saving_need_two_architectures():
 def test_parameters_saved_at_equal_quality():
     first = [make_candidate(10, 20.0, spread=0.1), make_candidate(30, 22.0, spread=0.1), make_candidate(90, 23.0)]
     second = [make_candidate(20, 19.0, "b"), make_candidate(60, 21.9, "b", spread=0.1), make_candidate(80, 24.0, "b")]
-    result = saved(first, second)
+    result = measure_savings(first, second)
     assert result.architectures == ("a", "b")
     clear, narrow, never = result.savings
     assert clear == Saving(19.0, 10, 20, 10, smallest=True)
@@ -257,15 +257,15 @@ def test_parameters_saved_at_equal_quality():
     assert never == Saving(24.0, None, 80, None)
     assert (never.fraction, never.amount, never.sure_fraction, never.decided) == (None, None, None, False)
     assert result.largest == clear
-    assert saved([make_candidate(50, 30.0)], second[:1]).savings[0].fraction == -1.5
-    assert saved([make_candidate(50, 10.0)], second).largest is None
-    smaller = saved([make_candidate(10, 0.1, maximise=False)], [make_candidate(20, 0.2, "b", maximise=False)])
+    assert measure_savings([make_candidate(50, 30.0)], second[:1]).savings[0].fraction == -1.5
+    assert measure_savings([make_candidate(50, 10.0)], second).largest is None
+    smaller = measure_savings([make_candidate(10, 0.1, maximise=False)], [make_candidate(20, 0.2, "b", maximise=False)])
     assert smaller.savings == (Saving(0.2, 10, 20, 10, smallest=True),)
 
 
 def test_with_one_seed_a_saving_is_stated_and_not_decided():
     first, second = seeded(make_candidate(10, 21.0), {0: 21.0}), seeded(make_candidate(20, 20.0, "b"), {0: 20.0})
-    (saving,) = saved([first], [second]).savings
+    (saving,) = measure_savings([first], [second]).savings
     assert (saving.fraction, saving.decided) == (0.5, False)
 
 
@@ -273,4 +273,4 @@ def test_test_data_do_not_choose_who_saves_and_the_rival_pays_no_more_than_it_mu
     first = [make_candidate(5, 25.0, validation=18.0, identity="lucky"), make_candidate(4, 19.0, validation=20.0)]
     first.append(make_candidate(30, 22.0, validation=22.0))
     second = [make_candidate(20, 21.0, "b"), make_candidate(90, 20.0, "b", validation=23.0)]
-    assert [(saving.first_cost, saving.second_cost) for saving in saved(first, second).savings] == [(30, 20)]
+    assert [(saving.first_cost, saving.second_cost) for saving in measure_savings(first, second).savings] == [(30, 20)]

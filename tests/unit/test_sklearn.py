@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV
-from isthmus.sklearn.search import shapes
+from isthmus.sklearn.search import list_shapes
 
 KINDS: dict[str, Any] = {
     "regressor": HourglassRegressor,
@@ -143,7 +143,7 @@ def test_a_denoiser_is_scored_by_what_it_restores() -> None:
 
 @pytest.mark.parametrize(("budget", "d_in", "d_out"), [(500, 11, 1), (10_000, 65, 10), (77, 4, 2)])
 def test_shapes_fill_the_budget_and_keep_within(budget: int, d_in: int, d_out: int) -> None:
-    for shape in shapes(budget, d_in, d_out, (1, 2, 4), (0.125, 0.5, 2.0)):
+    for shape in list_shapes(budget, d_in, d_out, (1, 2, 4), (0.125, 0.5, 2.0)):
         d_z, d_h, depth = shape["d_z"], shape["d_h"], shape["depth"]
         assert d_z * (d_in + d_out) + 2 * depth * d_z * d_h <= budget
         assert (d_z + 1) * (d_in + d_out + 2 * depth * (d_h + 3)) > budget

@@ -87,7 +87,7 @@ def test_what_is_no_sudoku_is_refused():
 def test_a_model_of_numbers_does_not_take_tokens():
     source = {"name": "sudoku", "givens": [60], "train": 4, "validation": 1, "test": 1}
     model = {"name": "hourglass_mlp", "d_z": 20, "d_h": 4, "depth": 1}
-    with pytest.raises(UserError, match="hourglass_mlp takes numbers, and task sudoku gives tokens; try hyper_set"):
+    with pytest.raises(UserError, match="hourglass_mlp takes numbers, but task sudoku gives tokens; try hyper_set"):
         prepare(run_config({"source": source, "task": {"name": "sudoku"}, "model": model}))
 
 

@@ -16,7 +16,8 @@ from isthmus.core.record import read_metrics
 from isthmus.core.registry import component, find
 from isthmus.models.vq_tokenizer import Codebook, VQTokenizerConfig
 from isthmus.training.loop import Stopped
-from isthmus.training.run import Options, prepare, run
+from isthmus.training.run import prepare, run
+from tests.listeners import stop_after
 
 
 def unit(*shape):
@@ -148,9 +149,8 @@ def test_a_run_reports_the_use_of_its_codebook():
 def test_a_run_that_was_stopped_ends_with_the_same_bits(monkeypatch, tmp_path):
     whole = run(run_config(SETTINGS))
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "other"))
-    asked = iter([False] * 4 + [True] * 100)
     with pytest.raises(Stopped):
-        run(run_config(SETTINGS), Options(stop=lambda: next(asked)))
+        run(run_config(SETTINGS), listener=stop_after(4))
     again = run(run_config(SETTINGS))
     assert again.id == whole.id
     assert again.files["model.safetensors"] == whole.files["model.safetensors"]

@@ -1,4 +1,4 @@
-"""What a candidate must fulfil, judged before any training: it costs nothing to say no here."""
+"""Which networks may be trained: conditions and budgets, checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from isthmus.training.counting import cost
 
 @dataclass(frozen=True)
 class Proposal:
-    """A network that may be trained. ``space`` is None for one that was given by hand."""
+    """A network that may be trained. ``space`` is None for one that the config lists."""
 
     model: ModelConfig
     key: str
-    """Equal for networks that are the same, however they were written down."""
+    """Equal for equal networks, however their settings are written."""
     cost: Mapping[str, int]
     space: int | None = None
     varied: Mapping[str, Any] = field(default_factory=dict)
@@ -31,9 +31,14 @@ class Proposal:
     def architecture(self) -> str:
         return self.model.name
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its model, in plain values."""
+        return self.model.model_dump(mode="json", exclude_defaults=True) | {"name": self.model.name}
+
 
 class Judge:
-    """Accepts proposals, or remembers why not."""
+    """Accepts proposals, and counts why others were refused."""
 
     def __init__(self, config: StudyConfig, signature: Signature) -> None:
         self.config, self.signature = config, signature
@@ -41,7 +46,7 @@ class Judge:
         self.refused: Counter[str] = Counter()
 
     def judge(self, settings: Mapping[str, Any], space: int | None, taken: Collection[str] = ()) -> Proposal | None:
-        """The proposal that these settings make, unless it is unfit, over the budget, or among those taken."""
+        """The proposal with these settings, or None if it breaks a condition or the budget, or is already taken."""
         proposal = self._proposal(settings, space)
         if proposal is not None and proposal.key in taken:
             self.refused["proposed twice"] += 1
@@ -69,7 +74,7 @@ class Judge:
         return Proposal(config, digest(complete.model_dump(mode="json"), 16), counted, space, varied)
 
     def complaint(self) -> str:
-        """Why nothing was accepted, the commonest reason first."""
+        """Why nothing was accepted, the most frequent reason first."""
         if not self.refused:
             return "it is empty"
         return "; ".join(f"{number} × {reason}" for reason, number in self.refused.most_common(3))

@@ -1,0 +1,187 @@
+"""How far a study is: its trials as the database holds them, checked against the config and the run records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.errors import UserError
+from isthmus.core.files import home, read_sealed, write_sealed
+from isthmus.core.record import RunRecord
+from isthmus.studies.plan import Plan
+from isthmus.studies.proposals import Proposal
+from isthmus.studies.results import Results, has_ended
+from isthmus.studies.storage import Storage, differences
+from isthmus.studies.trials import Trial
+from isthmus.training.run import Prepared
+
+
+class Progress:
+    """A study that is only looked at."""
+
+    def __init__(self, plan: Plan, storage: Storage) -> None:
+        self.plan, self.config, self.storage = plan, plan.config, storage
+        self.folder = home() / "studies" / self.config.name
+        self.results = Results(plan)
+        self.trials: list[Trial] = []
+        self._check_identity(self.storage.stored_config())
+        self._refresh()
+
+    def _check_identity(self, begun: Mapping[str, Any] | None) -> None:
+        if begun is None or not (different := differences(self.plan.identity, begun)):
+            return
+        if different == [f"metric_versions.{self.plan.quality}"]:
+            raise UserError(
+                f"the study {self.config.name!r} was decided by {self.plan.quality} as an older version measured it; "
+                "give this one another name=…: finished runs are evaluated again and not trained again"
+            )
+        raise UserError(
+            f"a study named {self.config.name!r} exists and differs in {', '.join(different[:5])}; "
+            "give this one another name=…: runs that both have are trained once"
+        )
+
+    @property
+    def expected_candidates(self) -> int:
+        return len(self.plan.listed) + sum(self.plan.quotas)
+
+    @property
+    def expected_runs(self) -> int:
+        return self.expected_candidates * self.plan.runs_per_candidate
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every candidate has ended and its records are here."""
+        self._compare_with_records()
+        return len(self.trials) >= self.expected_candidates and not any(trial.is_open for trial in self.trials)
+
+    def remaining_candidates(self) -> list[Proposal]:
+        """The candidates still to be trained, with random ones for those that a sampler has yet to choose."""
+        self._compare_with_records()
+        ended = {trial.key for trial in self.trials if not trial.is_open}
+        return [item for item in self.plan.preview if item.key not in ended and not self._is_on_record(item)]
+
+    def recorded_runs(self) -> int:
+        """How many runs need no more training."""
+        remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
+        begun = [
+            sum(
+                has_ended(self.plan.run(item.model, *run))
+                for run in itertools.product(self.config.rates, self.config.seeds)
+            )
+            for item in remaining
+        ]
+        return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in begun)
+
+    def _is_on_record(self, proposal: Proposal) -> bool:
+        """Whether other studies have trained what this one needs: every rate with its search seeds, one with all."""
+        ended = [
+            {seed for seed in self.config.seeds if has_ended(self.plan.run(proposal.model, rate, seed))}
+            for rate in self.config.rates
+        ]
+        searched = set(self.plan.search_seeds)
+        return all(searched <= seeds for seeds in ended) and any(
+            len(seeds) == len(self.config.seeds) for seeds in ended
+        )
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Every trial in plain values."""
+        return [
+            {
+                "number": trial.number,
+                "state": trial.state,
+                "reason": trial.reason,
+                "model": trial.settings,
+                "cost": self.cost(trial),
+                "quality": trial.quality,
+                "rungs": trial.rungs,
+                "failures": trial.failures,
+                "runs": [run.id for run in trial.runs.values() if has_ended(run)],
+            }
+            for trial in self.trials
+        ]
+
+    def cost(self, trial: Trial) -> float:
+        return trial.costs[self.config.cost]
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of all runs that ended, of candidates that were not pruned."""
+        return [run.folder for run in self._ended_runs()]
+
+    def records(self) -> list[RunRecord]:
+        return [self.results.record(run) for run in self._ended_runs()]
+
+    def _ended_runs(self) -> Iterator[Prepared]:
+        for trial in self.trials:
+            if trial.state != "pruned":
+                yield from (run for run in trial.runs.values() if has_ended(run))
+
+    @property
+    def latencies(self) -> dict[str, float]:
+        if self.config.cost != "latency":
+            return {}
+        return {run.id: self.cost(trial) for trial in self.trials for run in trial.runs.values()}
+
+    def _refresh(self) -> None:
+        """Read the database, which other processes may have changed, and check it against the config."""
+        for trial in self.storage.trials():
+            try:
+                self.plan.check_progress(trial)
+                if trial.number >= len(self.trials):
+                    self.plan.check(trial, self.trials[-1] if self.trials else None)
+                    runs = itertools.product(self.config.rates, self.config.seeds)
+                    trial.runs = {run: self.plan.run(trial.model, *run) for run in runs}
+                    self.trials.append(trial)
+            except (ValueError, TypeError, KeyError) as error:
+                raise self.storage.damage(f"trial {trial.number}: {error}") from None
+
+    def _compare_with_records(self) -> None:
+        """Find the trials whose records are gone. Records that contradict the database are an error."""
+        for trial in self.trials:
+            if trial.state == "finished" or (trial.state == "failed" and not self.config.pruning):
+                has_records = self._has_records(trial)
+                trial.has_lost_records = trial.state == "finished" and not has_records
+                if has_records:
+                    self._check_quality(trial)
+
+    def _has_records(self, trial: Trial) -> bool:
+        """Whether all runs have ended on which a trial's quality rests."""
+
+        def have_ended(rates: Sequence[float], seeds: Sequence[int]) -> bool:
+            runs = [trial.runs[rate, seed] for rate in rates for seed in seeds]
+            return all(has_ended(run) or run.id in trial.failures for run in runs)
+
+        if not have_ended(self.config.rates, self.plan.search_seeds):
+            return False
+        found = self.results.best_rate(trial, None)
+        return found is None or have_ended([found[0]], self.config.seeds)
+
+    def _check_quality(self, trial: Trial) -> None:
+        found = self.results.best_rate(trial, None)
+        quality = None if found is None else self.results.quality(trial, found[0])
+        if quality != trial.quality:
+            raise self.storage.damage(f"trial {trial.number} reached {trial.quality}, but its records say {quality}")
+
+    def _write_summary(self) -> None:
+        """Keep beside the database which runs the study needs, and measured latencies, which no record holds."""
+        needed = [run.id for trial in self.trials if trial.state != "pruned" for run in trial.runs.values()]
+        content = {
+            "config": self.config.model_dump(mode="json"), "data": self.plan.data.fingerprint,
+            "trials": self.outcomes(), "keys": [trial.key for trial in self.trials], "needs": needed,
+        }  # fmt: skip
+        # Through JSON first: the checksum depends on the order of keys, and rungs are numbers only in memory.
+        write_sealed(self.folder / "study.json", json.loads(json.dumps(content)))
+
+    def _written_latencies(self) -> dict[str, float]:
+        """Latencies of an earlier database: measuring again would give another front."""
+        try:
+            content = read_sealed(self.folder / "study.json")
+        except UserError:
+            return {}
+        ours = self.plan.data.fingerprint, self.config.model_dump(mode="json")
+        if (content.get("data"), content["config"]) != ours:
+            return {}
+        return {key: trial["cost"] for key, trial in zip(content["keys"], content["trials"], strict=True)}
