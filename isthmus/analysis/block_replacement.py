@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run
 from isthmus.analysis.pictures import INK, finish, page, save, style
+from isthmus.analysis.trained_run import Answer, Opened, need, once, open_run
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
 from isthmus.training.loop import Rows, evaluate

@@ -27,8 +27,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run, untrained
 from isthmus.analysis.pictures import matrix, page, save
+from isthmus.analysis.trained_run import Answer, Opened, need, once, open_run, untrained
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
 from isthmus.training.counting import example_input

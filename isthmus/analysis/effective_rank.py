@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import need
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import need
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, write_sealed
 from isthmus.core.protocols import Data, Task

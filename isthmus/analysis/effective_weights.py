@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from isthmus.analysis.opening import Answer, need, once, rounded
 from isthmus.analysis.pictures import matrix, page, save
 from isthmus.analysis.steps import Layer, Step, steps_of
+from isthmus.analysis.trained_run import Answer, need, once, rounded
 from isthmus.core.record import read_record
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 from isthmus.training.loading import load

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
+from isthmus.analysis.trained_run import need, once, open_run, rounded
 from isthmus.layers.dynamics import Solver
 
 SCHEMA = "isthmus.analysis.fixed_point/1"

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from isthmus.analysis.opening import Opened, need, once, open_run
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import Opened, need, once, open_run
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
 
 SCHEMA = "isthmus.analysis.iterations/1"

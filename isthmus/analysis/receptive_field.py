@@ -24,9 +24,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
+from isthmus.analysis.trained_run import Answer, Opened, need, once, open_run, rounded
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker

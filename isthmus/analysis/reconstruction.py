@@ -27,9 +27,9 @@ from torchmetrics.functional.image import (
     structural_similarity_index_measure,
 )
 
-from isthmus.analysis.opening import Opened, need, once, open_run
 from isthmus.analysis.perceptual import Fid, Lpips, missing
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import Opened, need, once, open_run
 from isthmus.core.draws import torch_generator
 from isthmus.core.files import data_dir as default_data_dir
 from isthmus.core.files import write_with
@@ -86,7 +86,7 @@ def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})
-    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens)[:_SHOWN].numpy()), drawn[:_SHOWN]]
+    lines += [tokenizer.pictures(tokens[:_SHOWN].numpy(), mask[:_SHOWN].numpy()), drawn[:_SHOWN]]
     return {
         "rows": len(index),
         "steps": task.config.decoding_steps,

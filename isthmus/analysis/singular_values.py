@@ -27,9 +27,9 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 import isthmus.analysis.shape_theory as theory
-from isthmus.analysis.opening import Answer, need, once, untrained
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, steps_of
+from isthmus.analysis.trained_run import Answer, need, once, untrained
 from isthmus.core.draws import key, numpy_generator
 from isthmus.core.record import read_record
 from isthmus.layers.sparse_linear import SparseLinear, positions

@@ -28,8 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import need, once, open_run, rounded
 from isthmus.core.record import find_run, read_record
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""The vocabulary that the parts share: settings, data, signatures, batches, tasks and models; nothing else."""
+"""The vocabulary that the parts share: settings, data, signatures, batches, tasks, predictions and models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
@@ -130,8 +131,8 @@ class Source(ABC):
     def load(self, data_dir: Path) -> Data:
         """Read, check, split and fingerprint; a missing file's error says where it was looked for and how to get it."""
 
-    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray | None:
-        """What rows look like, as uint8 images, where they are not images themselves and yet stand for some."""
+    def pictures(self, rows: np.ndarray, data_dir: Path, hidden: np.ndarray | None = None) -> np.ndarray | None:
+        """uint8 images of rows that are not images themselves but stand for some; grey where ``hidden``."""
         return None
 
 
@@ -140,6 +141,13 @@ class Batch(NamedTuple):
 
     input: Tensor
     target: Tensor
+
+
+class SampleRows(NamedTuple):
+    """Rows to picture, and which of their entries are hidden."""
+
+    rows: np.ndarray
+    hidden: np.ndarray | None = None
 
 
 class Task(ABC):
@@ -155,6 +163,8 @@ class Task(ABC):
     maximise: ClassVar[bool]
     metric_versions: ClassVar[Mapping[str, int]] = {}
     """The versions of metrics that are not measured as they once were; all others are of version 1."""
+    predictor: ClassVar[type[Predictor] | None] = None
+    """Makes predictions from a user's files; None: of images and rows, through ``encode`` and ``decode``."""
 
     @abstractmethod
     def __init__(self, config: Any) -> None: ...
@@ -219,10 +229,13 @@ class Task(ABC):
         """What is to be measured on a split with the model in hand, beside what its outputs tell."""
         return {}
 
-    def lines(self, model: Any, batch: Batch) -> list[np.ndarray] | None:
-        """Rows of a sheet of samples that the source can picture: input, output, target; None where the batch says it
-        all."""
+    def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows] | None:
+        """Input, output and target of a sheet of samples for the source to picture; None if they need no source."""
         return None
+
+    def refuse_other_data(self, data: Data, source: Mapping[str, Any]) -> None:
+        """A ``UserError`` if the task can tell how these data differ from those it learned from."""
+        return
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:
@@ -231,6 +244,61 @@ class Task(ABC):
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
         """Model output in the user's units: uint8 images, labels, or values."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained run or an export, opened to predict."""
+
+    name: str
+    """The id or folder that the user gave."""
+    model: Any
+    task: Any
+    source: Mapping[str, Any]
+    """The settings of its source; an export keeps them only if predictions need them."""
+    classes: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    takes_flat_rows: bool = False
+    """An exported MLP takes vectors; the MLP itself also flattens images."""
+
+    def with_iterations(self, iterations: int | None) -> Callable[[Tensor], Tensor]:
+        """The model with another number of iterations than it was trained with; None keeps that number."""
+        if iterations is None:
+            function: Callable[[Tensor], Tensor] = self.model
+            return function
+        if not hasattr(self.model, "states"):
+            raise UserError(f"--iterations applies only to recurrent models; {self.name} is not one, leave it out")
+        return partial(self.model, iterations=iterations)
+
+
+class Prediction(NamedTuple):
+    """The result of one input: what a person reads, and the same as JSON."""
+
+    file: str
+    lines: tuple[str, ...]
+    content: Any
+
+
+class Predictor(ABC):
+    """Makes the predictions of one task from a user's files."""
+
+    options: ClassVar[frozenset[str]] = frozenset({"iterations"})
+    """The options of ``isthmus predict`` that it takes."""
+
+    @abstractmethod
+    def __init__(self, trained: Trained, **options: Any) -> None: ...
+
+    @abstractmethod
+    def predict(
+        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
+    ) -> Iterator[Prediction]:
+        """Check all files, then predict one after another; files of results go into the folder ``out``.
+
+        ``progress`` is called when a file is opened, and with the number of rows done so far.
+        """
+
+    def as_json(self, predictions: Iterable[Prediction]) -> Any:
+        return [prediction.content for prediction in predictions]
 
 
 class Model(Protocol):

@@ -20,16 +20,19 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.reading import open_archive, parsing, read_member, read_npy, resolve
 from isthmus.sources.splitting import DrawnSplits, checked, partition
-from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
+from isthmus.sources.tables import (
+    ENDINGS,
+    Kind,
+    as_names,
+    column,
+    column_names,
+    columns,
+    encode_targets,
+    numbers,
+    read_table,
+)
 
 NAMES = {"arrays": "Arrays"}
-
-
-def as_names(value: Any) -> tuple[str, ...]:
-    """One name or number of a column, or several, or none."""
-    if value is None:
-        return ()
-    return tuple(str(name) for name in value) if isinstance(value, list | tuple) else (str(value),)
 
 
 ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]

@@ -20,7 +20,7 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin
 
 import isthmus
 from isthmus.export import HubModel, narrow, narrowing
-from isthmus.export.prediction import Predictor, predict_files
+from isthmus.export.prediction import open_predictor
 from isthmus.export.writing import write_format
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
@@ -63,7 +63,7 @@ def test_predictions_of_an_export_are_those_of_the_run(
     np.testing.assert_allclose(np.load(theirs[str(files[1])]), np.load(ours[str(files[1])]), rtol=1e-4)
     np.testing.assert_allclose(np.loadtxt(theirs[str(files[0])]), np.loadtxt(ours[str(files[0])]), rtol=1e-4)
     rows = x.astype(np.float32)
-    np.testing.assert_allclose(Predictor(moved).rows(rows), Predictor(run).rows(rows), rtol=1e-4)
+    np.testing.assert_allclose(open_predictor(moved).rows(rows), open_predictor(run).rows(rows), rtol=1e-4)
 
 
 def test_an_export_is_read_by_load_and_by_the_hubs_own_class(run: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, m
     file = tmp_path / "rows.npy"
     np.save(file, np.zeros((1000, 3), np.float32))
     heard: list[tuple[Path, int]] = []
-    list(predict_files(run, [file], tmp_path / "out", progress=lambda *news: heard.append(news)))
+    list(open_predictor(run).predict([file], tmp_path / "out", lambda *news: heard.append(news)))
     assert heard == [(file, 0), (file, 400), (file, 800), (file, 1000)]
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from isthmus.analysis import cka as analysis
 from isthmus.analysis import opening
 from isthmus.analysis.cka import applies, blocks, cka, draw, of_run, summary, u_centred_gram
-from isthmus.analysis.opening import open_run, rounded
+from isthmus.analysis.trained_run import open_run, rounded
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from isthmus.analysis import fixed_point as analysis
-from isthmus.analysis.opening import open_run
+from isthmus.analysis.trained_run import open_run
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run

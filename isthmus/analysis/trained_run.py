@@ -21,7 +21,6 @@ from isthmus.core.registry import component
 from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Rows
 from isthmus.training.run import Options, load_data, starting_model
-from isthmus.training.tokenizers import refuse_another
 
 Answer = dict[str, Any]
 
@@ -57,9 +56,8 @@ def open_run(run: str | Path, data_dir: Path | None = None) -> Opened:
     source = record.config["source"]
     data = load_data(component("sources", source), data_dir)
     if data.fingerprint != record.fingerprint:
-        if record.task == "masked_tokens":
-            refuse_another(source["tokenizer"], data.tokenizer, data.vocabulary, data.train.inputs.shape[1], task)
-        raise UserError(f"run {record.id} was trained on other data than {source['name']} is here")
+        task.refuse_other_data(data, source)
+        raise UserError(f"run {record.id} was trained on other data than {source['name']} gives here")
     return Opened(folder, record, model, task, data)
 
 
