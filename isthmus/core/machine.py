@@ -20,6 +20,8 @@ CAN_CHANGE_BITS = (
     "training/",
 )  # fmt: skip
 """What a run's result depends on: folders and files of the package. A test keeps the list of the others."""
+_CANNOT = "_prediction.py"
+"""How the names of those files of tasks end that are used after training."""
 
 
 def machine() -> dict[str, Any]:
@@ -84,7 +86,7 @@ def code_version(*modules: str) -> dict[str, str]:
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root).as_posix()
-        if place.startswith(CAN_CHANGE_BITS):
+        if place.startswith(CAN_CHANGE_BITS) and not place.endswith(_CANNOT):
             content.update(place.encode() + b"\0" + path.read_bytes())
     for name in modules:
         file = sys.modules[name].__file__

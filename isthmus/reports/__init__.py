@@ -17,7 +17,7 @@ def write_report(
     title: str,
     command: str = "",
     published: Sequence[str] = (),
-    latencies: Mapping[str, float] | None = None,
+    costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
@@ -25,15 +25,15 @@ def write_report(
 
     Each path is a run folder, its ``record.json``, or a folder of run folders. ``command`` is what re-creates the runs.
     ``published`` names papers' tables, such as ``hourglass/T8``, to be drawn over the fronts of the same task; without
-    any, those of the same data and task are. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is the
-    metric to compare by; without it, the task's objective.
+    any, those of the same data and task are. ``costs`` maps further costs, such as latency, to values of run ids.
+    ``quality`` is the metric to compare by; without it, the task's objective.
     """
     from isthmus.reports.drawing import curves_png, front_png, gap_png, has_gap
     from isthmus.reports.page import page
     from isthmus.reports.sections import gather
     from isthmus.reports.tables import candidates_csv, runs_csv
 
-    sections, unfinished = gather(folders_or_records, published, latencies, quality)
+    sections, unfinished = gather(folders_or_records, published, costs, quality)
     text = page(sections, unfinished, title, command, published)  # first: a damaged picture leaves no half of a report
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))

@@ -27,7 +27,6 @@ from isthmus.core.registry import telling
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,
-    LATENCY,
     Candidate,
     best,
     front,
@@ -97,8 +96,8 @@ class Section:
     @property
     def costs(self) -> tuple[str, ...]:
         """By what its candidates can be compared."""
-        timed = self.candidates and all(candidate.latency is not None for candidate in self.candidates)
-        return (*COSTS, LATENCY) if timed else COSTS
+        first = self.candidates[0].costs if self.candidates else ()
+        return (*COSTS, *(name for name in first if all(name in each.costs for each in self.candidates)))
 
     @property
     def tried(self) -> list[str]:
@@ -163,14 +162,14 @@ def setting(candidate: Candidate, name: str) -> Any:
 def gather(
     paths: Sequence[Path],
     published: Sequence[str] = (),
-    latencies: Mapping[str, float] | None = None,
+    costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
 ) -> tuple[list[Section], int]:
     """The sections of all finished and failed runs below the paths, and the number of runs that have not ended yet.
 
     ``published`` names tables such as ``hourglass/T8``, for the sections with their task. Without any, a section gets
-    the tables of its own data and task. ``latencies`` maps run ids to milliseconds per batch. ``quality`` is compared
-    instead of the task's objective.
+    the tables of its own data and task. ``costs`` maps further costs, such as latency, to values of run ids.
+    ``quality`` is compared instead of the task's objective.
     """
     fronts = load_fronts(published)
     folders = dict.fromkeys(resolved(folder) for path in paths for folder in _folders(path))
@@ -190,7 +189,7 @@ def gather(
         groups[json.dumps(key, sort_keys=True)].append(run)
     sections = []
     for group in groups.values():
-        section = Section(tuple(group), tuple(summarise((run.record for run in group), latencies)))
+        section = Section(tuple(group), tuple(summarise((run.record for run in group), costs)))
         drawn = [item for item in fronts if item.task == section.task]
         drawn = drawn if fronts else matching_fronts(section.source, section.task)
         sections.append(replace(section, published=tuple(drawn)))

@@ -25,9 +25,10 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.protocols import ModelConfig
 from isthmus.core.record import RunRecord, comparable, read_metrics
+from isthmus.core.registry import find
 from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
+from isthmus.studies.fronts import COSTS
 from isthmus.studies.judging import Proposal
-from isthmus.studies.latency import latency
 from isthmus.studies.planning import Plan
 from isthmus.studies.pruning import Standing, pruned
 from isthmus.studies.sampling import Tried, draw
@@ -167,10 +168,11 @@ class Study:
                 yield from (run for run in trial.runs.values() if _has_ended(run))
 
     @property
-    def latencies(self) -> dict[str, float]:
-        if self.config.cost != "latency":
+    def costs(self) -> dict[str, dict[str, float]]:
+        """The study's cost of every run id, under the cost's name, if records do not hold it."""
+        if self.config.cost in COSTS:
             return {}
-        return {run.id: trial.cost for trial in self.trials for run in trial.runs.values()}
+        return {self.config.cost: {run.id: trial.cost for trial in self.trials for run in trial.runs.values()}}
 
     def _refresh(self) -> None:
         """What the storage knows, which other processes may have told it, if the config says the same."""
@@ -497,10 +499,10 @@ class Study:
 
     def _add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any]) -> None:
         costs: dict[str, float] = dict(proposal.cost)
-        if self.config.cost == "latency":
+        if (name := self.config.cost) not in costs:
             complete = proposal.model.completed(self.plan.task.signature, self.config.seeds[0])
-            measured = self._written_latencies().get(proposal.key)
-            costs["latency"] = latency(complete, self.config.base.threads) if measured is None else measured
+            known = self._written_costs().get(proposal.key)
+            costs[name] = find("costs", name).compute(complete, self.config.base.threads) if known is None else known
         self.storage.add(proposal, generation, memory, costs)
 
     def _write_down(self) -> None:
@@ -513,7 +515,7 @@ class Study:
         # As JSON has it: the checksum depends on the order of keys, and rungs are numbers only here.
         write_sealed(self.folder / "study.json", json.loads(json.dumps(content)))
 
-    def _written_latencies(self) -> dict[str, float]:
+    def _written_costs(self) -> dict[str, float]:
         """Another measurement would be another front, so that a study whose database was lost keeps the first one."""
         try:
             content = read_sealed(self.folder / "study.json")
