@@ -1,10 +1,11 @@
-"""A finished run, opened to be measured, and answers that are kept beside its record."""
+"""A finished run to measure, and its measurements, kept beside its record."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, write_sealed
 from isthmus.core.protocols import Data, Task
-from isthmus.core.record import RunRecord, find_run, read_record
+from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import component
 from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Rows
@@ -25,21 +26,43 @@ from isthmus.training.run import Options, load_data, starting_model
 Answer = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Opened:
-    """The trained model, ready for evaluation, the task with what it learned, and the data that both know."""
+class TrainedRun:
+    """A finished run. Its model (in evaluation mode), task and data are loaded when first used."""
 
-    folder: Path
-    record: RunRecord
-    model: Any
-    task: Task
-    data: Data
+    def __init__(self, run: str | Path, data_dir: Path | None = None) -> None:
+        self.folder, self.data_dir = find_run(run), data_dir
+        self.record = read_record(self.folder)
+
+    @cached_property
+    def model(self) -> Any:
+        return load(self.folder)
+
+    @cached_property
+    def task(self) -> Task:
+        return load_task(self.folder)
+
+    @cached_property
+    def data(self) -> Data:
+        """The data of the training; other data are refused."""
+        source = self.record.config["source"]
+        data = load_data(component("sources", source), self.data_dir)
+        if data.fingerprint != self.record.fingerprint:
+            self.task.refuse_other_data(data, source)
+            raise UserError(f"run {self.record.id} was trained on other data than {source['name']} gives here")
+        return data
+
+    def untrained(self) -> TrainedRun:
+        """The same run with the weights that its seed drew."""
+        config = run_config(self.record.config).model_copy(update={"init": None})
+        other = copy.copy(self)
+        other.model = starting_model(config, Options()).model.eval()
+        return other
 
     def test_inputs(self, rows: int, batch: int, least: int = 1) -> Iterator[Tensor]:
-        """At most so many rows of the test split as model inputs: drawn once and for every run of these data alike.
+        """At most this many test rows as model inputs, the same for every run on these data.
 
-        Drawn, because a source may keep its rows in the order of their classes. A last batch below ``least`` is left
-        out.
+        They are drawn, because a source may keep its rows in the order of their classes. A last batch with fewer than
+        ``least`` rows is left out.
         """
         order = torch.randperm(len(self.data.test), generator=torch_generator(0, "analysed rows"))[:rows]
         device = torch.device("cpu")
@@ -48,51 +71,39 @@ class Opened:
             if len(index) >= least:
                 yield self.task.evaluation_batch(*split.take(index, device), "test", block).input
 
-
-def open_run(run: str | Path, data_dir: Path | None = None) -> Opened:
-    folder = find_run(run)
-    record = read_record(folder)
-    model, task = load(folder), load_task(folder)
-    source = record.config["source"]
-    data = load_data(component("sources", source), data_dir)
-    if data.fingerprint != record.fingerprint:
-        task.refuse_other_data(data, source)
-        raise UserError(f"run {record.id} was trained on other data than {source['name']} gives here")
-    return Opened(folder, record, model, task, data)
+    def need(self, applies: Callable[[Any, str], str | None], analysis: str) -> None:
+        """Refuse a run that an analysis does not apply to."""
+        if (reason := applies(self.model, self.record.task)) is not None:
+            raise UserError(f"{analysis} does not apply to run {self.record.id}: {reason}")
 
 
-def untrained(record: RunRecord) -> Any:
-    """The run's model as its seed drew it, ready for evaluation."""
-    config = run_config(record.config).model_copy(update={"init": None})
-    return starting_model(config, Options()).model.eval()
-
-
-def once(run: str | Path, name: str, schema: str, measure: Callable[[Path], Mapping[str, Any]]) -> Answer:
-    """What ``measure`` says of a run's folder, or said before: ``analysis/NAME.json`` holds it, sealed."""
-    folder = find_run(run)
-    record = read_record(folder)
-    path = folder / "analysis" / f"{name}.json"
-    if path.is_file() and (known := read_sealed(path)).get("schema") == schema and known.get("run") == record.id:
+def measure_once(
+    run: str | Path,
+    name: str,
+    schema: str,
+    measure: Callable[[TrainedRun], Mapping[str, Any]],
+    applies: Callable[[Any, str], str | None],
+    data_dir: Path | None = None,
+) -> Answer:
+    """What ``measure`` returns for a run, or returned before: the sealed ``analysis/NAME.json`` keeps it."""
+    trained = TrainedRun(run, data_dir)
+    identity, path = trained.record.id, trained.folder / "analysis" / f"{name}.json"
+    if path.is_file() and (known := read_sealed(path)).get("schema") == schema and known.get("run") == identity:
         return known
-    found = {"schema": schema, "run": record.id, **measure(folder)}
+    trained.need(applies, schema.split(".")[-1].split("/")[0])
+    found = {"schema": schema, "run": identity, **measure(trained)}
     write_sealed(path, found)
     return found
 
 
-def need(reason: str | None, title: str, record: RunRecord) -> None:
-    """``applies`` as an error of the user's."""
-    if reason is not None:
-        raise UserError(f"{title} does not apply to run {record.id}: {reason}")
-
-
-def rounded(values: Tensor, digits: int = 4) -> Any:
-    """Numbers for a picture, as nested lists of no more digits than a picture shows."""
+def round_values(values: Tensor, digits: int = 4) -> Any:
+    """Nested lists with this many significant digits of the largest number: enough for a picture."""
     largest = float(values.abs().max()) if values.numel() else 0.0
     if not largest > 0:
         return torch.zeros(values.shape).tolist()
     places = digits - 1 - math.floor(math.log10(largest))
-    return _rounded(values.double().tolist(), places)
+    return _round(values.double().tolist(), places)
 
 
-def _rounded(values: Any, places: int) -> Any:
-    return [_rounded(value, places) for value in values] if isinstance(values, list) else round(values, places)
+def _round(values: Any, places: int) -> Any:
+    return [_round(value, places) for value in values] if isinstance(values, list) else round(values, places)

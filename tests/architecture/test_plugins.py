@@ -162,7 +162,7 @@ class LinePredictor(Predictor):
     def predict(self, files, out, progress=None):
         for file in files:
             row = np.loadtxt(file, np.float32)[None]
-            value = float(self.trained.task.decode(self.trained.model(self.trained.task.encode(row))))
+            value = self.trained.task.decode(self.trained.model(self.trained.task.encode(row))).item()
             lines = (f"{file}: {value:.1f}",) + (f"of {row.size} numbers",) * self.trace
             yield Prediction(str(file), lines, {"value": value})
 
@@ -179,12 +179,12 @@ class WorstRegression(Regression):
         super().measure(metrics, output, target)
         metrics["worst_error"].update((output - target).abs())
 '''
-NEURONS = '''
+NEURONS = """
 from isthmus.core.protocols import CostKind
 
-NEURONS = CostKind("Neurons", "neurons", lambda config, threads: getattr(config, "width", 1) * config.depth)
+NEURONS = CostKind("Neurons", "neurons", lambda config, threads: getattr(config, "width", 1) * getattr(config, "depth", 1))
 ODD = CostKind("Luck (odds)", "odds", lambda config, threads: 1.5, quantity="luck", is_measured=True)
-'''
+"""
 SPEED = '''
 """How far each branch moves the stream."""
 from isthmus.analysis.pictures import finish, page, save
@@ -215,7 +215,7 @@ def draw(found, folder):
     finish(axis, "speed", "branch", "norm")
     return [save(figure, folder / "speed.png")]
 '''
-RECIPES = '''
+RECIPES = """
 from isthmus.core.config import study_config
 
 
@@ -229,7 +229,7 @@ def momentum_study():
         "spaces": [{"model": {"name": "momentum_mlp", "depth": 2}, "vary": {"width": [4, 8, 16]}}],
         "quality": "worst_error", "cost": "neurons", "budget": {"neurons": 20},
     })
-'''
+"""
 ENTRY_POINTS = """
 [isthmus.models]
 affine = PACKAGE:Affine
@@ -343,7 +343,7 @@ def test_one_of_each_kind_works_together(installed: str, tmp_path: Path) -> None
 
 
 def test_its_measured_cost_is_kept_by_the_study(installed: str, tmp_path: Path) -> None:
-    changes = ("name=lucky", "cost=luck", "budget={}")
+    changes = ("cost=luck", "budget={}")
     found = call("study", "momentum-study", *changes, "--workers", "1", "--out", tmp_path / "page", "--json").json()
     assert [each["costs"] for each in found["candidates"]] == [{"luck": 1.5}] * 3
     assert "luck_odds" in (tmp_path / "page" / "candidates.csv").read_text()
