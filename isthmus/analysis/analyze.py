@@ -29,7 +29,7 @@ def analyze(
     record = read_record(folder)
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no weights to analyse: {record.reason}")
-    chosen = {name: find("analyses", name) for name in _chosen(only, against)}
+    chosen = {name: find("analyses", name) for name in _choose(only, against)}
     model = load(folder)
     reasons: dict[str, str | None] = {name: module.applies(model, record.task) for name, module in chosen.items()}
     for name in only:
@@ -60,7 +60,7 @@ def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
     return {title: value if isinstance(value, str) or math.isfinite(value) else "–" for title, value in numbers.items()}
 
 
-def _chosen(only: Sequence[str], against: str | None) -> Sequence[str]:
+def _choose(only: Sequence[str], against: str | None) -> Sequence[str]:
     """The analyses that were asked for: all of one run, or those that compare it with another."""
     names = list(dict.fromkeys(only)) or list(catalogue("analyses"))
     if against is None:

@@ -94,7 +94,7 @@ def density(layer: Layer) -> float:
     return int(weights.count_nonzero()) * copies / (rows * columns)
 
 
-def aligned(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
+def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
     """The share of connections between units of the same channel or token; None of a layer without either."""
     layer = step.layers[name]
     if not isinstance(layer, PermutedKronecker):
@@ -136,7 +136,7 @@ def measure_layers(model: Any) -> list[dict[str, Any]]:
         pictured[kind].add(random)
         for name, layer in step.layers.items():
             line: dict[str, Any] = {"layer": f"{step.name}.{name}", "random": random, "shape": list(shape_of(layer))}
-            line |= {"density": density(layer), "aligned": aligned(step, name, tokens, tokens_out)}
+            line |= {"density": density(layer), "aligned": aligned_share(step, name, tokens, tokens_out)}
             line |= {"whole": round_values(whole(layer), 3), "corner": round_values(corner(layer), 3)} if shown else {}
             lines.append(line)
         tokens = tokens_out

@@ -34,7 +34,7 @@ from isthmus.core.draws import torch_generator
 from isthmus.core.files import data_dir as default_data_dir
 from isthmus.core.files import write_with
 from isthmus.core.registry import component
-from isthmus.tasks.unmasking import exact_mask
+from isthmus.tasks.masks import exact_mask
 from isthmus.training.run import load_data
 from isthmus.training.samples import write_sheet
 from isthmus.training.tokenizers import open_tokenizer
@@ -79,7 +79,7 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
     for share in SHARES:
         mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
         hidden = tokens.masked_fill(mask, task.mask_token)
-        filled = task.filled(trained.model, hidden, torch_generator(0, f"filled {share:g}"))
+        filled = task.fill_in(trained.model, hidden, torch_generator(0, f"filled {share:g}"))
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})

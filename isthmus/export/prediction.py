@@ -9,7 +9,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import expanded
 from isthmus.core.protocols import Predictor, Trained
 from isthmus.core.record import find_run, read_record
-from isthmus.export.writing import read_format
+from isthmus.export.formats import read_format
 from isthmus.tasks.row_prediction import RowPredictor
 from isthmus.training.exported import FILES, exported_file, is_exported, read_exported
 from isthmus.training.loading import load, load_task

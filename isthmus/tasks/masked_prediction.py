@@ -18,8 +18,8 @@ from isthmus.core.registry import component, find
 from isthmus.sources.imaging import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
 from isthmus.sources.reading import read_npy
 from isthmus.sources.streaming import write_pieces
+from isthmus.tasks.masks import exact_mask
 from isthmus.tasks.row_prediction import need_file, result_paths, write_image
-from isthmus.tasks.unmasking import exact_mask
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MaskedPredictor(Predictor):
         if rows.ndim != 2 or rows.shape[1] != positions or rows.dtype.kind not in "iu":
             raise UserError(f"{file}: rows of {positions} whole numbers are needed, not {rows.dtype} of {rows.shape}")
         given = self.task.encode(rows)
-        found = self.task.filled(self.model, given, torch_generator(0, "predicted"))
+        found = self.task.fill_in(self.model, given, torch_generator(0, "predicted"))
         write_pieces(target, [found.to(torch.int16).numpy()])
         return Filled(str(file), str(target), int((given == self.task.mask_token).sum()), given.numel())
 
@@ -107,7 +107,7 @@ class MaskedPredictor(Predictor):
         tokens = torch.from_numpy(tokenizer.tokens(original)).long()
         mask = exact_mask(1, self.task.positions, self.share, torch_generator(0, "hidden"))
         hidden = tokens.masked_fill(mask, self.task.mask_token)
-        found = self.task.filled(self.model, hidden, torch_generator(0, "predicted"))
+        found = self.task.fill_in(self.model, hidden, torch_generator(0, "predicted"))
         drawn, whole = tokenizer.pictures(found.numpy()), tokenizer.pictures(tokens.numpy())
         grey = tokenizer.pictures(tokens.numpy(), mask.numpy())
         write_image(target, np.concatenate([original[0], grey[0], drawn[0]], axis=2))

@@ -26,8 +26,8 @@ from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, SplitName, Task
 from isthmus.tasks.masked_prediction import MaskedPredictor
+from isthmus.tasks.masks import Mask, Tokens, exact_mask, fill, random_mask
 from isthmus.tasks.shares import ShareOfRight
-from isthmus.tasks.unmasking import Mask, Tokens, exact_mask, fill, random_mask
 
 NAMES = {"masked_tokens": "MaskedTokens"}
 
@@ -133,7 +133,7 @@ class MaskedTokens(Task):
 
     def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows]:
         generator = torch_generator(self.config.evaluation_seed, "decoding")
-        filled = self.filled(model, batch.input, generator)
+        filled = self.fill_in(model, batch.input, generator)
         shown = batch.target == SHOWN
         whole = torch.where(shown, batch.input, batch.target).to(torch.int16).cpu().numpy()
         return [
@@ -156,7 +156,7 @@ class MaskedTokens(Task):
             "the run again"
         )
 
-    def filled(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
+    def fill_in(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
         """The image's tokens with hidden ones (:attr:`mask_token`) filled in, step by step."""
         return fill(model, tokens, self.mask_token, self.config.decoding_steps, self.config.temperature, generator)
 

@@ -83,7 +83,7 @@ class RowPredictor(Predictor):
         rows = pixels(rows, origin) if self.takes_images else rows
         at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // math.prod(self.task.signature.input_shape)))
         parts = [rows[i : i + at_once] for i in range(0, len(rows), at_once)]
-        decoded = np.concatenate([self.task.decode(self.model(self._encoded(part))) for part in parts])
+        decoded = np.concatenate([self.task.decode(self.model(self._encode(part))) for part in parts])
         are_labels = decoded.ndim == 1 and decoded.dtype.kind == "i"
         named = are_labels and self.classes.shape == self.task.signature.output_shape
         return self.classes[decoded] if named else decoded
@@ -92,7 +92,7 @@ class RowPredictor(Predictor):
         flat = len(shape) in (1, 2) and math.prod(shape[1:]) == math.prod(self.input_shape)
         return flat or (len(shape) > 0 and _without_ones(shape[1:]) == _without_ones(self.input_shape))
 
-    def _encoded(self, part: np.ndarray) -> torch.Tensor:
+    def _encode(self, part: np.ndarray) -> torch.Tensor:
         x = self.task.encode(part.reshape(len(part), *self.input_shape))
         return x.flatten(1) if self.takes_flat_rows else x  # an MLP does so itself, its exported graph does not
 
@@ -138,11 +138,11 @@ class RowPredictor(Predictor):
 
     def _from_archive(self, path: Path) -> Iterator[np.ndarray]:
         with open_archive(path) as archive:
-            name = self._chosen(path, archive)
+            name = self._choose_array(path, archive)
             with open_member(archive, name) as file:
                 yield from array_pieces(file, member_size(archive, name))
 
-    def _chosen(self, path: Path, archive: NpzFile) -> str:
+    def _choose_array(self, path: Path, archive: NpzFile) -> str:
         """The only array, the one named as in training, or the only one that fits."""
         if len(archive.files) == 1:
             return str(archive.files[0])

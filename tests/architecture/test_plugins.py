@@ -182,7 +182,12 @@ class WorstRegression(Regression):
 NEURONS = """
 from isthmus.core.protocols import CostKind
 
-NEURONS = CostKind("Neurons", "neurons", lambda config, threads: getattr(config, "width", 1) * getattr(config, "depth", 1))
+
+def count(config, threads):
+    return getattr(config, "width", 1) * getattr(config, "depth", 1)
+
+
+NEURONS = CostKind("Neurons", "neurons", count)
 ODD = CostKind("Luck (odds)", "odds", lambda config, threads: 1.5, quantity="luck", is_measured=True)
 """
 SPEED = '''

@@ -25,9 +25,9 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed
 from isthmus.core.record import TASK
+from isthmus.export.formats import read_format, write_format
 from isthmus.export.prediction import open_predictor
-from isthmus.export.programs import program, read_program, write_program
-from isthmus.export.writing import read_format, write_format
+from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
 from tests.conformance.test_models import SMALL, build

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from isthmus.analysis.effective_weights import (
-    aligned,
+    aligned_share,
     applies,
     corner,
     density,
@@ -118,7 +118,7 @@ def test_alignment_is_complete_in_normal_mixers_and_chance_in_permuted_ones(kind
     tokens_in = 16
     for step in steps_of(model):
         for name, layer in step.layers.items():
-            share = aligned(step, name, tokens_in, model.config.inner_tokens)
+            share = aligned_share(step, name, tokens_in, model.config.inner_tokens)
             assert share == pytest.approx(obvious_share(step, name, tokens_in, model.config.inner_tokens))
             assert isinstance(layer, PermutedKronecker)
             assert share is not None

@@ -125,7 +125,7 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
     model: Any = load(record.id)
-    often = task.filled(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
+    often = task.fill_in(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
     assert CliRunner().invoke(app, [*called, "--iterations", "9"]).exit_code == 0
     assert np.array_equal(np.load(tmp_path / "out" / "tokens.predicted.npy"), often)
     assert not np.array_equal(filled, often)
