@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.analysis.ratios import load, row, timed
+from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.core.files import data_dir
 from isthmus.layers.residual import Plain
 from isthmus.layers.symmetric_attention import explicit_attention, streamed_attention
@@ -46,7 +46,7 @@ def measure(repeats: int, threads: int) -> list[dict[str, Any]]:
 def _softmaxes(repeats: int) -> dict[str, Any]:
     z = torch.nn.functional.rms_norm(torch.randn(BATCH, HEADS, TOKENS, WIDTH), (WIDTH,))
     name = f"one softmax against two, N {TOKENS}, H {HEADS}, p {WIDTH}, batch {BATCH}"
-    return timed(name, lambda: explicit_attention(z), lambda: two_softmaxes(z), repeats, bar=1 / 1.25)
+    return compare_times(name, lambda: explicit_attention(z), lambda: two_softmaxes(z), repeats, bar=1 / 1.25)
 
 
 def _memory() -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _iterations(repeats: int, training: bool) -> dict[str, Any]:
 
     kind = "training" if training else "forward"
     name = f"Hyper-SET iteration, M = d, against a Transformer's, {kind}, d 384, N {TOKENS}, batch {BATCH}"
-    return timed(name, call(layers[0][0]), call(layers[1][0]), repeats, bar=1.0 if training else 0.75)
+    return compare_times(name, call(layers[0][0]), call(layers[1][0]), repeats, bar=1.0 if training else 0.75)
 
 
 def _solver() -> list[dict[str, Any]]:

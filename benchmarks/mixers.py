@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.analysis.ratios import timed
+from isthmus.analysis.ratios import compare_times
 from isthmus.training.run import arithmetic
 from isthmus.training.timm_weights import in_our_names
 
@@ -68,7 +68,7 @@ def permuted_step(rounds: int, batch: int = 128) -> dict[str, Any]:
     images, labels = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     ours, rival = (_training_step(model, images, labels) for model in (permuted, normal))
     what = f"training step, permuted against normal Mixer (S = C = 64, batch {batch})"
-    return timed(what, ours, rival, rounds, PERMUTED_BAR)
+    return compare_times(what, ours, rival, rounds, PERMUTED_BAR)
 
 
 def plain_pass(rounds: int, batch: int = 16, size: int = 224) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def plain_pass(rounds: int, batch: int = 16, size: int = 224) -> dict[str, Any]:
     ours.load_state_dict(in_our_names(rival.state_dict()))
     images = torch.randn(batch, 3, size, size)
     what = f"forward and backward, our Mixer-S/16 against the plain one ({size} pixels, batch {batch})"
-    return timed(what, _pass(ours, images), _pass(rival, images), rounds, PLAIN_BAR)
+    return compare_times(what, _pass(ours, images), _pass(rival, images), rounds, PLAIN_BAR)
 
 
 MEASURES: tuple[Callable[[int], dict[str, Any]], ...] = (permuted_step, plain_pass)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.analysis.ratios import timed
+from isthmus.analysis.ratios import compare_times
 from isthmus.layers.projections import HadamardProjection
 from isthmus.training.run import arithmetic
 
@@ -34,6 +34,6 @@ def measure(rounds: int, threads: int, width: int = WIDTH, batch: int = BATCH) -
     shape = f"Hadamard projection against the dense product (d {width}, batch {batch})"
     with arithmetic(threads):
         return [
-            timed(f"{name}, {shape}", lambda work=work: work(fast), lambda work=work: work(dense), rounds, BAR)  # type: ignore[misc]
+            compare_times(f"{name}, {shape}", lambda work=work: work(fast), lambda work=work: work(dense), rounds, BAR)  # type: ignore[misc]
             for name, work in (("forward", forward), ("forward and backward", both))
         ]

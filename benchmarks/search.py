@@ -80,7 +80,7 @@ class Grid:
 
     curves: dict[str, list[float]]
     quality: dict[str, float]
-    cost: dict[str, int]
+    cost: dict[str, float]
     epochs: int
 
     @classmethod

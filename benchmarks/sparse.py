@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.analysis.ratios import load, row, timed
+from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.layers.sparse_linear import SparseLinear
 from isthmus.papers.widesparse.table_s3 import BATCH, Trained
 from isthmus.training.run import arithmetic
@@ -49,6 +49,6 @@ def measure_layer(rounds: int, threads: int, m: int = M, p: float = P, batch: in
         before = load()
         sparse = Trained(SparseLinear(m, m, p, seed=0, compute="sparse"), loss)
         dense = Trained(MaskedLinear(m, m, p), loss)
-        step = timed(f"training step, {what}", lambda: sparse.step(x), lambda: dense.step(x), rounds, TIME_BAR)
+        step = compare_times(f"training step, {what}", lambda: sparse.step(x), lambda: dense.step(x), rounds, TIME_BAR)
         held = (sparse.held_bytes() / 1e6, dense.held_bytes() / 1e6)
     return [step, row(f"memory, {what}", "MB", [held], MEMORY_BAR, before)]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isthmus.analysis.ratios import timed
+from isthmus.analysis.ratios import compare_times
 from isthmus.core.errors import UserError
 from isthmus.training.run import arithmetic
 
@@ -42,7 +42,7 @@ def measure(rounds: int, threads: int) -> list[dict[str, Any]]:
             ours = create_model(**variant)
             ours.load_state_dict(in_our_names(theirs.state_dict()))
             works = _pass(ours.train(), images), _pass(theirs.train(), images)
-            lines.append(timed(f"forward and backward, {title}, ours against timm's", *works, rounds, TIMM_BAR))
+            lines.append(compare_times(f"forward and backward, {title}, ours against timm's", *works, rounds, TIMM_BAR))
         lines.append(augmented_step(rounds))
     return lines
 
@@ -88,4 +88,4 @@ def augmented_step(rounds: int, batch: int = 128) -> dict[str, Any]:
 
     works = step({"augment": at_224_pixels()["augment"], "label_smoothing": 0.1}), step({"label_smoothing": 0.1})
     title = f"training step of ViT-Tiny/4 at 32 pixels (batch {batch}), with Table 11's augmentation against without"
-    return timed(title, *works, rounds, AUGMENTATION_BAR)
+    return compare_times(title, *works, rounds, AUGMENTATION_BAR)

@@ -15,6 +15,6 @@ changes when one is added. It offers
 
 An analysis of two runs takes the other one as ``of_run(run, data_dir=None, against=None)``.
 
-Analyses do not import each other. What they share is in files without ``of_run``: ``opening.py`` opens a run and keeps
-an answer, ``pictures.py`` draws in the style of the reports.
+Analyses do not import each other. What they share is in files without ``of_run``: ``trained_run.py`` opens a run and
+keeps an answer, ``pictures.py`` draws in the style of the reports.
 """

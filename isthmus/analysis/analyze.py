@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from isthmus.core.errors import UserError, nearest
+from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
+from isthmus.core.registry import catalogue, find
 from isthmus.training.loading import load
-
-
-@cache
-def list_analyses() -> tuple[str, ...]:
-    """The files of this folder that define ``of_run``, read and not executed."""
-    return tuple(path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if _defines(path, "of_run"))
-
-
-def _defines(path: Path, function: str) -> bool:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return any(isinstance(statement, ast.FunctionDef) and statement.name == function for statement in tree.body)
-
-
-def find_analysis(name: str) -> ModuleType:
-    if name not in list_analyses():
-        raise UserError(f"unknown analysis {name!r}; {nearest(name, list_analyses())}")
-    return import_module(f"isthmus.analysis.{name}")
 
 
 def analyze(
@@ -49,7 +29,7 @@ def analyze(
     record = read_record(folder)
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no weights to analyse: {record.reason}")
-    chosen = {name: find_analysis(name) for name in _chosen(only, against)}
+    chosen = {name: find("analyses", name) for name in _choose(only, against)}
     model = load(folder)
     reasons: dict[str, str | None] = {name: module.applies(model, record.task) for name, module in chosen.items()}
     for name in only:
@@ -80,12 +60,12 @@ def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
     return {title: value if isinstance(value, str) or math.isfinite(value) else "–" for title, value in numbers.items()}
 
 
-def _chosen(only: Sequence[str], against: str | None) -> Sequence[str]:
+def _choose(only: Sequence[str], against: str | None) -> Sequence[str]:
     """The analyses that were asked for: all of one run, or those that compare it with another."""
-    names = list(dict.fromkeys(only)) or list_analyses()
+    names = list(dict.fromkeys(only)) or list(catalogue("analyses"))
     if against is None:
         return names
-    compare = [name for name in names if "against" in inspect.signature(find_analysis(name).of_run).parameters]
+    compare = [name for name in names if "against" in inspect.signature(find("analyses", name).of_run).parameters]
     for name in only:
         if name not in compare:
             raise UserError(f"{name} looks at one run and takes no --against")

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run
 from isthmus.analysis.pictures import INK, finish, page, save, style
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
 from isthmus.training.loop import Rows, evaluate
@@ -58,7 +58,7 @@ def applies(model: Any, task: str) -> str | None:
     return None if normal_blocks(model) else "all its blocks are random already"
 
 
-def replaced(model: Any, block: int, seed: int) -> Any:
+def replace_block(model: Any, block: int, seed: int) -> Any:
     """The same weights, with random permutations in one block more."""
     chosen = {"permutation": "random", "random_blocks": (block,), "permutation_seed": seed}
     other: Any = create_model(**model.config.model_dump() | chosen)
@@ -71,29 +71,27 @@ def replaced(model: Any, block: int, seed: int) -> Any:
 def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     """The test quality of a finished run, as it is and with each normal block replaced."""
 
-    def measure(folder: Path) -> Mapping[str, Any]:
-        opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record.task), "the replacement of a block", opened.record)
-        return {
-            "model": opened.record.config["model"]["name"],
-            "metric": opened.task.objective,
-            "maximise": opened.task.maximise,
-            "whole": _quality(opened, opened.model),
-            "blocks": normal_blocks(opened.model),
-            "replaced": [
-                [_quality(opened, replaced(opened.model, block, key(0, "replacement", draw))) for draw in range(DRAWS)]
-                for block in normal_blocks(opened.model)
-            ],
-        }
-
-    return once(run, "block_replacement", SCHEMA, measure)
+    return measure_once(run, "block_replacement", SCHEMA, _measure, applies, data_dir)
 
 
-def _quality(opened: Opened, model: Any) -> float | None:
-    """The task's objective on the test rows; None where it is not finite."""
+def _measure(trained: TrainedRun) -> Answer:
+    model, blocks = trained.model, normal_blocks(trained.model)
+    seeds = [key(0, "replacement", draw) for draw in range(DRAWS)]
+    return {
+        "model": trained.record.config["model"]["name"],
+        "metric": trained.task.objective,
+        "maximise": trained.task.maximise,
+        "whole": _quality(trained, model),
+        "blocks": blocks,
+        "replaced": [[_quality(trained, replace_block(model, block, seed)) for seed in seeds] for block in blocks],
+    }
+
+
+def _quality(trained: TrainedRun, model: Any) -> float | None:
+    """The task's objective on the test rows; None if it is not finite."""
     device = torch.device("cpu")
-    values = evaluate(model, opened.task, Rows.of(opened.data.test, device), "test", device)
-    return values.get(opened.task.objective)
+    values = evaluate(model, trained.task, Rows.of(trained.data.test, device), "test", device)
+    return values.get(trained.task.objective)
 
 
 def _means(found: Mapping[str, Any]) -> dict[int, tuple[float, float]]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run, untrained
 from isthmus.analysis.pictures import matrix, page, save
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
 from isthmus.training.counting import example_input
@@ -116,24 +115,17 @@ def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | 
     own = read_record(find_run(run)).id
     name = own if against is None else UNTRAINED if against == UNTRAINED else read_record(find_run(against)).id
 
-    def measure(folder: Path) -> Mapping[str, Any]:
-        one = open_run(folder, data_dir)
-        if name == own:
-            other = None
-        elif name == UNTRAINED:
-            other = replace(one, model=untrained(one.record))
-        else:
-            other = open_run(str(against), data_dir)
-        return {"against": name, **_compared(one, other)}
+    def measure(one: TrainedRun) -> Answer:
+        other = None if name == own else one.untrained() if name == UNTRAINED else TrainedRun(str(against), data_dir)
+        return {"against": name, **_compare(one, other)}
 
-    return once(run, "cka" if name == own else f"cka-{name}", SCHEMA, measure)
+    return measure_once(run, "cka" if name == own else f"cka-{name}", SCHEMA, measure, applies, data_dir)
 
 
 @torch.no_grad()
-def _compared(one: Opened, other: Opened | None) -> Mapping[str, Any]:
+def _compare(one: TrainedRun, other: TrainedRun | None) -> Answer:
     both = (one, other or one)
-    for opened in both:
-        need(applies(opened.model, opened.record.task), "CKA", opened.record)
+    both[1].need(applies, "cka")
     if one.data.fingerprint != both[1].data.fingerprint:
         raise UserError(
             f"CKA compares networks on the same rows; runs {one.record.id} and {both[1].record.id} learned from other "
@@ -145,7 +137,7 @@ def _compared(one: Opened, other: Opened | None) -> Mapping[str, Any]:
     return {
         "rows": min(ROWS, len(one.data.test)),
         "batch": BATCH,
-        "models": [opened.record.config["model"]["name"] for opened in both],
+        "models": [each.record.config["model"]["name"] for each in both],
         "layers": layers,
         "layers_against": layers_against,
         "cka": values.tolist(),
@@ -153,9 +145,9 @@ def _compared(one: Opened, other: Opened | None) -> Mapping[str, Any]:
     }
 
 
-def _features(opened: Opened) -> Iterator[Layers]:
-    for x in opened.test_inputs(ROWS, BATCH, LEAST):
-        yield (value for _, value in blocks(opened.model, x))
+def _features(trained: TrainedRun) -> Iterator[Layers]:
+    for x in trained.test_inputs(ROWS, BATCH, LEAST):
+        yield (value for _, value in blocks(trained.model, x))
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:

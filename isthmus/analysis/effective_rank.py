@@ -23,16 +23,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import need
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.core.errors import UserError
-from isthmus.core.files import read_sealed, write_sealed
+from isthmus.analysis.trained_run import TrainedRun, measure_once
 from isthmus.core.protocols import Data, Task
-from isthmus.core.record import find_run, read_record
-from isthmus.core.registry import component
-from isthmus.training.loading import load, load_task
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
-from isthmus.training.run import load_data
 
 SCHEMA = "isthmus.analysis.effective_rank/1"
 READINGS = {
@@ -64,26 +58,16 @@ def applies(model: Any, task: str) -> str | None:
 
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Every reading of a finished run, measured once: later calls answer from ``analysis/effective_rank.json``."""
-    folder = find_run(run)
-    record = read_record(folder)
-    path = folder / "analysis" / "effective_rank.json"
-    if path.is_file() and (known := read_sealed(path)).get("schema") == SCHEMA and known.get("run") == record.id:
-        return known
-    model: Any = load(folder)
-    task = load_task(folder)
-    need(applies(model, record.task), "effective rank", record)
-    data = load_data(component("sources", record.config["source"]), data_dir)
-    if data.fingerprint != record.fingerprint:
-        raise UserError(f"run {record.id} was trained on other data than {record.config['source']['name']} is here")
-    found = {
-        "schema": SCHEMA,
-        "run": record.id,
+    return measure_once(run, "effective_rank", SCHEMA, _measure, applies, data_dir)
+
+
+def _measure(trained: TrainedRun) -> dict[str, Any]:
+    model, data = trained.model, trained.data
+    return {
         "rows": len(data.test),
         "width": model.W_out.weight.shape[1],
-        "ranks": ranks_of_weights(model) | ranks_of_features(last_states(model, task, data)),
+        "ranks": ranks_of_weights(model) | ranks_of_features(last_states(model, trained.task, data)),
     }
-    write_sealed(path, found)
-    return found
 
 
 def ranks_of_weights(model: Any) -> dict[str, float]:

@@ -21,12 +21,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from isthmus.analysis.opening import Answer, need, once, rounded
 from isthmus.analysis.pictures import matrix, page, save
 from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.core.record import read_record
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
 from isthmus.layers.permuted_kronecker import PermutedKronecker
-from isthmus.training.loading import load
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
 CELLS = 128
@@ -96,7 +94,7 @@ def density(layer: Layer) -> float:
     return int(weights.count_nonzero()) * copies / (rows * columns)
 
 
-def aligned(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
+def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
     """The share of connections between units of the same channel or token; None of a layer without either."""
     layer = step.layers[name]
     if not isinstance(layer, PermutedKronecker):
@@ -119,15 +117,13 @@ def _owner(unit: Int[Tensor, "copies width"], tokens: int, step: str) -> Int[Ten
 def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     """Numbers of every layer of a finished run, and pictures of the first block, and of the first of the other kind."""
 
-    def measure(folder: Path) -> Mapping[str, Any]:
-        record, model = read_record(folder), load(folder)
-        need(applies(model, record.task), "effective weights", record)
-        return {"model": record.config["model"]["name"], "layers": measured(model)}
+    def measure(trained: TrainedRun) -> Answer:
+        return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}
 
-    return once(run, "effective_weights", SCHEMA, measure)
+    return measure_once(run, "effective_weights", SCHEMA, measure, applies, data_dir)
 
 
-def measured(model: Any) -> list[dict[str, Any]]:
+def measure_layers(model: Any) -> list[dict[str, Any]]:
     """Every layer by its step and its name in it."""
     lines: list[dict[str, Any]] = []
     pictured: dict[str, set[bool]] = {}
@@ -140,8 +136,8 @@ def measured(model: Any) -> list[dict[str, Any]]:
         pictured[kind].add(random)
         for name, layer in step.layers.items():
             line: dict[str, Any] = {"layer": f"{step.name}.{name}", "random": random, "shape": list(shape_of(layer))}
-            line |= {"density": density(layer), "aligned": aligned(step, name, tokens, tokens_out)}
-            line |= {"whole": rounded(whole(layer), 3), "corner": rounded(corner(layer), 3)} if shown else {}
+            line |= {"density": density(layer), "aligned": aligned_share(step, name, tokens, tokens_out)}
+            line |= {"whole": round_values(whole(layer), 3), "corner": round_values(corner(layer), 3)} if shown else {}
             lines.append(line)
         tokens = tokens_out
     return lines

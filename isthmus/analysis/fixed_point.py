@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
+from isthmus.analysis.trained_run import TrainedRun, measure_once, round_values
 from isthmus.layers.dynamics import Solver
 
 SCHEMA = "isthmus.analysis.fixed_point/1"
@@ -42,12 +42,10 @@ def applies(model: Any, task: str) -> str | None:
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Norms and cosines of every layer and the maps of the last: measured once, then ``analysis/fixed_point.json``."""
 
-    def measured(folder: Path) -> dict[str, Any]:
-        opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record.task), "fixed_point", opened.record)
-        return measure(opened.model, next(opened.test_inputs(ROWS, ROWS)))
+    def measure_run(trained: TrainedRun) -> dict[str, Any]:
+        return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
 
-    return once(run, "fixed_point", SCHEMA, measured)
+    return measure_once(run, "fixed_point", SCHEMA, measure_run, applies, data_dir)
 
 
 @torch.no_grad()
@@ -68,7 +66,7 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
     channels = (maps[-1] - maps[0]).norm(dim=1).topk(min(CHANNELS, config.C)).indices.sort().values
     _, height, width = config.image
     grid = (height // config.patch, width // config.patch)
-    return found | {"channels": channels.tolist(), "maps": rounded(maps[:, channels].unflatten(2, grid))}
+    return found | {"channels": channels.tolist(), "maps": round_values(maps[:, channels].unflatten(2, grid))}
 
 
 def _finite(values: Tensor) -> list[list[float | None]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from isthmus.analysis.opening import Opened, need, once, open_run
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import TrainedRun, measure_once
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
 
 SCHEMA = "isthmus.analysis.iterations/1"
@@ -28,30 +28,28 @@ def applies(model: Any, task: str) -> str | None:
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
     """The curve, measured once: then ``analysis/iterations.json``."""
 
-    def measured(folder: Path) -> dict[str, Any]:
-        opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record.task), "iterations", opened.record)
-        trained = opened.model.config.iterations
+    def measure_run(trained: TrainedRun) -> dict[str, Any]:
+        iterations = trained.model.config.iterations
         return {
-            "objective": opened.record.objective,
-            "maximise": opened.record.maximise,
-            "trained_iterations": trained,
-            "curve": measure(opened, 2 * trained),
+            "objective": trained.record.objective,
+            "maximise": trained.record.maximise,
+            "trained_iterations": iterations,
+            "curve": measure(trained, 2 * iterations),
         }
 
-    return once(run, "iterations", SCHEMA, measured)
+    return measure_once(run, "iterations", SCHEMA, measure_run, applies, data_dir)
 
 
 @torch.no_grad()
-def measure(opened: Opened, iterations: int) -> list[dict[str, float]]:
+def measure(trained: TrainedRun, iterations: int) -> list[dict[str, float]]:
     """The task's metrics after iteration 0 (what is read off the embedding), 1, 2, …"""
-    device, task = torch.device("cpu"), opened.task
-    rows = Rows.of(opened.data.test, device)
+    device, task = torch.device("cpu"), trained.task
+    rows = Rows.of(trained.data.test, device)
     metrics = [task.metrics("test") for _ in range(iterations + 1)]
     for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
         batch = task.evaluation_batch(*rows.block(start, device), "test", block)
-        for collection, tokens in zip(metrics, opened.model.states(batch.input, iterations), strict=True):
-            task.measure(collection, opened.model.readout(tokens), batch.target)
+        for collection, tokens in zip(metrics, trained.model.states(batch.input, iterations), strict=True):
+            task.measure(collection, trained.model.readout(tokens), batch.target)
     return [{name: float(value) for name, value in collection.compute().items()} for collection in metrics]
 
 

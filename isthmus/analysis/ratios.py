@@ -22,7 +22,7 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def timed(measured: str, ours: Work, rival: Work, rounds: int, bar: float) -> dict[str, Any]:
+def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: float) -> dict[str, Any]:
     """Milliseconds of both, in so many rounds of which every other begins with the rival."""
     before = load()
     ours(), rival()  # the first calls pay for memory and kernels

@@ -24,9 +24,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.analysis.opening import Answer, Opened, need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
@@ -103,7 +103,7 @@ def connections(model: Any) -> dict[str, Any] | None:
         if mixes:
             tokens = reached.unflatten(1, (config.C, -1))  # units, C, S0: vec(X) has the columns one below the other
             shares["patches"].append(float(tokens[1:].any(dim=1).float().mean()))
-            shares["maps"].append(rounded(tokens[0].float().mean(dim=0).view(_grid(config))))
+            shares["maps"].append(round_values(tokens[0].float().mean(dim=0).view(_grid(config))))
     return shares
 
 
@@ -124,7 +124,7 @@ def influence(model: Any, images: Iterator[Tensor]) -> dict[str, Any]:
     return {
         "steps": list(found),
         "spread": [spread(squares) for squares in found.values()],
-        "maps": [rounded(_shrunk(squares).sqrt()) for squares in found.values()],
+        "maps": [round_values(_shrink(squares).sqrt()) for squares in found.values()],
     }
 
 
@@ -155,7 +155,7 @@ def spread(squares: Float[Tensor, "height width"]) -> float:
     return float(shares.sum().square() / (shares.numel() * shares.square().sum()))
 
 
-def _shrunk(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height width"]:
+def _shrink(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height width"]:
     height, width = (min(size, _PIXELS) for size in squares.shape)
     return functional.adaptive_avg_pool2d(squares[None], (height, width))[0]
 
@@ -163,18 +163,16 @@ def _shrunk(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height wid
 def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     """Both readings of a finished run; the first only of models whose wide layers are sparse."""
 
-    def measure(folder: Path) -> Mapping[str, Any]:
-        opened: Opened = open_run(folder, data_dir)
-        model = opened.model
-        need(applies(model, opened.record.task), "receptive field", opened.record)
+    def measure(trained: TrainedRun) -> Answer:
+        model = trained.model
         return {
-            "model": opened.record.config["model"]["name"],
+            "model": trained.record.config["model"]["name"],
             "image": list(model.input_shape),
             "connections": connections(model),
-            "influence": influence(model, opened.test_inputs(IMAGES, _AT_ONCE)),
+            "influence": influence(model, trained.test_inputs(IMAGES, _AT_ONCE)),
         }
 
-    return once(run, "receptive_field", SCHEMA, measure)
+    return measure_once(run, "receptive_field", SCHEMA, measure, applies, data_dir)
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:

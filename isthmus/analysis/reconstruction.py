@@ -27,14 +27,14 @@ from torchmetrics.functional.image import (
     structural_similarity_index_measure,
 )
 
-from isthmus.analysis.opening import Opened, need, once, open_run
 from isthmus.analysis.perceptual import Fid, Lpips, missing
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import TrainedRun, measure_once
 from isthmus.core.draws import torch_generator
 from isthmus.core.files import data_dir as default_data_dir
 from isthmus.core.files import write_with
 from isthmus.core.registry import component
-from isthmus.tasks.unmasking import exact_mask
+from isthmus.tasks.masks import exact_mask
 from isthmus.training.run import load_data
 from isthmus.training.samples import write_sheet
 from isthmus.training.tokenizers import open_tokenizer
@@ -58,35 +58,32 @@ def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> d
     Of another number of test images they have a file of their own.
     """
 
-    def measured(folder: Path) -> dict[str, Any]:
-        opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record.task), "reconstruction", opened.record)
-        return measure(opened, data_dir or default_data_dir(), rows)
-
-    return once(run, "reconstruction" if rows == ROWS else f"reconstruction-{rows}", SCHEMA, measured)
+    name = "reconstruction" if rows == ROWS else f"reconstruction-{rows}"
+    place = data_dir or default_data_dir()
+    return measure_once(run, name, SCHEMA, lambda trained: measure(trained, place, rows), applies, data_dir)
 
 
 @torch.no_grad()
-def measure(opened: Opened, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
+def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
     """Of at most so many test images, drawn once and for every run alike."""
-    config = opened.record.config["source"]
+    config = trained.record.config["source"]
     images = load_data(component("sources", config["images"]), data_dir).test.inputs
     tokenizer = open_tokenizer(config["tokenizer"], data_dir, images.shape[1:])
     index = torch.randperm(len(images), generator=torch_generator(0, "analysed rows"))[:rows].sort().values.numpy()
-    originals, tokens = images[index], torch.from_numpy(opened.data.test.inputs[index].astype(np.int64))
+    originals, tokens = images[index], torch.from_numpy(trained.data.test.inputs[index].astype(np.int64))
     whole = tokenizer.pictures(tokens.numpy())
     quality = Quality(originals, data_dir)
     table = [{"masked": 0.0, **quality(whole)}]
     lines = [originals[:_SHOWN], whole[:_SHOWN]]
-    task: Any = opened.task
+    task: Any = trained.task
     for share in SHARES:
         mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
         hidden = tokens.masked_fill(mask, task.mask_token)
-        filled = task.filled(opened.model, hidden, torch_generator(0, f"filled {share:g}"))
+        filled = task.fill_in(trained.model, hidden, torch_generator(0, f"filled {share:g}"))
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})
-    lines += [tokenizer.pictures(torch.where(mask, -1 - tokens, tokens)[:_SHOWN].numpy()), drawn[:_SHOWN]]
+    lines += [tokenizer.pictures(tokens[:_SHOWN].numpy(), mask[:_SHOWN].numpy()), drawn[:_SHOWN]]
     return {
         "rows": len(index),
         "steps": task.config.decoding_steps,

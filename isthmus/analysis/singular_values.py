@@ -27,13 +27,11 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 import isthmus.analysis.shape_theory as theory
-from isthmus.analysis.opening import Answer, need, once, untrained
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, steps_of
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
 from isthmus.core.draws import key, numpy_generator
-from isthmus.core.record import read_record
 from isthmus.layers.sparse_linear import SparseLinear, positions
-from isthmus.training.loading import load
 
 SCHEMA = "isthmus.analysis.singular_values/1"
 _DENSE = 512
@@ -84,15 +82,12 @@ def applies(model: Any, task: str) -> str | None:
 def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     """Of every weight of a finished run, measured once; no data are needed."""
 
-    def measure(folder: Path) -> Mapping[str, Any]:
-        record = read_record(folder)
-        model = load(folder)
-        need(applies(model, record.task), "singular values", record)
-        start = _layers(untrained(record))
-        lines = [_line(name, layer, start[name]) for name, layer in _layers(model).items()]
-        return {"model": record.config["model"]["name"], "layers": lines}
+    def measure(trained: TrainedRun) -> Answer:
+        start = _layers(trained.untrained().model)
+        lines = [_line(name, layer, start[name]) for name, layer in _layers(trained.model).items()]
+        return {"model": trained.record.config["model"]["name"], "layers": lines}
 
-    return once(run, "singular_values", SCHEMA, measure)
+    return measure_once(run, "singular_values", SCHEMA, measure, applies, data_dir)
 
 
 def _layers(model: Any) -> dict[str, Layer]:

@@ -28,8 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.opening import need, once, open_run, rounded
 from isthmus.analysis.pictures import finish, page, save, style
+from isthmus.analysis.trained_run import TrainedRun, measure_once, round_values
 from isthmus.core.record import find_run, read_record
 
 if TYPE_CHECKING:
@@ -58,14 +58,13 @@ def applies(model: Any, task: str) -> str | None:
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
     """Curves over iterations, measured once: then ``analysis/token_dynamics.json``."""
 
-    def measured(folder: Path) -> dict[str, Any]:
-        opened = open_run(folder, data_dir)
-        need(applies(opened.model, opened.record.task), "token_dynamics", opened.record)
-        inputs = next(opened.test_inputs(ROWS, ROWS))
-        return {"rows": len(inputs), **measure(opened.model, inputs)}
+    def measure_run(trained: TrainedRun) -> dict[str, Any]:
+        inputs = next(trained.test_inputs(ROWS, ROWS))
+        return {"rows": len(inputs), **measure(trained.model, inputs)}
 
     one = read_record(find_run(run)).config["model"].get("layers", 1) == 1
-    return once(run, "token_dynamics", SCHEMA if one else SCHEMA_OF_LAYERS, measured)
+    schema = SCHEMA if one else SCHEMA_OF_LAYERS
+    return measure_once(run, "token_dynamics", schema, measure_run, applies, data_dir)
 
 
 @torch.no_grad()
@@ -114,7 +113,7 @@ def _points(layer: Any, tokens: Tensor) -> Float[Tensor, "N p"]:
 def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -> Any:
     """Three coordinates each; a head of width 1 or 2 fills a line or a circle of the sphere."""
     coordinates = torch.nn.functional.normalize(points @ directions.mT, dim=-1)
-    return rounded(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
+    return round_values(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
 
 
 def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def print_recommendation(study: Study) -> None:
 
     quality = study.plan.quality
     records = [judge_by(record, quality) for record in study.records()]
-    chosen = best(summarise(records, study.latencies))
+    chosen = best(summarise(records, study.costs))
     sign = 1 if chosen.maximise else -1
     runs = {record.id: record for record in records if record.id in chosen.run_ids}
     run = max(runs.values(), key=lambda record: sign * record.metrics["validation"][quality])
@@ -165,13 +165,13 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     if not any(record.status == "finished" for record in records):
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
         raise UserError(f"no run of the study {study.config.name!r} finished: {reasons or 'nothing was trained'}")
-    latencies, title = study.latencies, f"Isthmus {study.config.name}"
+    costs, title = study.costs, f"Isthmus {study.config.name}"
 
     def write_page() -> Path:
         command, quality = study.plan.options.command, study.config.quality
-        return write_report(study.folders, out, title, command, published, latencies, quality)
+        return write_report(study.folders, out, title, command, published, costs, quality)
 
-    candidates = summarise(records, latencies, study.config.quality)
+    candidates = summarise(records, costs, study.config.quality)
     if as_json:
         members = {member.run_ids for member in front(candidates, study.config.cost)}
         lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
@@ -185,7 +185,7 @@ def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple
     for trial in study.trials:
         if trial.state == "failed":
             terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.reason}", highlight=False)
-    for section in gather(study.folders, latencies=latencies, quality=study.config.quality)[0]:
+    for section in gather(study.folders, costs=costs, quality=study.config.quality)[0]:
         terminal.out.print(" ".join(in_words(section, cost)), highlight=False)
         for sentence in summary(section, cost):
             terminal.out.print(sentence, highlight=False)

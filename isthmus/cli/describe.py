@@ -25,8 +25,8 @@ def describe(
     """
     from isthmus.cli import terminal
     from isthmus.core.config import parse_override
-    from isthmus.core.registry import component, find
-    from isthmus.training.counting import cost
+    from isthmus.core.registry import catalogue, component, find
+    from isthmus.training.counting import count_costs
 
     if not fields and "/" not in name:
         _print_fields(name, find("models", name), as_json)
@@ -36,7 +36,7 @@ def describe(
         path, value = parse_override(text)
         settings[path[-1] if path[0] == "model" else ".".join(path)] = value
     config = component("models", settings)
-    counted = cost(settings).as_dict()
+    counted = count_costs(config, catalogue("costs"))
     if as_json:
         terminal.print_json({"model": config.model_dump(mode="json"), **counted})
     else:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
 
-from isthmus.core.errors import UserError
+from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest, read_text
 from isthmus.core.protocols import Component, ModelConfig, Settings
-from isthmus.core.registry import component, explain
+from isthmus.core.registry import catalogue, component, explain
 from isthmus.core.space import Budget, Space
 from isthmus.core.train_config import TrainConfig
 
@@ -27,6 +27,15 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
 TaskField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("tasks", value))]
 ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value: component("models", value))]
+
+
+def _need_cost(name: str) -> str:
+    if name not in catalogue("costs"):
+        raise ValueError(f"unknown cost {name!r}; {nearest(name, catalogue('costs'))}")
+    return name
+
+
+CostName = Annotated[str, AfterValidator(_need_cost)]
 
 
 class Setup(Settings):
@@ -104,8 +113,8 @@ class StudyConfig(Settings):
     budget: Budget = Budget()
     quality: str | None = None
     """A validation metric (default: the task's objective)."""
-    cost: Literal["params", "trainable_params", "macs", "latency"] = "params"
-    """The cost axis of the front. Latency is measured on this machine before training."""
+    cost: CostName = "params"
+    """The cost axis of the front: any registered cost. Latency is measured on this machine before training."""
     learning_rates: Annotated[tuple[Annotated[float, Field(gt=0, le=1_000)], ...], Field(max_length=_MOST_RATES)] = ()
     """Learning rates to try, selected per candidate on validation data (default: that of ``base``)."""
     rates_on: Literal["first_seed", "every_seed"] = "every_seed"

@@ -20,6 +20,8 @@ CAN_CHANGE_BITS = (
     "training/",
 )  # fmt: skip
 """Folders and files that a run's result depends on. A test lists all others."""
+_CANNOT = "_prediction.py"
+"""The suffix of files of tasks that are used after training only."""
 
 
 def machine() -> dict[str, Any]:
@@ -82,7 +84,7 @@ def code_version(*modules: str) -> dict[str, str]:
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root).as_posix()
-        if place.startswith(CAN_CHANGE_BITS):
+        if place.startswith(CAN_CHANGE_BITS) and not place.endswith(_CANNOT):
             content.update(place.encode() + b"\0" + path.read_bytes())
     for name in modules:
         file = sys.modules[name].__file__

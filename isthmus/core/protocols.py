@@ -1,10 +1,11 @@
-"""The shared types: settings, data, signatures, batches, sources, tasks and models."""
+"""The shared types: settings, data, signatures, batches, sources, tasks, predictions and models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
@@ -130,9 +131,29 @@ class Source(ABC):
     def load(self, data_dir: Path) -> Data:
         """Read, check, split and fingerprint. The error for a missing file says where to put it and how to get it."""
 
-    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray | None:
-        """Rows as uint8 images, if they represent images without being images, such as tokens."""
+    def pictures(self, rows: np.ndarray, data_dir: Path, hidden: np.ndarray | None = None) -> np.ndarray | None:
+        """Rows as uint8 images, if they represent images without being images (tokens); grey where ``hidden``."""
         return None
+
+
+@dataclass(frozen=True)
+class CostKind:
+    """What a study can weigh quality against and a budget can limit; ``isthmus/costs`` registers them by name."""
+
+    title: str
+    """Of an axis or a column: "Latency (ms per batch)"."""
+    unit: str
+    """After a number: "ms"."""
+    compute: Callable[[ModelConfig, int], float]
+    """Of a complete config, with this number of CPU threads."""
+    quantity: str = ""
+    """Before "in UNIT": "latency"; empty where the unit is what is counted."""
+    is_measured: bool = False
+    """Measured on this machine: a study keeps the first value, and no budget can limit it."""
+
+    @property
+    def noun(self) -> str:
+        return self.quantity or self.unit
 
 
 class Batch(NamedTuple):
@@ -140,6 +161,13 @@ class Batch(NamedTuple):
 
     input: Tensor
     target: Tensor
+
+
+class SampleRows(NamedTuple):
+    """Rows to picture, and which of their entries are hidden."""
+
+    rows: np.ndarray
+    hidden: np.ndarray | None = None
 
 
 class Task(ABC):
@@ -155,6 +183,8 @@ class Task(ABC):
     maximise: ClassVar[bool]
     metric_versions: ClassVar[Mapping[str, int]] = {}
     """The versions of metrics whose computation changed; all others have version 1."""
+    predictor: ClassVar[type[Predictor] | None] = None
+    """Makes predictions from a user's files (default: images and rows, through ``encode`` and ``decode``)."""
 
     @abstractmethod
     def __init__(self, config: Any) -> None: ...
@@ -219,9 +249,13 @@ class Task(ABC):
         """Further numbers of a split that need the model itself and not only its outputs."""
         return {}
 
-    def lines(self, model: Any, batch: Batch) -> list[np.ndarray] | None:
+    def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows] | None:
         """Input, output and target of a sample sheet, for the source to picture; None if the batch holds images."""
         return None
+
+    def refuse_other_data(self, data: Data, source: Mapping[str, Any]) -> None:
+        """A ``UserError`` if the task can tell how these data differ from those it learned from."""
+        return
 
     @abstractmethod
     def encode(self, rows: np.ndarray) -> Tensor:
@@ -230,6 +264,61 @@ class Task(ABC):
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
         """Convert model output to the user's units: uint8 images, labels, or values."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained run or an export, opened to predict."""
+
+    name: str
+    """The id or folder that the user gave."""
+    model: Any
+    task: Any
+    source: Mapping[str, Any]
+    """The settings of its source; an export keeps them only if predictions need them."""
+    classes: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    takes_flat_rows: bool = False
+    """An exported MLP takes vectors; the MLP itself also flattens images."""
+
+    def with_iterations(self, iterations: int | None) -> Callable[[Tensor], Tensor]:
+        """The model with another number of iterations than it was trained with; None keeps that number."""
+        if iterations is None:
+            function: Callable[[Tensor], Tensor] = self.model
+            return function
+        if not hasattr(self.model, "states"):
+            raise UserError(f"--iterations applies only to recurrent models; {self.name} is not one, leave it out")
+        return partial(self.model, iterations=iterations)
+
+
+class Prediction(NamedTuple):
+    """The result of one input: what a person reads, and the same as JSON."""
+
+    file: str
+    lines: tuple[str, ...]
+    content: Any
+
+
+class Predictor(ABC):
+    """Makes the predictions of one task from a user's files."""
+
+    options: ClassVar[frozenset[str]] = frozenset({"iterations"})
+    """The options of ``isthmus predict`` that it takes."""
+
+    @abstractmethod
+    def __init__(self, trained: Trained, **options: Any) -> None: ...
+
+    @abstractmethod
+    def predict(
+        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
+    ) -> Iterator[Prediction]:
+        """Check all files, then predict one after another; files of results go into the folder ``out``.
+
+        ``progress`` is called when a file is opened, and with the number of rows done so far.
+        """
+
+    def as_json(self, predictions: Iterable[Prediction]) -> Any:
+        return [prediction.content for prediction in predictions]
 
 
 class Model(Protocol):

@@ -1,7 +1,7 @@
 """Maps names to classes without importing their files, for this package and for entry points of other packages.
 
-A file of ``sources/``, ``tasks/``, ``models/`` or ``recipes/`` declares its names in a literal, which is parsed and not
-executed::
+A file of ``sources/``, ``tasks/``, ``models/``, ``costs/`` or ``recipes/`` declares its names in a literal, which is
+parsed and not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
     TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields that distinguish its networks in lists
@@ -10,6 +10,8 @@ Another package declares its names in its ``pyproject.toml``, and ``TITLE_FIELDS
 
     [project.entry-points."isthmus.models"]
     my_mlp = "my_package.my_mlp:MyMLP"
+
+An analysis is a module with a function ``of_run`` (``analysis/__init__.py``); another package names the module alone.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from isthmus.core.protocols import Component
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["sources", "tasks", "models", "recipes"]
+Kind = Literal["sources", "tasks", "models", "costs", "analyses", "recipes"]
 
 
 PACKAGE = Path(__file__).parents[1]
@@ -41,29 +43,36 @@ PACKAGE = Path(__file__).parents[1]
 
 def _files(kind: Kind) -> list[Path]:
     """The files that may declare names; recipes are also in the folders of papers."""
-    own = sorted((PACKAGE / kind).glob("*.py"))
+    own = sorted((PACKAGE / ("analysis" if kind == "analyses" else kind)).glob("*.py"))
     return [*own, *sorted(PACKAGE.glob("papers/*/*recipes.py"))] if kind == "recipes" else own
 
 
-def _declared_names(path: Path) -> dict[str, str]:
-    """The literal ``NAMES`` of a file; empty if it has none."""
+def _declared_names(kind: Kind, path: Path) -> dict[str, str]:
+    """The literal ``NAMES`` of a file, or an analysis under the file's name; empty if it declares none."""
+    if kind == "analyses":
+        functions = [each.name for each in _statements(path) if isinstance(each, ast.FunctionDef)]
+        return {path.stem: ""} if "of_run" in functions else {}
     return cast("dict[str, str]", _literal(path, "NAMES") or {})
 
 
 def _literal(path: Path, name: str) -> Any:
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+    for statement in _statements(path):
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
             return ast.literal_eval(statement.value)
     return None
 
 
+def _statements(path: Path) -> list[ast.stmt]:
+    return ast.parse(path.read_text(encoding="utf-8")).body
+
+
 @cache
 def catalogue(kind: Kind) -> dict[str, str]:
-    """Every registered name of a kind with its location, ``module:attribute``."""
+    """Every registered name of a kind with its location, ``module:attribute`` or ``module:``."""
     homes: dict[str, str] = {}
     for path in _files(kind):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        homes |= {name: f"{module}:{attribute}" for name, attribute in _declared_names(path).items()}
+        homes |= {name: f"{module}:{attribute}" for name, attribute in _declared_names(kind, path).items()}
     for entry in entry_points(group=f"isthmus.{kind}"):
         if entry.name in homes:
             warnings.warn(f"{entry.value} is ignored: {entry.name!r} is taken by {homes[entry.name]}", stacklevel=2)
@@ -73,16 +82,17 @@ def catalogue(kind: Kind) -> dict[str, str]:
 
 
 def find(kind: Kind, name: str) -> Any:
-    """Import the class behind a name (for recipes, the function)."""
-    homes = catalogue(kind)
+    """Import what a name stands for: a class, the function of a recipe, a cost, or the module of an analysis."""
+    homes, singular = catalogue(kind), "analysis" if kind == "analyses" else kind.removesuffix("s")
     if name not in homes:
         listing = f"isthmus {kind}" if kind in ("recipes", "models") else ""
-        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}; {nearest(name, homes, listing)}")
+        raise UserError(f"unknown {singular} {name!r}; {nearest(name, homes, listing)}")
     module, _, attribute = homes[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        loaded = importlib.import_module(module)
+        return getattr(loaded, attribute) if attribute else loaded
     except Exception as error:  # a plug-in may raise anything
-        raise UserError(f"{kind.removesuffix('s')} {name!r} cannot be loaded from {homes[name]}: {error}") from error
+        raise UserError(f"{singular} {name!r} cannot be loaded from {homes[name]}: {error}") from error
 
 
 def component(kind: Kind, settings: Any) -> Component:

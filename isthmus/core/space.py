@@ -18,9 +18,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from isthmus.core.protocols import Settings
+from isthmus.core.registry import find
 
 Value = bool | int | float | str
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -130,13 +131,23 @@ class Space(Settings):
 
 
 class Budget(Settings):
-    """Upper limits on the cost of a candidate."""
+    """Upper limits on the cost of a candidate, by any registered cost that is counted."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Amount] = Field(init=False)
 
     params: Amount | None = None
     trainable_params: Amount | None = None
     macs: Amount | None = None
     training_flops: Amount | None = None
     """For one row, forward and backward."""
+
+    @model_validator(mode="after")
+    def _names_costs(self) -> Self:
+        for name in self.model_extra or ():
+            if find("costs", name).is_measured:
+                raise ValueError(f"{name} is measured when a study runs; a budget limits costs that are counted")
+        return self
 
     def exceeded_limit(self, cost: Mapping[str, Any]) -> str:
         """The first limit that a candidate exceeds, as text; empty if none."""

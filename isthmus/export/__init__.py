@@ -9,17 +9,17 @@ __all__ = ["Gain", "HubModel", "export_run", "folded", "narrow", "narrow_gain"]
 
 if TYPE_CHECKING:
     from isthmus.export.folding import folded
+    from isthmus.export.formats import export_run
     from isthmus.export.hub import HubModel
-    from isthmus.export.narrowing import Gain, narrow, narrow_gain
-    from isthmus.export.writing import export_run
+    from isthmus.export.narrow_form import Gain, narrow, narrow_gain
 
 _HOMES = {
-    "Gain": "narrowing",
+    "Gain": "narrow_form",
     "HubModel": "hub",
-    "export_run": "writing",
+    "export_run": "formats",
     "folded": "folding",
-    "narrow": "narrowing",
-    "narrow_gain": "narrowing",
+    "narrow": "narrow_form",
+    "narrow_gain": "narrow_form",
 }
 
 

@@ -17,22 +17,23 @@ def write_report(
     title: str,
     command: str = "",
     published: Sequence[str] = (),
-    latencies: Mapping[str, float] | None = None,
+    costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
 
     ``gap.png`` is added if two architectures share a range of costs. Each path is a run folder, its ``record.json``, or
     a folder of run folders. ``command`` re-creates the runs. ``published`` names tables of papers, such as
-    ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``latencies``
-    maps run ids to milliseconds per batch. ``quality`` is the metric to compare by (default: the task's objective).
+    ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``costs`` maps
+    further costs, such as latency, to values by run id. ``quality`` is the metric to compare by (default: the task's
+    objective).
     """
     from isthmus.reports.page import page
     from isthmus.reports.plots import curves_png, front_png, gap_png, has_gap
     from isthmus.reports.sections import gather
     from isthmus.reports.tables import candidates_csv, runs_csv
 
-    sections, unfinished = gather(folders_or_records, published, latencies, quality)
+    sections, unfinished = gather(folders_or_records, published, costs, quality)
     text = page(sections, unfinished, title, command, published)  # first: if an input is damaged, nothing is written
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))

@@ -11,9 +11,9 @@ from isthmus.reports.measures import Measures
 from isthmus.reports.published import PublishedFront, PublishedPoint
 from isthmus.reports.sections import Run, Section, read_setting, varying_settings
 from isthmus.reports.text import (
-    COST_TITLES,
     architecture_title,
     axis_title,
+    cost_kind,
     difference_text,
     magnitude,
     metric_title,
@@ -50,6 +50,7 @@ class FrontFigure:
     x_title: str
     y_title: str
     series: tuple[Series, ...]
+    is_count: bool = True  # a count has letters for thousands and millions, a measured quantity has not
 
     @property
     def costs(self) -> list[float]:
@@ -79,6 +80,7 @@ class GapFigure:
     x_title: str
     y_title: str
     series: tuple[GapSeries, ...]
+    is_count: bool = True
 
     @property
     def costs(self) -> list[float]:
@@ -130,7 +132,7 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
             series.append(Series(architecture_title(architecture), place, points))
     if (cost, metric) == ("params", "psnr"):
         series += [item for published in section.published for item in _published_series(published, section)]
-    return FrontFigure(COST_TITLES[cost], axis_title("Test", metric), tuple(series))
+    return FrontFigure(cost_kind(cost).title, axis_title("Test", metric), tuple(series), not cost_kind(cost).quantity)
 
 
 def gap_figure(measures: Measures) -> GapFigure | None:
@@ -159,7 +161,8 @@ def gap_figure(measures: Measures) -> GapFigure | None:
             series.append(GapSeries(title, above, below, points))
     if not series:
         return None
-    return GapFigure(COST_TITLES[measures.cost], axis_title("Difference in", measures.objective), tuple(series))
+    kind = cost_kind(measures.cost)
+    return GapFigure(kind.title, axis_title("Difference in", measures.objective), tuple(series), not kind.quantity)
 
 
 def _published_series(published: PublishedFront, section: Section) -> list[Series]:

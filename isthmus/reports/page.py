@@ -21,9 +21,9 @@ from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_g
 from isthmus.reports.sections import Run, Section, metric_names
 from isthmus.reports.tables import columns
 from isthmus.reports.text import (
-    COST_TITLES,
     answer,
     architecture_title,
+    cost_kind,
     level,
     magnitude,
     metric_title,
@@ -120,7 +120,7 @@ def _section(section: Section, number: int, command: str) -> str:
         limits=escape(figures["answers"]["params"][1]),
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
-        costs=_options({cost: COST_TITLES[cost] for cost in costs}),
+        costs=_options({cost: cost_kind(cost).title for cost in costs}),
         metrics=_options({name: metric_title(name) for name in metric_names(section.candidates)}),
         published=_published_notes(section),
         measures="".join(_measures(section, measures) for measures in measured.values()),
@@ -196,7 +196,7 @@ def _savings_table(savings: Savings) -> str:
         for saving in savings.savings
     ]
     bound = f" ≤: the smallest {first} tried." if any(saving.smallest for saving in savings.savings) else ""
-    return _small_table(f"{COST_TITLES[savings.cost]} for the same quality on test data.{bound}", heads, rows)
+    return _small_table(f"{cost_kind(savings.cost).title} for the same quality on test data.{bound}", heads, rows)
 
 
 def _small_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -24,7 +24,6 @@ from isthmus.reports.figures import (
 )
 from isthmus.reports.measures import measure
 from isthmus.reports.sections import Section
-from isthmus.reports.text import COST_TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,14 +52,9 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
 
 
 def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
-    axis = {"type": "log", "tickformat": "~s" if _is_counted(figure) else "~g"}
+    axis = {"type": "log", "tickformat": "~s" if figure.is_count else "~g"}
     digits = _labelled_digits(figure.costs)
     return axis | {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else axis
-
-
-def _is_counted(figure: FrontFigure | GapFigure) -> bool:
-    """Whether the axis uses SI suffixes: parameters and MACs do, milliseconds do not."""
-    return figure.x_title != COST_TITLES["latency"]
 
 
 def _labelled_digits(costs: Sequence[float]) -> tuple[int, ...]:

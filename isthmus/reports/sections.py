@@ -28,7 +28,6 @@ from isthmus.core.registry import title_fields
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,
-    LATENCY,
     Candidate,
     best,
     front,
@@ -98,8 +97,8 @@ class Section:
     @property
     def costs(self) -> tuple[str, ...]:
         """The costs that every candidate has."""
-        timed = self.candidates and all(candidate.latency is not None for candidate in self.candidates)
-        return (*COSTS, LATENCY) if timed else COSTS
+        first = self.candidates[0].costs if self.candidates else ()
+        return (*COSTS, *(name for name in first if all(name in each.costs for each in self.candidates)))
 
     @property
     def finished_architectures(self) -> list[str]:
@@ -170,7 +169,7 @@ def read_setting(candidate: Candidate, name: str) -> Any:
 def gather(
     paths: Sequence[Path],
     published: Sequence[str] = (),
-    latencies: Mapping[str, float] | None = None,
+    costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
 ) -> tuple[list[Section], int]:
     """The sections of all ended runs below the paths, and the number of unfinished runs.
@@ -195,7 +194,7 @@ def gather(
         groups[json.dumps(key, sort_keys=True)].append(run)
     sections = []
     for group in groups.values():
-        section = Section(tuple(group), tuple(summarise((run.record for run in group), latencies)))
+        section = Section(tuple(group), tuple(summarise((run.record for run in group), costs)))
         drawn = [item for item in fronts if item.task == section.task]
         drawn = drawn if fronts else matching_fronts(section.source, section.task)
         sections.append(replace(section, published=tuple(drawn)))

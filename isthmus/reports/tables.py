@@ -16,6 +16,7 @@ from isthmus.reports.sections import Section, metric_names, read_setting, varyin
 from isthmus.reports.text import (
     architecture_title,
     axis_title,
+    cost_kind,
     duration,
     magnitude,
     metric_title,
@@ -42,7 +43,6 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
     trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params))
-    latency = Column("Latency (ms)", lambda c: _blank(c.latency), lambda c: _blank(c.latency and f"{c.latency:.3g}"))
     return [
         Column(
             "Shape", lambda c: architecture_title(c.architecture), lambda c: architecture_title(c.architecture), False
@@ -51,7 +51,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
         Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
         *([trainable] if frozen else []),
         Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs)),
-        *([latency] if any(candidate.latency is not None for candidate in candidates) else []),
+        *(_cost_column(name) for name in dict.fromkeys(name for each in candidates for name in each.costs)),
         Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
         Column("5 σ", lambda c: _blank(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective)),
         Column("Validation", lambda c: c.validation, lambda c: quantity(c.validation, c.objective)),
@@ -61,6 +61,23 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
         Column("Time", lambda c: c.wall_seconds, lambda c: duration(c.wall_seconds)),
         *(_metric_column(name) for name in metric_names(candidates)[1:]),
     ]
+
+
+def _cost_column(name: str) -> Column:
+    kind = cost_kind(name)
+
+    def show(candidate: Candidate) -> str:
+        value = candidate.costs.get(name)
+        return "" if value is None else f"{value:.3g}" if kind.is_measured else magnitude(value)
+
+    title = f"{kind.quantity.capitalize()} ({kind.unit})" if kind.quantity else kind.title
+    return Column(title, lambda candidate: _blank(candidate.costs.get(name)), show)
+
+
+def _cost_key(name: str) -> str:
+    """A measured value is nothing without its unit."""
+    kind = cost_kind(name)
+    return f"{name}_{kind.unit}" if kind.is_measured else name
 
 
 def table(candidates: Sequence[Candidate], cost: str = "params") -> list[dict[str, str]]:
@@ -92,7 +109,7 @@ def candidates_csv(sections: Iterable[Section]) -> str:
                     "params": candidate.params,
                     "trainable_params": candidate.trainable_params,
                     "macs": candidate.macs,
-                    "latency_ms": candidate.latency,
+                    **{_cost_key(name): value for name, value in candidate.costs.items()},
                     "objective": candidate.objective,
                     "test_mean": candidate.mean,
                     "test_std": candidate.std,

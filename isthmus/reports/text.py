@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from isthmus.core.protocols import CostKind
 from isthmus.core.record import CONFIG
+from isthmus.core.registry import find
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Gap, Savings
 
-COST_TITLES = {
-    "params": "Parameters",
-    "trainable_params": "Trainable parameters",
-    "macs": "MACs per row",
-    "latency": "Latency (ms per batch)",
-}
 METRIC_TITLES = {
     "psnr": "PSNR",
     "psnr_pooled": "PSNR, pooled",
@@ -30,8 +26,6 @@ METRIC_TITLES = {
     "r2": "R²",
 }
 NO_BREAK = "\N{NO-BREAK SPACE}"
-_UNITS = {"params": "parameters", "trainable_params": "trainable parameters", "macs": "MACs per row", "latency": "ms"}
-_NOUNS = _UNITS | {"latency": "latency"}
 _SHAPES = {
     "hourglass_mlp": "the Hourglass",
     "conventional_mlp": "the conventional shape",
@@ -48,6 +42,11 @@ _RANGES_NAMED = 3
 _LEAST_SAVING = 0.02
 """Costs within 2 % of each other count as equal."""
 _MOST_DECIMALS = 7
+
+
+def cost_kind(name: str) -> CostKind:
+    kind: CostKind = find("costs", name)
+    return kind
 
 
 def metric_title(name: str) -> str:
@@ -133,12 +132,12 @@ def _outdated_note(section: Section) -> str:
 
 def describe(comparison: Comparison) -> str:
     """One sentence on which architecture leads at which cost."""
-    noun = _NOUNS[comparison.cost]
+    kind = cost_kind(comparison.cost)
     first, second = map(_shape_name, comparison.architectures)
     if not comparison.stretches:
-        return _sentence(f"{first} and {second} cannot be compared: their ranges of {noun} do not overlap")
+        return _sentence(f"{first} and {second} cannot be compared: their ranges of {kind.noun} do not overlap")
     stretches = comparison.stretches
-    where = f"{span(stretches[0].start, stretches[-1].stop)} {_UNITS[comparison.cost]}"
+    where = f"{span(stretches[0].start, stretches[-1].stop)} {kind.unit}"
     if not comparison.can_decide:
         return _sentence(f"with one seed per network, {first} and {second} cannot be ranked at {where}")
     leaders = dict.fromkeys(stretch.leader for stretch in stretches if stretch.leader)
@@ -147,7 +146,7 @@ def describe(comparison: Comparison) -> str:
     if len(stretches) == 1:
         lead = f"by up to {_describe_amount(stretches[0], comparison)}"
         return _sentence(f"{_shape_name(*leaders)} leads wherever both were tried, {where}, {lead}")
-    by = f"{noun} in {_UNITS[comparison.cost]}" if comparison.cost == "latency" else noun
+    by = f"{kind.quantity} in {kind.unit}" if kind.quantity else kind.unit
     return _sentence(f"by {by}, " + "; ".join(_describe_lead(comparison, leader) for leader in leaders))
 
 
@@ -163,8 +162,8 @@ def summary(section: Section, cost: str = "params") -> list[str]:
 def describe_areas(measures: Measures) -> str:
     """The hypervolume of each front, and the reference point."""
     metric, corner = measures.objective, measures.reference
-    axes = f"ln({_NOUNS[measures.cost]}) × {unit(metric) or _metric_noun(metric)}"
-    worst = f"{magnitude(corner.cost)} {_UNITS[measures.cost]} and {level(corner.quality, metric)}"
+    axes = f"ln({cost_kind(measures.cost).noun}) × {unit(metric) or _metric_noun(metric)}"
+    worst = f"{magnitude(corner.cost)} {cost_kind(measures.cost).unit} and {level(corner.quality, metric)}"
     areas = [f"{_shape_name(a.architecture)} {a.validation:.3g} ({a.test:.3g} on test data)" for a in measures.areas]
     unequal = len({item.start for item in measures.areas}) > 1
     limit = "; the ranges tried differ, and a wider range gives a larger area" if unequal else ""
@@ -179,8 +178,9 @@ def describe_gap(gap: Gap) -> str:
     ahead = gap.mean.decision == "ahead"
     difference = gap.mean if ahead else gap.mean.reversed()
     better, worse = map(_shape_name, gap.architectures if ahead else gap.architectures[::-1])
-    where = f"at equal {_NOUNS[gap.cost]}, {span(gap.points[0].cost, gap.points[-1].cost)}"
-    where += f"{NO_BREAK}ms" * (gap.cost == "latency")
+    kind = cost_kind(gap.cost)
+    where = f"at equal {kind.noun}, {span(gap.points[0].cost, gap.points[-1].cost)}"
+    where += f"{NO_BREAK}{kind.unit}" if kind.quantity else ""
     amount = _with_unit(_round(difference.difference, difference), gap.objective)
     what = f"{where}, {better} is better than {worse} by {amount}" + " on average" * (len(gap.points) > 1)
     ends = " to ".join(_round(end, difference) for end in difference.bounds or ())
@@ -193,7 +193,7 @@ def describe_savings(savings: Savings) -> str:
     if not sure:
         return ""
     largest = max(sure, key=lambda saving: saving.sure_fraction or 0.0)
-    first, noun = _shape_name(savings.architectures[0]), _NOUNS[savings.cost]
+    first, noun = _shape_name(savings.architectures[0]), cost_kind(savings.cost).noun
     paid = f"{magnitude(largest.sure_cost or 0.0)} instead of {magnitude(largest.second_cost)}"
     saves = f"saves up to {percent(largest.sure_fraction or 0.0)} of the {noun}"
     at = level(largest.quality, savings.objective)
@@ -242,7 +242,7 @@ def _describe_single(candidates: Sequence[Candidate], cost: str) -> str:
     chosen = best(candidates, cost)
     metric = chosen.objective
     reached = f"{metric_title(metric)} {with_spread(chosen.mean, chosen.std, metric)} {unit(metric)}".strip()
-    size = f"{magnitude(cost_of(chosen, cost))} {_UNITS[cost]}"
+    size = f"{magnitude(cost_of(chosen, cost))} {cost_kind(cost).unit}"
     subject = f"only {_shape_name(chosen.architecture)} was tried; its best network on validation data"
     return _sentence(f"{subject}, with {size}, reaches {reached} on test data")
 
@@ -268,7 +268,7 @@ def _describe_limits(comparison: Comparison) -> list[str]:
     for architecture in comparison.architectures:
         ranges = [span(alone.start, alone.stop) for alone in comparison.alone if alone.architecture == architecture]
         if ranges:
-            where = f"at {_enumerate(ranges)} {_UNITS[comparison.cost]}"
+            where = f"at {_enumerate(ranges)} {cost_kind(comparison.cost).unit}"
             sentences.append(_sentence(f"{where}, only {_shape_name(architecture)} was tried"))
     return sentences
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BeforeValidator
@@ -20,16 +20,19 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.files import name_errors, open_archive, read_member, read_npy, resolve
 from isthmus.sources.splits import DrawnSplits, check_splits, partition
-from isthmus.sources.tables import ENDINGS, Kind, column, column_names, columns, encode_targets, numbers, read_table
+from isthmus.sources.tables import (
+    ENDINGS,
+    Kind,
+    as_names,
+    column,
+    column_names,
+    columns,
+    encode_targets,
+    numbers,
+    read_table,
+)
 
 NAMES = {"arrays": "Arrays"}
-
-
-def as_names(value: Any) -> tuple[str, ...]:
-    """One name or number of a column, or several, or none."""
-    if value is None:
-        return ()
-    return tuple(str(name) for name in value) if isinstance(value, list | tuple) else (str(value),)
 
 
 ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]

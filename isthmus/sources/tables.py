@@ -28,6 +28,13 @@ _LARGEST_CSV = 2**31 - 1
 _FIRST_LINE = re.compile(rb"\s*([^\r\n]*)")
 
 
+def as_names(value: Any) -> tuple[str, ...]:
+    """One name or number of a column, or several, or none."""
+    if value is None:
+        return ()
+    return tuple(str(name) for name in value) if isinstance(value, list | tuple) else (str(value),)
+
+
 def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     """A table of one of :data:`ENDINGS`, and whether its columns have names; else these are numbers from "0"."""
     table, named = (read_parquet(path), True) if path.suffix.lower() == ".parquet" else read_csv(path, header)

@@ -36,21 +36,22 @@ class ImageTokens(Source):
         """The source of the images: ``{name: cifar10}``."""
 
     def load(self, data_dir: Path) -> Data:
-        from isthmus.training.tokenizers import open_tokenizer
-
         images: Data = find("sources", self.config.images.name)(self.config.images).load(data_dir)
         if images.train.inputs.ndim != 4:
             raise UserError(f"source.images.name={self.config.images.name} gives no images, which tokens are made of")
-        tokenizer = open_tokenizer(self.config.tokenizer, data_dir, images.train.inputs.shape[1:])
+        tokenizer = self.open_tokenizer(data_dir, images.train.inputs.shape[1:])
         splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
         data = check_splits(f"tokens of {self.config.images.name}", splits)
         identity = digest([data.fingerprint, tokenizer.digest, images.fingerprint])
         return replace(data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest)
 
-    def pictures(self, rows: np.ndarray, data_dir: Path) -> np.ndarray:
+    def open_tokenizer(self, data_dir: Path, images: tuple[int, ...] | None = None, positions: int = 256) -> Tokenizer:
         from isthmus.training.tokenizers import open_tokenizer
 
-        return open_tokenizer(self.config.tokenizer, data_dir, positions=rows.shape[1]).pictures(rows)
+        return open_tokenizer(self.config.tokenizer, data_dir, images, positions)
+
+    def pictures(self, rows: np.ndarray, data_dir: Path, hidden: np.ndarray | None = None) -> np.ndarray:
+        return self.open_tokenizer(data_dir, positions=rows.shape[1]).pictures(rows, hidden)
 
     def _tokens(self, images: Data, name: Any, tokenizer: Tokenizer) -> np.ndarray:
         inputs = images.split(name).inputs

@@ -36,7 +36,7 @@ class Pace:
     per_step: float
     per_flop: float
 
-    def of_run(self, plan: Plan, cost: Mapping[str, int]) -> float:
+    def of_run(self, plan: Plan, cost: Mapping[str, float]) -> float:
         train = plan.config.base.train
         rows = len(plan.data.train) * plan.task.views()
         steps = train.epochs * -(-rows // train.batch_size)
@@ -172,7 +172,7 @@ def gigabytes(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def _state_bytes(cost: Mapping[str, int]) -> float:
+def _state_bytes(cost: Mapping[str, float]) -> float:
     """Weights, two moments and the best weights, in memory or on disk."""
     return 16.0 * cost["trainable_params"] + 4.0 * cost["params"]
 

@@ -12,16 +12,18 @@ import statistics
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.core.errors import UserError, nearest
+from isthmus.core.protocols import CostKind
 from isthmus.core.record import RunRecord
+from isthmus.core.registry import find
 from isthmus.studies.statistics import Noise, Sample, decide_together, fit_noise
 from isthmus.studies.statistics import compare as intervals_between
 
 COSTS = ("params", "trainable_params", "macs")
-LATENCY = "latency"  # also a cost, if it was measured for every candidate
+"""The costs that a candidate always has."""
 BUDGET_TOLERANCE = 1.02
 _LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
                                  "board_accuracy", "masked_accuracy")  # fmt: skip
@@ -52,7 +54,7 @@ class Candidate:
     validation: float  # mean objective
     wall_seconds: float  # mean
     failed: int = 0  # runs of this network that failed, at any learning rate
-    latency: float | None = None  # milliseconds per batch, mean over the runs that were timed
+    costs: Mapping[str, float] = field(default_factory=dict)  # further ones, each the mean over the runs that have it
 
     @property
     def test(self) -> tuple[float, ...]:
@@ -122,13 +124,13 @@ def is_measured(record: RunRecord) -> bool:
 
 
 def summarise(
-    records: Iterable[RunRecord], latencies: Mapping[str, float] | None = None, quality: str | None = None
+    records: Iterable[RunRecord], costs: Mapping[str, Mapping[str, float]] | None = None, quality: str | None = None
 ) -> list[Candidate]:
     """Candidates from records, grouped by everything but the seed and the learning rate. Failed runs are counted, not
     averaged; runs whose quality is not comparable with today's are left out.
 
-    ``latencies`` maps run ids to milliseconds per batch. ``quality`` names the metric to select and to compare by,
-    instead of the records' objective.
+    ``costs`` maps further costs, such as latency, to values of run ids. ``quality`` names the metric to
+    select and to compare by, instead of the records' objective.
     """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
@@ -137,16 +139,15 @@ def summarise(
         # Equal settings over other data are another experiment.
         key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
         groups[key].append(judged)
-    candidates = [_candidate(group, latencies or {}) for group in groups.values() if any(map(is_measured, group))]
+    candidates = [_candidate(group, costs or {}) for group in groups.values() if any(map(is_measured, group))]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
 
 
 def cost_of(candidate: Candidate, cost: str) -> float:
-    if cost not in (*COSTS, LATENCY):
-        raise UserError(f"there is no cost {cost!r}; {nearest(cost, (*COSTS, LATENCY))}")
-    value: float | None = getattr(candidate, cost)
+    value: float | None = getattr(candidate, cost) if cost in COSTS else candidate.costs.get(cost)
     if value is None:
-        raise UserError(f"run {candidate.run_ids[0]} has no measured latency; give one for every candidate")
+        kind: CostKind = find("costs", cost)
+        raise UserError(f"run {candidate.run_ids[0]} has no known {kind.noun}; give one for every candidate")
     return value
 
 
@@ -280,7 +281,7 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     return config
 
 
-def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candidate:
+def _candidate(group: list[RunRecord], costs: Mapping[str, Mapping[str, float]]) -> Candidate:
     rates: dict[float, list[RunRecord]] = defaultdict(list)
     for record in sorted(filter(is_measured, group), key=lambda record: (record.seed, record.id)):
         rates[record.config["train"]["learning_rate"]].append(record)
@@ -292,7 +293,7 @@ def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candid
     )
     runs = rates[rate]
     model = runs[0].config["model"]
-    timed = [latencies[run.id] for run in runs if run.id in latencies]
+    known = {name: [values[run.id] for run in runs if run.id in values] for name, values in costs.items()}
     return Candidate(
         source=runs[0].config["source"]["name"],
         task=runs[0].task,
@@ -314,7 +315,7 @@ def _candidate(group: list[RunRecord], latencies: Mapping[str, float]) -> Candid
         validation=_validation(runs),
         wall_seconds=statistics.fmean(run.wall_seconds for run in runs),
         failed=sum(not is_measured(record) for record in group),
-        latency=statistics.fmean(timed) if timed else None,
+        costs={name: statistics.fmean(values) for name, values in known.items() if values},
     )
 
 

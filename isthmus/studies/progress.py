@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import RunRecord
+from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
 from isthmus.studies.results import Results, has_ended
@@ -120,10 +121,11 @@ class Progress:
                 yield from (run for run in trial.runs.values() if has_ended(run))
 
     @property
-    def latencies(self) -> dict[str, float]:
-        if self.config.cost != "latency":
+    def costs(self) -> dict[str, dict[str, float]]:
+        """The study's cost of every run id, under the cost's name, if records do not hold it."""
+        if self.config.cost in COSTS:
             return {}
-        return {run.id: self.cost(trial) for trial in self.trials for run in trial.runs.values()}
+        return {self.config.cost: {run.id: self.cost(trial) for trial in self.trials for run in trial.runs.values()}}
 
     def _refresh(self) -> None:
         """Read the database, which other processes may have changed, and check it against the config."""
@@ -175,7 +177,7 @@ class Progress:
         # Through JSON first: the checksum depends on the order of keys, and rungs are numbers only in memory.
         write_sealed(self.folder / "study.json", json.loads(json.dumps(content)))
 
-    def _written_latencies(self) -> dict[str, float]:
+    def _written_costs(self) -> dict[str, float]:
         """Latencies of an earlier database: measuring again would give another front."""
         try:
             content = read_sealed(self.folder / "study.json")

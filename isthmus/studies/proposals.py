@@ -13,7 +13,7 @@ from isthmus.core.files import digest
 from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.core.registry import component
 from isthmus.core.space import condition
-from isthmus.training.counting import cost
+from isthmus.training.counting import count_costs
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Proposal:
     model: ModelConfig
     key: str
     """Equal for equal networks, however their settings are written."""
-    cost: Mapping[str, int]
+    cost: Mapping[str, float]
     space: int | None = None
     varied: Mapping[str, Any] = field(default_factory=dict)
 
@@ -58,7 +58,7 @@ class Judge:
             config = component("models", dict(settings))
             assert isinstance(config, ModelConfig)
             complete = config.complete(self.signature, self.config.seeds[0])
-            counted = cost(complete).as_dict()
+            counted = count_costs(complete, [self.config.cost, *(self.config.budget.model_extra or ())])
         except UserError as error:
             self.refused[str(error)] += 1
             return None

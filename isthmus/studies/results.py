@@ -47,7 +47,7 @@ class Results:
         values = [known[quality] for line in lines if quality in (known := drop_stale(line, task))]
         if len(values) < sum(quality in line for line in lines):
             raise UserError(
-                f"the log of run {run.id} has {quality} as an older version measured it, which is not drop_stale; "
+                f"the log of run {run.id} has {quality} as an older version measured it, which is not comparable; "
                 f"`isthmus runs clean {run.id}` and train it again"
             )
         if not values:

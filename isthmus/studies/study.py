@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any
 
 from isthmus.core.errors import UserError
+from isthmus.core.registry import find
 from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
-from isthmus.studies.latency import latency
 from isthmus.studies.leases import LeaseLost
 from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Proposal
@@ -242,10 +242,10 @@ class Study(Progress):
 
     def _add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any]) -> None:
         costs: dict[str, float] = dict(proposal.cost)
-        if self.config.cost == "latency":
+        if (name := self.config.cost) not in costs:
             complete = proposal.model.complete(self.plan.task.signature, self.config.seeds[0])
-            known = self._written_latencies().get(proposal.key)
-            costs["latency"] = latency(complete, self.config.base.threads) if known is None else known
+            known = self._written_costs().get(proposal.key)
+            costs[name] = find("costs", name).compute(complete, self.config.base.threads) if known is None else known
         self.storage.add(proposal, generation, memory, costs)
 
 

@@ -14,8 +14,8 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
-from isthmus.tasks.augment import ORIENTATIONS, Augmentation, hidden_and_mixed, oriented, varied
-from isthmus.tasks.augment.crops import fitted
+from isthmus.tasks.augment import ORIENTATIONS, Augmentation, hide_and_mix, orient, vary_images
+from isthmus.tasks.augment.crops import fit_size
 from isthmus.tasks.labels import training_labels
 from isthmus.tasks.scaling import Scaling
 
@@ -102,11 +102,11 @@ class Classification(Task):
         if rows.ndim == 2:
             return Batch(self.scaling.apply(rows), targets)
         augment = self.config.augment
-        rows = varied(rows, augment, self.config.resize, self._mean_colour(rows.shape[1]), seed, step)
+        rows = vary_images(rows, augment, self.config.resize, self._mean_colour(rows.shape[1]), seed, step)
         inputs = self.scaling.apply(rows)
         if self.config.flips:
-            inputs = oriented(inputs, view)
-        return Batch(*hidden_and_mixed(inputs, targets, self.classes, augment, seed, step))
+            inputs = orient(inputs, view)
+        return Batch(*hide_and_mix(inputs, targets, self.classes, augment, seed, step))
 
     def _mean_colour(self, channels: int) -> Tensor:
         """What a policy moves in from outside of an image."""
@@ -117,7 +117,7 @@ class Classification(Task):
         return Batch(self.scaling.apply(self._central(rows)), targets)
 
     def _central(self, rows: Tensor) -> Tensor:
-        return fitted(rows, self.config.resize, self.config.crop_ratio) if self.config.resize else rows
+        return fit_size(rows, self.config.resize, self.config.crop_ratio) if self.config.resize else rows
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(output, target, label_smoothing=self.config.label_smoothing)

@@ -15,7 +15,7 @@ from torch import Tensor
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import oriented
+from isthmus.tasks.augment import orient
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 
 NAMES = {"denoise": "Denoise"}
@@ -56,10 +56,10 @@ class Denoise(ImageToImage):
         if self.config.noise == "once":
             noisy = clean + self._noise_of(index, seed)
             if self.config.flips:
-                clean, noisy = oriented(clean, view), oriented(noisy, view)
+                clean, noisy = orient(clean, view), orient(noisy, view)
             return Batch(noisy, clean)
         if self.config.flips:
-            clean = oriented(clean, view)
+            clean = orient(clean, view)
         return Batch(self._noisy(clean, torch_generator(seed, "noise", step, clean.device)), clean)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:

@@ -24,9 +24,10 @@ from torchmetrics import MetricCollection
 
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, SplitName, Task
+from isthmus.tasks.masked_prediction import MaskedPredictor
+from isthmus.tasks.masks import Mask, Tokens, exact_mask, fill, random_mask
 from isthmus.tasks.shares import ShareOfRight
-from isthmus.tasks.unmasking import Mask, Tokens, exact_mask, fill, random_mask
 
 NAMES = {"masked_tokens": "MaskedTokens"}
 
@@ -55,6 +56,7 @@ class MaskedTokens(Task):
     Config = MaskedTokensConfig
     objective = "masked_accuracy"
     maximise = True
+    predictor = MaskedPredictor
 
     def __init__(self, config: MaskedTokensConfig) -> None:
         self.config = config
@@ -129,15 +131,32 @@ class MaskedTokens(Task):
         metrics["masked_accuracy"].update((named == target)[hidden].float())
         metrics["commonest_accuracy"].update((target == self.commonest)[hidden].float())
 
-    def lines(self, model: Any, batch: Batch) -> list[np.ndarray]:
+    def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows]:
         generator = torch_generator(self.config.evaluation_seed, "decoding")
-        filled = self.filled(model, batch.input, generator)
+        filled = self.fill_in(model, batch.input, generator)
         shown = batch.target == SHOWN
-        whole = torch.where(shown, batch.input, batch.target)
-        hidden = torch.where(shown, whole, -1 - whole)  # so that the tokenizer can draw what is beside it
-        return [tokens.to(torch.int16).cpu().numpy() for tokens in (hidden, filled, whole)]
+        whole = torch.where(shown, batch.input, batch.target).to(torch.int16).cpu().numpy()
+        return [
+            SampleRows(whole, hidden=(~shown).cpu().numpy()),
+            SampleRows(filled.to(torch.int16).cpu().numpy()),
+            SampleRows(whole),
+        ]
 
-    def filled(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
+    def refuse_other_data(self, data: Data, source: Mapping[str, Any]) -> None:
+        self.need_tokenizer(source["tokenizer"], data.tokenizer, data.vocabulary, data.train.inputs.shape[1])
+
+    def need_tokenizer(self, reference: str, digest: str, codes: int, positions: int) -> None:
+        """Refuse a tokenizer other than the one whose tokens the task learned from."""
+        same = self.tokenizer in ("", digest)  # earlier versions kept no digest
+        if same and (codes, positions) == (self.codes, self.positions):
+            return
+        raise UserError(
+            f"tokenizer {reference} has {_describe_tokenizer(codes, positions, digest)}, and the run was trained with "
+            f"one of {_describe_tokenizer(self.codes, self.positions, self.tokenizer)}; put that one back, or train "
+            "the run again"
+        )
+
+    def fill_in(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
         """The image's tokens with hidden ones (:attr:`mask_token`) filled in, step by step."""
         return fill(model, tokens, self.mask_token, self.config.decoding_steps, self.config.temperature, generator)
 
@@ -156,3 +175,7 @@ class MaskedTokens(Task):
             return output.to(torch.int16).cpu().numpy()
         scores = output.reshape(len(output), self.positions, self.codes)
         return scores.argmax(dim=-1).to(torch.int16).cpu().numpy()
+
+
+def _describe_tokenizer(codes: int, positions: int, digest: str) -> str:
+    return f"{codes} codes and {positions} positions" + (f" (SHA-256 {digest[:12]}…)" if digest else "")

@@ -23,6 +23,7 @@ from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName,
 from isthmus.sources.puzzles.boards import CELLS, DIGITS, random_symmetries
 from isthmus.sources.puzzles.generation import reveal
 from isthmus.tasks.shares import ShareOfRight
+from isthmus.tasks.sudoku_prediction import SudokuPredictor
 
 NAMES = {"sudoku": "Sudoku"}
 
@@ -53,6 +54,7 @@ class Sudoku(Task):
     Config = SudokuConfig
     objective = "board_accuracy"
     maximise = True
+    predictor = SudokuPredictor
 
     def __init__(self, config: SudokuConfig) -> None:
         self.config = config

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.protocols import Batch, Signature, SplitName
-from isthmus.tasks.augment import oriented
+from isthmus.tasks.augment import orient
 from isthmus.tasks.image_to_image import ImageConfig, ImageToImage, pixels
 
 NAMES = {"tokenization": "Tokenization"}
@@ -36,7 +36,7 @@ class Tokenization(ImageToImage):
     ) -> Batch:
         images = pixels(rows)
         if self.config.flips:
-            images = oriented(images, view)
+            images = orient(images, view)
         return Batch(images, images)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -63,6 +64,13 @@ def example_input(model: Any, rows: int = 1) -> torch.Tensor:
 def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
     """The cost of a model, of its config, or of ``{"name": …, field: value}``."""
     return _cost(component("models", getattr(model_or_config, "config", model_or_config)))
+
+
+def count_costs(config: Any, names: Iterable[str] = ()) -> dict[str, float]:
+    """All that :func:`cost` counts of a complete config, and further registered costs that are counted."""
+    counted: dict[str, float] = dict(cost(config).as_dict())
+    kinds = {name: find("costs", name) for name in names if name not in counted}
+    return counted | {name: kind.compute(config, 1) for name, kind in kinds.items() if not kind.is_measured}
 
 
 @lru_cache(maxsize=4096)  # a study asks for the same network with every seed and learning rate

@@ -66,12 +66,6 @@ def _weights_of(folder: Path, exported: Exported) -> Path:
     return exported_file(folder, name, exported)
 
 
-def task_name(path: str | Path) -> str:
-    """The task of a finished run or of an export."""
-    folder = expand_user(path)
-    return str(read_exported(folder).task["name"]) if is_exported(folder) else read_record(find_run(path)).task
-
-
 def load_task(path: str | Path) -> Task:
     """The task of a finished run or an export, with what it learned; it needs no data set."""
     folder = expand_user(path)

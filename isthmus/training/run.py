@@ -438,9 +438,9 @@ def _write_samples(prepared: Prepared, model: nn.Module, rows: Rows, device: tor
     folder, task = prepared.folder, prepared.task
     index = torch.linspace(0, len(rows) - 1, min(10, len(rows))).long()
     batch = task.evaluation_batch(*rows.take(index, device), "test", block=len(rows))  # noise of its own block
-    if lines := task.lines(model, batch):
+    if samples := task.sample_rows(model, batch):
         source = find("sources", prepared.config.source.name)(prepared.config.source)
-        write_sheet(folder / SAMPLES, [source.pictures(line, where) for line in lines])
+        write_sheet(folder / SAMPLES, [source.pictures(each.rows, where, each.hidden) for each in samples])
         return
     decoded = task.decode(model(batch.input))
     if decoded.ndim == 4:

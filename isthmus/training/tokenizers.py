@@ -46,20 +46,19 @@ class Tokenizer:
         return found
 
     @torch.no_grad()
-    def pictures(self, tokens: np.ndarray) -> np.ndarray:
-        """int (rows, positions) as uint8 images, grey where a token is hidden, which means not in the codebook.
+    def pictures(self, tokens: np.ndarray, hidden: np.ndarray | None = None) -> np.ndarray:
+        """int (rows, positions) as uint8 images, grey where ``hidden`` (bool, of the same shape).
 
-        A hidden token t can be given as −1 − t: its neighbours are then decoded as if it were visible.
+        A hidden token is drawn before it is covered, because it also colours the pixels of its neighbours.
         """
         images = np.empty((len(tokens), *self.input_shape), np.uint8)
         for part in self._parts(len(tokens)):
-            numbers = torch.from_numpy(np.array(tokens[part], np.int64))
-            known = torch.where(numbers < 0, -1 - numbers, numbers).clamp(max=self.codes - 1)
-            drawn = self.model.pictures(known).clamp(0, 1).mul(255).round()
-            hidden = ((numbers < 0) | (numbers >= self.codes)).unflatten(1, self.grid)
-            for axis, side in enumerate(self.input_shape[1:], start=1):
-                hidden = hidden.repeat_interleave(side // self.grid[axis - 1], dim=axis)
-            images[part] = torch.where(hidden[:, None], GREY, drawn).to(torch.uint8).numpy()
+            drawn = self.model.pictures(torch.from_numpy(np.array(tokens[part], np.int64)))
+            images[part] = drawn.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
+        if hidden is not None:
+            cell = [side // count for side, count in zip(self.input_shape[1:], self.grid, strict=True)]
+            covered = np.kron(hidden.reshape(len(tokens), 1, *self.grid), np.ones((1, 1, *cell), bool))
+            images = np.where(covered, np.uint8(GREY), images)
         return images
 
     def _parts(self, rows: int) -> list[slice]:
@@ -92,21 +91,6 @@ def open_tokenizer(
             f"tokenizer {reference} takes images of {model.input_shape}, and the source has rows of {images}"
         )
     return Tokenizer(model, digest, model.config.codes, model.input_shape, model.grid)
-
-
-def refuse_another(reference: str, digest: str, codes: int, positions: int, task: Any) -> None:
-    """Raise if a tokenizer is not the one whose tokens a masked_tokens task learned from."""
-    same = task.tokenizer in ("", digest)  # an earlier version kept no digest
-    if same and (codes, positions) == (task.codes, task.positions):
-        return
-    raise UserError(
-        f"tokenizer {reference} has {_known_by(codes, positions, digest)}, and the run was trained with one of "
-        f"{_known_by(task.codes, task.positions, task.tokenizer)}; put that one back, or train the run again"
-    )
-
-
-def _known_by(codes: int, positions: int, digest: str) -> str:
-    return f"{codes} codes and {positions} positions" + (f" (SHA-256 {digest[:12]}…)" if digest else "")
 
 
 def _of_run(reference: str) -> tuple[Any, str]:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import isthmus.analysis
-from isthmus.analysis.analyze import analyze, find_analysis, list_analyses
+from isthmus.analysis.analyze import analyze
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed
 from isthmus.core.record import find_run
-from isthmus.core.registry import create_model
+from isthmus.core.registry import catalogue, create_model, find
 from isthmus.training.run import run
 from tests.architecture.test_commands import call
 
@@ -34,13 +34,13 @@ def trained(**model: Any) -> str:
 
 def test_an_analysis_is_found_by_being_there() -> None:
     ours = {"block_replacement", "cka", "effective_rank", "effective_weights", "receptive_field"}
-    assert ours <= set(list_analyses())
-    assert not {"command", "opening", "pictures", "steps"} & set(list_analyses())
+    assert ours <= set(catalogue("analyses"))
+    assert not {"analyze", "trained_run", "pictures", "steps"} & set(catalogue("analyses"))
 
 
-@pytest.mark.parametrize("name", list_analyses())
+@pytest.mark.parametrize("name", catalogue("analyses"))
 def test_every_analysis_keeps_the_promise_of_the_folder(name: str) -> None:
-    module = find_analysis(name)
+    module = find("analyses", name)
     assert list(inspect.signature(module.of_run).parameters)[:2] == ["run", "data_dir"]
     assert list(inspect.signature(module.draw).parameters) == ["found", "folder"]
     assert list(inspect.signature(module.summary).parameters) == ["found"]
@@ -54,11 +54,11 @@ def test_every_analysis_keeps_the_promise_of_the_folder(name: str) -> None:
         assert reason is None or (isinstance(reason, str) and reason)
 
 
-@pytest.mark.parametrize("name", list_analyses())
+@pytest.mark.parametrize("name", catalogue("analyses"))
 def test_analyses_do_not_import_each_other(name: str) -> None:
     tree = ast.parse((FOLDER / f"{name}.py").read_text())
     imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert not imported & {f"isthmus.analysis.{other}" for other in list_analyses()}
+    assert not imported & {f"isthmus.analysis.{other}" for other in catalogue("analyses")}
     assert "isthmus.analysis" not in imported
 
 
@@ -84,7 +84,7 @@ def test_a_program_reads_the_same() -> None:
     assert {"cka", "receptive_field", "effective_weights", "block_replacement"} <= set(answer["found"])
     assert "effective_rank" in answer["does_not_apply"]
     assert set(answer["found"]).isdisjoint(answer["does_not_apply"])
-    assert set(answer["found"]) | set(answer["does_not_apply"]) == set(list_analyses())
+    assert set(answer["found"]) | set(answer["does_not_apply"]) == set(catalogue("analyses"))
     for name, found in answer["found"].items():
         assert found == json.loads(json.dumps(read_sealed(place / f"{name}.json")))
         assert answer["summary"][name]
@@ -103,7 +103,7 @@ def test_one_analysis_alone_and_two_runs_compared() -> None:
 
 def test_what_is_no_number_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     identity = trained()
-    monkeypatch.setattr(find_analysis("cka"), "summary", lambda found: {"a": float("nan"), "b": 1.0, "c": "text"})
+    monkeypatch.setattr(find("analyses", "cka"), "summary", lambda found: {"a": float("nan"), "b": 1.0, "c": "text"})
     shown = call("analyze", identity, "--only", "cka", "--json").json()["summary"]["cka"]
     assert shown == {"a": "–", "b": 1.0, "c": "text"}
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from isthmus.studies.planning import Plan
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -26,6 +25,7 @@ from isthmus.core.config import run_config, study_config
 from isthmus.core.record import run_folders
 from isthmus.core.registry import catalogue
 from isthmus.papers import list_papers, load_paper
+from isthmus.studies.plan import Plan
 from isthmus.training.run import Options
 from tests.unit.test_sudoku import SEVENTEEN
 

@@ -14,7 +14,7 @@ import isthmus
 from isthmus.core.registry import Kind, catalogue
 
 ROOT = Path(isthmus.__file__).parent
-KINDS: tuple[Kind, ...] = ("models", "sources", "tasks", "recipes")
+KINDS: tuple[Kind, ...] = ("models", "sources", "tasks", "costs", "recipes")
 
 LAYERS = (
     {"core"},
@@ -22,6 +22,7 @@ LAYERS = (
     {"pathways"},
     {"models", "tasks"},
     {"training"},
+    {"costs"},
     {"studies"},
     {"reports"},
     {"analysis", "export", "recipes"},
@@ -33,7 +34,7 @@ EXEMPT = {
     "sources/tokens.py imports isthmus.training.tokenizers": "its rows are what a trained tokenizer makes of images",
     "reports/published.py imports isthmus.papers": "published numbers are drawn over measured fronts",
 }
-NO_TORCH = {"core", "reports", "recipes", "cli"}
+NO_TORCH = {"core", "costs", "reports", "recipes", "cli"}
 HEAVY = {"torch", "numpy", "pydantic", "torchmetrics", "PIL", "pyarrow", "matplotlib", "plotly", "yaml"}
 
 

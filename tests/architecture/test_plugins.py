@@ -1,4 +1,4 @@
-"""Another package brings a model, a source and a task, and nothing here changes for it."""
+"""Another package adds one of every kind, and nothing here changes for it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import isthmus
 from isthmus.core.errors import UserError
+from isthmus.core.record import find_run
 from isthmus.core.registry import catalogue, find
 from tests.architecture.test_commands import call
 
@@ -68,18 +70,196 @@ class PatientRegression(Regression):
     objective = "mse"
     maximise = False
 """
+MOMENTUM = '''
+"""An MLP whose updates keep moving the stream: its pathway carries a second stream, the momentum."""
+import torch
+from torch import nn
+
+from isthmus.core.protocols import ModelConfig
+from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack
+
+TELLING = ("width", "depth")
+
+
+class Momentum(Pathway):
+    def __init__(self):
+        super().__init__()
+        self.friction = nn.Parameter(torch.tensor(0.5))
+
+    def start(self, x):
+        return x, torch.zeros_like(x)
+
+    def read(self, state, place):
+        return state[0], None
+
+    def write(self, state, place, known, update, scale):
+        speed = self.friction * state[1] + scale * update
+        return state[0] + speed, speed
+
+    def finish(self, state):
+        return state[0]
+
+    def transform(self, state, function):
+        return function(state[0]), function(state[1])
+
+
+class MomentumBlock(Block):
+    def __init__(self, width):
+        super().__init__()
+        self.map = nn.Linear(width, width)
+
+    def branches(self):
+        return (Branch("map", lambda x: self.map(x).tanh()),)
+
+
+class MomentumConfig(ModelConfig):
+    d_in: int | None = None
+    d_out: int | None = None
+    width: int = 8
+    depth: int = 2
+
+    def completed(self, signature, seed):
+        return self.model_copy(update={"d_in": signature.input_shape[0], "d_out": signature.output_shape[0]})
+
+
+class MomentumMLP(ResidualModel):
+    Config = MomentumConfig
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.input_shape = config, (config.d_in,)
+        self.stem = nn.Linear(config.d_in, config.width)
+        self.blocks = Stack([MomentumBlock(config.width) for _ in range(config.depth)], Momentum())
+        self.head = nn.Linear(config.width, config.d_out)
+
+    def embed(self, x):
+        return self.stem(x)
+
+    def read_out(self, stream):
+        return self.head(stream)
+'''
+WORST = '''
+"""Regression that is judged by its worst row, and predicts from files of one number per line."""
+import numpy as np
+import torch
+from torchmetrics import MaxMetric
+
+from isthmus.core.protocols import Prediction, Predictor
+from isthmus.tasks.regression import Regression
+
+
+class WorstError(MaxMetric):
+    higher_is_better = False
+
+
+class LinePredictor(Predictor):
+    options = frozenset({"trace"})
+
+    def __init__(self, trained, trace=False):
+        self.trained, self.trace = trained, trace
+
+    @torch.no_grad()
+    def predict(self, files, out, progress=None):
+        for file in files:
+            row = np.loadtxt(file, np.float32)[None]
+            value = self.trained.task.decode(self.trained.model(self.trained.task.encode(row))).item()
+            lines = (f"{file}: {value:.1f}",) + (f"of {row.size} numbers",) * self.trace
+            yield Prediction(str(file), lines, {"value": value})
+
+
+class WorstRegression(Regression):
+    predictor = LinePredictor
+
+    def metrics(self, split):
+        metrics = super().metrics(split)
+        metrics.add_metrics({"worst_error": WorstError()})
+        return metrics
+
+    def measure(self, metrics, output, target):
+        super().measure(metrics, output, target)
+        metrics["worst_error"].update((output - target).abs())
+'''
+NEURONS = """
+from isthmus.core.protocols import CostKind
+
+
+def count(config, threads):
+    return getattr(config, "width", 1) * getattr(config, "depth", 1)
+
+
+NEURONS = CostKind("Neurons", "neurons", count)
+ODD = CostKind("Luck (odds)", "odds", lambda config, threads: 1.5, quantity="luck", is_measured=True)
+"""
+SPEED = '''
+"""How far each branch moves the stream."""
+from isthmus.analysis.pictures import finish, page, save
+from isthmus.analysis.trained_run import measure_once
+
+SCHEMA = "waves.speed/1"
+
+
+def applies(model, task):
+    return None if hasattr(model, "steps") else "it has no branches"
+
+
+def of_run(run, data_dir=None):
+    def measure(opened):
+        x = next(opened.test_inputs(8, 8))
+        return {"speeds": [float(step.update.detach().norm()) for step in opened.model.steps(x)]}
+
+    return measure_once(run, "speed", SCHEMA, measure, applies, data_dir)
+
+
+def summary(found):
+    return {"fastest branch": max(found["speeds"])}
+
+
+def draw(found, folder):
+    figure, ((axis,),) = page(1, 1)
+    axis.plot(found["speeds"])
+    finish(axis, "speed", "branch", "norm")
+    return [save(figure, folder / "speed.png")]
+'''
+RECIPES = """
+from isthmus.core.config import study_config
+
+
+def momentum_study():
+    return study_config({
+        "name": "momentum",
+        "base": {
+            "source": {"name": "waves", "rows": 80}, "task": {"name": "worst_regression"}, "threads": 1,
+            "train": {"epochs": 2, "batch_size": 16, "learning_rate": 0.01},
+        },
+        "spaces": [{"model": {"name": "momentum_mlp", "depth": 2}, "vary": {"width": [4, 8, 16]}}],
+        "quality": "worst_error", "cost": "neurons", "budget": {"neurons": 20},
+    })
+"""
 ENTRY_POINTS = """
 [isthmus.models]
 affine = PACKAGE:Affine
 hourglass_mlp = PACKAGE:Affine
 broken = PACKAGE.broken:Nothing
+momentum_mlp = PACKAGE.momentum:MomentumMLP
 
 [isthmus.sources]
 waves = PACKAGE:Waves
 
 [isthmus.tasks]
 patient_regression = PACKAGE:PatientRegression
+worst_regression = PACKAGE.worst:WorstRegression
+
+[isthmus.costs]
+neurons = PACKAGE.neurons:NEURONS
+luck = PACKAGE.neurons:ODD
+
+[isthmus.analyses]
+speed = PACKAGE.speed
+
+[isthmus.recipes]
+momentum-study = PACKAGE.recipes:momentum_study
 """
+MODULES = {"momentum": MOMENTUM, "worst": WORST, "neurons": NEURONS, "speed": SPEED, "recipes": RECIPES}
 COLLISION = "PACKAGE:Affine is ignored: 'hourglass_mlp' is taken by isthmus.models.hourglass:ResidualMLP"
 TRAINING = """
 source: {name: waves, rows: 80}
@@ -95,6 +275,8 @@ def _install(folder: Path, package: str) -> None:
     (folder / package).mkdir(parents=True)
     (folder / package / "__init__.py").write_text(textwrap.dedent(PARTS))
     (folder / package / "broken.py").write_text("this is not Python")
+    for name, text in MODULES.items():
+        (folder / package / f"{name}.py").write_text(text.strip())
     information = folder / f"{package}-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -110,7 +292,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         catalogue("models")
     yield "waves_and_maps"
     catalogue.cache_clear()
-    sys.modules.pop("waves_and_maps", None)
+    for name in [name for name in sys.modules if name.startswith("waves_and_maps")]:
+        del sys.modules[name]
 
 
 def test_its_parts_are_listed_created_and_counted(installed: str) -> None:
@@ -121,16 +304,57 @@ def test_its_parts_are_listed_created_and_counted(installed: str) -> None:
     assert "d_in" in call("describe", "affine").out
 
 
+def _train(folder: Path) -> str:
+    (folder / "waves.yaml").write_text(TRAINING)
+    identity: str = call("train", folder / "waves.yaml", "--json").json()["id"]
+    return identity
+
+
 def test_its_parts_train_and_predict(installed: str, tmp_path: Path) -> None:
-    (tmp_path / "waves.yaml").write_text(TRAINING)
     (tmp_path / "rows.csv").write_text("0.1,0.2,0.3\n")
-    record = call("train", tmp_path / "waves.yaml", "--json").json()
+    record = call("train", find_run(_train(tmp_path)) / "config.json", "--json").json()
     assert record["objective"] == "mse"
     assert record["metrics"]["test"]["mse"] < 0.01
     results = call("predict", record["id"], tmp_path / "rows.csv", "--out", tmp_path / "out", "--json").json()
     assert float(Path(results[str(tmp_path / "rows.csv")]).read_text()) == pytest.approx(1.4, abs=0.1)
     assert type(isthmus.load(record["id"])).__name__ == "Affine"
     assert call("report", record["id"], "--out", tmp_path / "page").code == 0
+
+
+def test_one_of_each_kind_works_together(installed: str, tmp_path: Path) -> None:
+    """Source, task, metric, model, pathway, cost, recipe and analysis in a study, and on its best run."""
+    described = call("describe", "momentum_mlp", "d_in=3", "d_out=1", "width=4", "--json").json()
+    assert (described["neurons"], described["params"]) == (8, 16 + 2 * 20 + 1 + 5)
+    found = call("study", "momentum-study", "--workers", "1", "--out", tmp_path / "page", "--json").json()
+    assert [each["costs"] for each in found["candidates"]] == [{"neurons": 8}, {"neurons": 16}], "20 is the budget"
+    assert all((each["objective"], each["maximise"]) == ("worst_error", False) for each in found["candidates"])
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert '<option value="neurons">Neurons' in page
+    assert "worst error" in page
+
+    best = found["candidates"][0]["run_ids"][0]
+    model: Any = isthmus.load(best)
+    assert [name for name, _ in model.trajectory(torch.ones(1, 3))] == ["x_0", "map_1", "x_1", "map_2", "x_2", "output"]
+    (tmp_path / "row.txt").write_text("0.1\n0.2\n0.3\n")
+    (predicted,) = call("predict", best, tmp_path / "row.txt", "--json").json()
+    shown = call("predict", best, tmp_path / "row.txt", "--trace").out
+    assert f"row.txt: {predicted['value']:.1f}\nof 3 numbers" in shown
+    refused = call("predict", best, tmp_path / "row.txt", "--iterations", "2")
+    assert "--iterations does not apply to task worst_regression" in refused.err
+    answer = call("analyze", best, "--json").json()
+    assert answer["summary"]["speed"]["fastest branch"] == max(answer["found"]["speed"]["speeds"])
+    assert all(Path(file).is_file() for file in answer["figures"])
+    assert "it has no branches" in call("analyze", _train(tmp_path), "--only", "speed").err
+
+
+def test_its_measured_cost_is_kept_by_the_study(installed: str, tmp_path: Path) -> None:
+    changes = ("cost=luck", "budget={}")
+    found = call("study", "momentum-study", *changes, "--workers", "1", "--out", tmp_path / "page", "--json").json()
+    assert [each["costs"] for each in found["candidates"]] == [{"luck": 1.5}] * 3
+    assert "luck_odds" in (tmp_path / "page" / "candidates.csv").read_text()
+    assert "luck is measured when a study runs" in call("study", "momentum-study", 'budget={"luck": 3}').err
+    assert "unknown cost 'neuron'; did you mean 'neurons'?" in call("study", "momentum-study", "cost=neuron").err
+    assert "unknown cost 'neuron'; did you mean" in call("study", "momentum-study", 'budget={"neuron": 3}').err
 
 
 def test_a_name_that_is_taken_stays_ours(installed: str) -> None:

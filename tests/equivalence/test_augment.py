@@ -12,11 +12,11 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from isthmus.tasks.augment import Augmentation, hidden_and_mixed, varied
-from isthmus.tasks.augment.crops import boxes, fitted, flipped, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jittered
-from isthmus.tasks.augment.mixing import cut_out, cutmix_box, erased, mixed
-from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, transformed, warped
+from isthmus.tasks.augment import Augmentation, hide_and_mix, vary_images
+from isthmus.tasks.augment.crops import boxes, fit_size, flip, padded_crop, resized_crop
+from isthmus.tasks.augment.jitter import jitter_colours
+from isthmus.tasks.augment.mixup import cut_out, cutmix_box, erase, mix
+from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, transform, warp
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
 
 FILL = torch.tensor([124.0, 17.0, 200.0])
@@ -98,7 +98,7 @@ def test_an_operation_is_pillows(name):
     images = photographs()
     for argument in ARGUMENTS.get(name, [0.0]):
         operation = torch.full((len(images),), OPERATIONS.index(name))
-        found = transformed(images, operation, torch.full((len(images),), argument, dtype=torch.float64), FILL)
+        found = transform(images, operation, torch.full((len(images),), argument, dtype=torch.float64), FILL)
         expected = torch.stack([pillow(image, name, argument) for image in images])
         difference = found.int() - expected.int()
         assert difference.abs().max() <= (0 if name in SAME_TO_THE_LEVEL else 1), f"{name} {argument}"
@@ -113,7 +113,7 @@ def test_every_image_receives_its_own_operation_in_one_call():
     arguments = [float(generator.choice(ARGUMENTS.get(name, [0.0]))) for name in names]
     operation = torch.tensor([OPERATIONS.index(name) for name in names])
     kept = images.clone()
-    found = transformed(images, operation, torch.tensor(arguments, dtype=torch.float64), FILL)
+    found = transform(images, operation, torch.tensor(arguments, dtype=torch.float64), FILL)
     assert torch.equal(images, kept), "the rows of the data set are left alone"
     for row, (name, argument) in enumerate(zip(names, arguments, strict=True)):
         assert (found[row].int() - pillow(images[row], name, argument).int()).abs().max() <= 1, name
@@ -124,7 +124,7 @@ def test_grey_images_are_their_own_grey():
     images = photographs()[:, :1]
     for name in OPERATIONS:
         argument = torch.full((len(images),), ARGUMENTS.get(name, [0.0])[-1], dtype=torch.float64)
-        found = transformed(images, torch.full((len(images),), OPERATIONS.index(name)), argument, FILL[:1])
+        found = transform(images, torch.full((len(images),), OPERATIONS.index(name)), argument, FILL[:1])
         assert found.shape == images.shape
         assert name not in ("none", "color") or torch.equal(found, images)
 
@@ -169,10 +169,10 @@ def test_rand_augment_draws_operations_evenly_and_magnitudes_from_a_cut_normal_d
         calls.append((operation, argument))
         return images
 
-    monkeypatch.setattr("isthmus.tasks.augment.policies.transformed", noted)
+    monkeypatch.setattr("isthmus.tasks.augment.policies.transform", noted)
     settings = Augmentation(policy="rand_augment")
     for step in range(20):
-        varied(torch.zeros(1000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)
+        vary_images(torch.zeros(1000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)
     assert len(calls) == 40, "two operations per image"
     operation = torch.cat([call[0] for call in calls])
     argument = torch.cat([call[1] for call in calls])
@@ -193,7 +193,7 @@ def test_rand_augment_draws_operations_evenly_and_magnitudes_from_a_cut_normal_d
 
 def test_two_images_of_a_batch_receive_different_operations():
     images = photographs()[:1].expand(64, -1, -1, -1)
-    found = varied(images, Augmentation(policy="rand_augment"), None, FILL, 0, 0)
+    found = vary_images(images, Augmentation(policy="rand_augment"), None, FILL, 0, 0)
     assert len({image.numpy().tobytes() for image in found}) > 30
 
 
@@ -243,10 +243,10 @@ def test_auto_augment_carries_out_each_pair_with_its_probabilities(monkeypatch):
         calls.append(operation)
         return images
 
-    monkeypatch.setattr("isthmus.tasks.augment.policies.transformed", noted)
+    monkeypatch.setattr("isthmus.tasks.augment.policies.transform", noted)
     for step in range(25):
         settings = Augmentation(policy="auto_augment_cifar10")
-        varied(torch.zeros(2000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)
+        vary_images(torch.zeros(2000, 3, 1, 1, dtype=torch.uint8), settings, None, FILL, 0, step)
     operation, probability, _ = policy_table(CIFAR10)
     for place in (0, 1):
         seen = torch.cat(calls[place::2])
@@ -271,7 +271,7 @@ def test_a_padded_crop_is_a_window_of_the_padded_image():
 
 def test_half_of_the_images_are_flipped():
     images = photographs(rows=1000, height=4, width=5)
-    found = flipped(images, drawn())
+    found = flip(images, drawn())
     mirrored = (found == images.flip(-1)).all(dim=(1, 2, 3))
     assert (mirrored | (found == images).all(dim=(1, 2, 3))).all()
     assert mirrored.double().mean() == pytest.approx(0.5, abs=0.05)
@@ -312,19 +312,19 @@ def test_boxes_have_the_wanted_areas_and_aspects():
 
 def test_evaluated_images_are_resized_and_cropped_as_by_pillow():
     images = photographs(height=60, width=40)
-    found = fitted(images, 28, ratio=0.875)  # 32 × 48, then the centre
+    found = fit_size(images, 28, ratio=0.875)  # 32 × 48, then the centre
     for image, result in zip(images, found, strict=True):
         picture = Image.fromarray(image.numpy().transpose(1, 2, 0).copy())
         resized = picture.resize((32, 48), Image.Resampling.BILINEAR).crop((2, 10, 30, 38))
         assert np.abs(result.numpy().astype(int) - np.asarray(resized).transpose(2, 0, 1)).max() <= 1
-    assert torch.equal(fitted(images, 40), images[:, :, 10:50]), "nothing to resize"
+    assert torch.equal(fit_size(images, 40), images[:, :, 10:50]), "nothing to resize"
 
 
 def test_jitter_is_pillows_in_its_order():
     images = photographs()
     for place, enhancer in enumerate((ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)):
         strengths = (0.4 * (place == 0), 0.4 * (place == 1), 0.4 * (place == 2), 0.0)
-        found = jittered(images, strengths, drawn(1))
+        found = jitter_colours(images, strengths, drawn(1))
         factors = 0.6 + 0.8 * torch.rand((4, len(images)), generator=drawn(1))[place]
         assert factors.min() >= 0.6
         for image, result, factor in zip(images, found, factors.tolist(), strict=True):
@@ -332,16 +332,16 @@ def test_jitter_is_pillows_in_its_order():
             expected = np.asarray(picture).transpose(2, 0, 1).astype(int)
             # Pillow cuts off twice and rounds the grey; kornia does neither.
             assert np.abs(result.numpy().astype(int) - expected).max() <= 2, enhancer
-    turned = jittered(images, (0.0, 0.0, 0.0, 0.5), drawn(2)).int()
+    turned = jitter_colours(images, (0.0, 0.0, 0.0, 0.5), drawn(2)).int()
     brightest, darkest = turned.amax(1) - images.int().amax(1), turned.amin(1) - images.int().amin(1)
     assert max(brightest.abs().max(), darkest.abs().max()) <= 1, "a turn of the hue keeps value and saturation"
     assert (turned - images.int()).abs().max() > 50
-    assert torch.equal(jittered(images[:, :1], (0.0, 0.0, 0.4, 0.4), drawn(2)), images[:, :1])
+    assert torch.equal(jitter_colours(images[:, :1], (0.0, 0.0, 0.4, 0.4), drawn(2)), images[:, :1])
 
 
 def test_erased_rectangles_have_the_wanted_areas_and_hold_noise():
     images = torch.full((4000, 2, 60, 50), 7.0)
-    found = erased(images, 0.25, drawn(), drawn(1))
+    found = erase(images, 0.25, drawn(), drawn(1))
     changed = (found != 7).all(dim=1)
     assert torch.equal(changed, (found != 7).any(dim=1)), "all colours of a pixel"
     hit = changed.any(dim=(1, 2))
@@ -364,7 +364,7 @@ def test_erased_rectangles_have_the_wanted_areas_and_hold_noise():
     noise = found[found != 7]
     assert stats.kstest(noise[:5000].numpy(), stats.norm.cdf).pvalue > 1e-4
     assert torch.equal(images, torch.full_like(images, 7.0))
-    assert torch.equal(erased(images, 0.0, drawn(), drawn()), images)
+    assert torch.equal(erase(images, 0.0, drawn(), drawn()), images)
 
 
 def test_cutout_is_a_square_cut_off_at_the_border():
@@ -384,7 +384,7 @@ def test_mixup_is_a_weighted_mean_of_images_and_of_targets():
     images, labels = torch.randn(6, 3, 4, 4), torch.tensor([0, 1, 2, 3, 4, 4])
     shares = []
     for seed in range(500):
-        found, target = mixed(images, labels, 5, 0.8, 0.0, 0.5, np.random.default_rng(seed))
+        found, target = mix(images, labels, 5, 0.8, 0.0, 0.5, np.random.default_rng(seed))
         share = float(target[0, 0])
         shares.append(share)
         torch.testing.assert_close(found, share * images + (1 - share) * images.flip(0))
@@ -397,7 +397,7 @@ def test_cutmix_targets_are_the_areas():
     images, labels = torch.arange(6.0).view(6, 1, 1, 1).expand(6, 1, 16, 12), torch.arange(6)
     shares = []
     for seed in range(300):
-        found, target = mixed(images, labels, 6, 0.0, 1.0, 0.5, np.random.default_rng(seed))
+        found, target = mix(images, labels, 6, 0.0, 1.0, 0.5, np.random.default_rng(seed))
         for row in range(6):
             own = (found[row] == row).double().mean()
             assert float(target[row, row]) == pytest.approx(float(own), abs=1e-6)
@@ -420,11 +420,11 @@ def test_mixing_and_cutting_take_turns():
     images, labels = torch.eye(4)[:, None, None].repeat(1, 1, 4, 1), torch.arange(4)
     cut = []
     for step in range(1500):
-        found, target = hidden_and_mixed(images, labels, 4, settings, 0, step)
+        found, target = hide_and_mix(images, labels, 4, settings, 0, step)
         assert torch.allclose(target.sum(1), torch.ones(4))
         cut.append(bool(((found == 0) | (found == 1)).all()))
     assert np.mean(cut) == pytest.approx(0.3, abs=0.04)
-    mean = torch.stack([hidden_and_mixed(images, labels, 4, settings, 0, step)[1] for step in range(50)]).mean((0, 1))
+    mean = torch.stack([hide_and_mix(images, labels, 4, settings, 0, step)[1] for step in range(50)]).mean((0, 1))
     assert torch.allclose(mean, torch.full((4,), 0.25), atol=1e-3), "every class keeps its weight"
 
 
@@ -441,8 +441,8 @@ ALL = Augmentation(
 
 
 def run_through(settings, seed, step):
-    images = varied(photographs(height=16, width=16), settings, None, FILL, seed, step)
-    return hidden_and_mixed(images.float() / 255, torch.arange(24) % 10, 10, settings, seed, step)
+    images = vary_images(photographs(height=16, width=16), settings, None, FILL, seed, step)
+    return hide_and_mix(images.float() / 255, torch.arange(24) % 10, 10, settings, seed, step)
 
 
 def test_seed_and_step_are_all_that_decides():
@@ -459,19 +459,19 @@ def test_switching_one_kind_off_changes_no_other_draw():
     plain = Augmentation(crop_padding=4)
     both = Augmentation(crop_padding=4, erasing=1.0, cutmix=1.0)
     images = photographs(height=16, width=16)
-    assert torch.equal(varied(images, plain, None, FILL, 0, 5), varied(images, both, None, FILL, 0, 5))
+    assert torch.equal(vary_images(images, plain, None, FILL, 0, 5), vary_images(images, both, None, FILL, 0, 5))
     labels = torch.arange(24) % 10
-    alone = hidden_and_mixed(images.float(), labels, 10, Augmentation(erasing=1.0), 0, 5)[0]
-    hidden = hidden_and_mixed(images.float(), labels, 10, Augmentation(erasing=1.0, cutout=3), 0, 5)[0]
+    alone = hide_and_mix(images.float(), labels, 10, Augmentation(erasing=1.0), 0, 5)[0]
+    hidden = hide_and_mix(images.float(), labels, 10, Augmentation(erasing=1.0, cutout=3), 0, 5)[0]
     assert torch.equal(alone[hidden != 0], hidden[hidden != 0])
 
 
 def test_no_augmentation_changes_nothing():
     images = photographs()
-    assert varied(images, Augmentation(), None, FILL, 0, 0) is images
+    assert vary_images(images, Augmentation(), None, FILL, 0, 0) is images
     labels = torch.arange(24) % 10
     kept = images.float()
-    found, target = hidden_and_mixed(kept, labels, 10, Augmentation(), 0, 0)
+    found, target = hide_and_mix(kept, labels, 10, Augmentation(), 0, 0)
     assert found is kept
     assert target is labels
 
@@ -488,9 +488,9 @@ def test_the_smallest_images_are_augmented_too(shape, size):
                 {"policy": policy, "layers": 9, "flip": True, "erasing": 1, "cutout": 3, "cutmix": 1, **crop}
             )
             for step in range(3):
-                found = varied(images, settings, size, fill, 0, step)
+                found = vary_images(images, settings, size, fill, 0, step)
                 assert found.shape == (9, shape[0], height, width)
-                mixture, target = hidden_and_mixed(found.float(), labels, 3, settings, 0, step)
+                mixture, target = hide_and_mix(found.float(), labels, 3, settings, 0, step)
                 assert mixture.isfinite().all()
                 assert torch.allclose(target.sum(1), torch.ones(9))
 
@@ -515,9 +515,9 @@ def test_what_is_as_large_as_the_images_is_made_where_they_are():
     with LargestOnTheHost() as host:
         found = [
             resized_crop(images, (0.08, 1.0), 48, drawn()),
-            warped(images, matrices, FILL),
+            warp(images, matrices, FILL),
             cut_out(images.float(), 9, drawn()),
-            erased(images.float(), 1.0, drawn(), drawn()),
+            erase(images.float(), 1.0, drawn(), drawn()),
         ]
     assert {result.device.type for result in found} == {"meta"}
     assert host.values <= 4 * 10 * 2  # ten attempts at a height and a width

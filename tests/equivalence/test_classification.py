@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data, Split
 from isthmus.core.registry import component, find
 from isthmus.core.train_config import TrainConfig
-from isthmus.tasks.augment.mixing import mixed
+from isthmus.tasks.augment.mixup import mix
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
 from isthmus.training.loop import NoJournal, Rows, Training, evaluate
@@ -40,7 +40,7 @@ def test_soft_targets_and_label_smoothing():
     task = build(label_smoothing=0.1)
     output = torch.randn(6, 4, dtype=torch.float64)
     labels = torch.tensor([0, 1, 2, 3, 0, 1])
-    _, soft = mixed(torch.zeros(6, 1, 2, 2), labels, 4, 0.8, 0.0, 0.5, np.random.default_rng(0))
+    _, soft = mix(torch.zeros(6, 1, 2, 2), labels, 4, 0.8, 0.0, 0.5, np.random.default_rng(0))
     log = output.log_softmax(1)
     for target, shares in ((labels, torch.eye(4)[labels]), (soft, soft)):
         smooth = 0.9 * shares.double() + 0.1 / 4

@@ -29,7 +29,7 @@ class Watched:
     validated: list[torch.Tensor] = field(default_factory=list)
 
 
-def flat(model):
+def flatten(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
 
 
@@ -52,13 +52,13 @@ def trained(seed=0, init="pytorch", **settings):
 
     task.evaluation_batch = noted
     training = Training(model, task, Rows.of(split, CPU), Rows.of(split, CPU), config, seed, OneDevice(config))
-    watched.weights.append(flat(model))
+    watched.weights.append(flatten(model))
 
     class Watch(Listener):
         def step(self, step, steps):
-            watched.weights.append(flat(training.model))
+            watched.weights.append(flatten(training.model))
             if training.averaged is not None:
-                watched.averaged.append(flat(training.averaged))
+                watched.averaged.append(flatten(training.averaged))
 
     training.run(NoJournal(), Watch())
     return watched

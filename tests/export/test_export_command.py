@@ -19,9 +19,9 @@ import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin
 
 import isthmus
-from isthmus.export import HubModel, narrow, narrowing
-from isthmus.export.prediction import Predictor, predict_files
-from isthmus.export.writing import write_format
+from isthmus.export import HubModel, narrow, narrow_form
+from isthmus.export.formats import write_format
+from isthmus.export.prediction import open_predictor
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
 from isthmus.training.exported import EXPORT, FILES, FORMATS, FormatName
@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_predictions_of_an_export_are_those_of_the_run(
     form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: 2.0)
+    monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *_: 2.0)
     written = call("export", run, "--to", form, "--out", tmp_path / "model", "--json").json()
     assert written["error"] < 1e-5
     moved = shutil.move(tmp_path / "model", tmp_path / "elsewhere")
@@ -63,7 +63,7 @@ def test_predictions_of_an_export_are_those_of_the_run(
     np.testing.assert_allclose(np.load(theirs[str(files[1])]), np.load(ours[str(files[1])]), rtol=1e-4)
     np.testing.assert_allclose(np.loadtxt(theirs[str(files[0])]), np.loadtxt(ours[str(files[0])]), rtol=1e-4)
     rows = x.astype(np.float32)
-    np.testing.assert_allclose(Predictor(moved).rows(rows), Predictor(run).rows(rows), rtol=1e-4)
+    np.testing.assert_allclose(open_predictor(moved).rows(rows), open_predictor(run).rows(rows), rtol=1e-4)
 
 
 def test_an_export_is_read_by_load_and_by_the_hubs_own_class(run: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, m
     file = tmp_path / "rows.npy"
     np.save(file, np.zeros((1000, 3), np.float32))
     heard: list[tuple[Path, int]] = []
-    list(predict_files(run, [file], tmp_path / "out", progress=lambda *news: heard.append(news)))
+    list(open_predictor(run).predict([file], tmp_path / "out", lambda *news: heard.append(news)))
     assert heard == [(file, 0), (file, 400), (file, 800), (file, 1000)]
 
 
@@ -171,7 +171,7 @@ def test_where_the_narrow_form_does_not_pay_the_model_is_exported_as_it_is(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speed = 2.0
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: speed)
+    monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *_: speed)
     answer = call("export", run, "--to", "narrow", "--out", tmp_path / "model")
     assert "narrow pays: 0." in answer.out
     assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
@@ -225,8 +225,8 @@ def test_the_narrow_form_of_a_loaded_model_is_saved_like_any(run: Path, tmp_path
 def test_a_narrow_form_that_differs_from_the_run_is_refused_and_leaves_everything_as_it_was(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *_: 2.0)
-    right = narrowing._weights
+    monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *_: 2.0)
+    right = narrow_form._weights
 
     def spoiled(*arguments: Any) -> dict[str, torch.Tensor]:
         return {name: 1.1 * weight for name, weight in right(*arguments).items()}
@@ -236,7 +236,7 @@ def test_a_narrow_form_that_differs_from_the_run_is_refused_and_leaves_everythin
     (old / "notes.txt").write_text("precious")
     before = {path.name: path.read_bytes() for path in old.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(narrowing, "_weights", spoiled)
+        patch.setattr(narrow_form, "_weights", spoiled)
         for out in (new, old):
             answer = call("export", run, "--to", "narrow", "--out", out)
             assert answer.code == 2
@@ -256,7 +256,7 @@ def test_the_gain_is_measured_once(run: Path, tmp_path: Path, monkeypatch: pytes
         timed.append(rows)
         return 2.0 if timed.count(rows) == 1 else 0.5
 
-    monkeypatch.setattr("isthmus.export.narrowing._speed", speed)
+    monkeypatch.setattr("isthmus.export.narrow_form._speed", speed)
     assert "narrow pays" in call("export", run, "--to", "narrow", "--out", tmp_path / "model").out
     assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
     assert sorted(timed) == [1, 32, 256]

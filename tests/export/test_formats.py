@@ -12,8 +12,8 @@ import torch
 import isthmus
 from isthmus.core.errors import UserError
 from isthmus.export import folded
-from isthmus.export.programs import program, read_program, write_program
-from isthmus.export.writing import TOLERANCE, difference, read_format, write_format
+from isthmus.export.formats import TOLERANCE, difference, read_format, write_format
+from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.exported import FILES
 from tests.conformance.test_models import CASES, SMALL, build, inputs, stepped
 

@@ -25,9 +25,9 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed
 from isthmus.core.record import TASK
-from isthmus.export.prediction import Predictor
-from isthmus.export.programs import program, read_program, write_program
-from isthmus.export.writing import read_format, write_format
+from isthmus.export.formats import read_format, write_format
+from isthmus.export.prediction import open_predictor
+from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
 from tests.conformance.test_models import SMALL, build
@@ -496,7 +496,7 @@ def altered(exported: Path, folder: Path, **changes: Any) -> Path:
 
 
 def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> None:
-    assert Predictor(altered(exported, tmp_path / "same")).rows(np.zeros((2, 3), np.float32)).shape == (2,)
+    assert open_predictor(altered(exported, tmp_path / "same")).rows(np.zeros((2, 3), np.float32)).shape == (2,)
 
 
 @pytest.mark.parametrize("name", ["format", "run", "model", "task", "source", "classes", "columns", "metrics", "files"])
@@ -504,7 +504,7 @@ def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> N
 def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, exported: Path, tmp_path: Path) -> None:
     folder = altered(exported, tmp_path / "other", **{name: value})
     try:
-        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+        open_predictor(folder).rows(np.zeros((2, 3), np.float32))
     except UserError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 (some of these may be absent or anything)
         return
@@ -530,5 +530,5 @@ def test_what_a_task_learned_is_of_its_kind(change: dict[str, Any], exported: Pa
     content = read_sealed(folder / EXPORT)
     write_sealed(folder / EXPORT, content | {"files": content["files"] | {TASK: sha256(folder / TASK)}})
     with pytest.raises(UserError, match=TASK) as caught:
-        Predictor(folder).rows(np.zeros((2, 3), np.float32))
+        open_predictor(folder).rows(np.zeros((2, 3), np.float32))
     assert len(str(caught.value).splitlines()) == 1

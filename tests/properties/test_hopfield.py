@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from isthmus.analysis.hopfield import LAGRANGIANS, Hopfield, lagrangian, rises, rising_fraction
 from isthmus.core.errors import UserError
 from isthmus.layers.dynamics import Solver
 from isthmus.models.imixer import IMixerBlock, IMixerConfig, InvertibleMLP
+from tests.properties.hopfield_network import LAGRANGIANS, Hopfield, lagrangian, rises, rising_fraction
 
 seeds = st.integers(0, 2**32 - 1)
 CONVEX = sorted(name for name, each in LAGRANGIANS.items() if each.convex)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import isthmus
 from isthmus.core.errors import UserError
 from isthmus.export import narrow, narrow_gain
-from isthmus.export.narrowing import _axis
+from isthmus.export.narrow_form import _axis
 from isthmus.models.narrow import NarrowMLP
 from isthmus.training.checkpoint import write_model
 
@@ -171,7 +171,7 @@ def test_counting_decides_before_anything_is_converted():
 @pytest.mark.parametrize("rows", [1, 32, 256])
 def test_what_is_measured_as_slower_is_returned_as_it_was(rows, monkeypatch):
     """With many rows, with some or with one."""
-    monkeypatch.setattr("isthmus.export.narrowing._speed", lambda *models_and_rows: 2.0 - (models_and_rows[-1] == rows))
+    monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *given: 2.0 - (given[-1] == rows))
     model = built(d_in=24, d_z=600, d_h=4, depth=2)
     assert narrow(model) is model
     assert isinstance(narrow(model, measure=False), NarrowMLP)

@@ -14,17 +14,17 @@ from jaxtyping import TypeCheckError
 import isthmus
 from isthmus.core import files
 from isthmus.layers.projections import FixedProjection
-from isthmus.tasks.augment import oriented
-from isthmus.tasks.super_resolution import reduced
+from isthmus.tasks.augment import orient
+from isthmus.tasks.super_resolution import reduce_images
 from tests.conftest import SHAPED
 
 
 def test_a_wrong_shape_is_refused_in_every_package_with_shapes():
     model = isthmus.create_model("hourglass_mlp", d_in=4, d_out=2, d_z=8, d_h=3, depth=1)
     wrong_calls = [
-        lambda: oriented(torch.zeros(2, 3, 4), torch.zeros(2, dtype=torch.long)),
-        lambda: oriented(torch.zeros(2, 3, 4, 4), torch.zeros(3, dtype=torch.long)),
-        lambda: reduced(torch.zeros(3, 4, 4), 2),
+        lambda: orient(torch.zeros(2, 3, 4), torch.zeros(2, dtype=torch.long)),
+        lambda: orient(torch.zeros(2, 3, 4, 4), torch.zeros(3, dtype=torch.long)),
+        lambda: reduce_images(torch.zeros(3, 4, 4), 2),
         lambda: FixedProjection("uniform", 4, 8, 0)(torch.zeros(2, 4, dtype=torch.long)),
         lambda: model.blocks[0].update(torch.zeros(2, 1, 8)),  # type: ignore[index, operator, union-attr]
         lambda: model(torch.zeros(2, 4, dtype=torch.long)),

@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest, home, write_json
 from isthmus.core.record import METRICS, RECORD
+from isthmus.costs.latency import LATENCY
 from isthmus.studies.database import Damaged
 from isthmus.studies.executors import Ended, ThisProcess
 from isthmus.studies.plan import Plan
@@ -297,7 +299,8 @@ def test_a_measured_latency_outlives_the_database(tmp_path: Path, monkeypatch: p
     given = RATES | {"base": base, "cost": "latency", "learning_rates": [], "seeds": [0], "pruning": pruning}
     first = opened(given, str(tmp_path / "first.db"))
     carry_out(first)
-    monkeypatch.setattr("isthmus.studies.study.latency", lambda *given: pytest.fail("measured again"))
+    untouched = replace(LATENCY, compute=lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.costs.latency.LATENCY", untouched)
     again = opened(given, str(tmp_path / "second.db"))
     carry_out(again)
     assert result(again) == result(first)

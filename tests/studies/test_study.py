@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import write_json
 from isthmus.core.record import read_record
+from isthmus.costs.latency import LATENCY
 from isthmus.studies.executors import Ended, Event, ThisProcess
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
@@ -163,7 +165,8 @@ def test_quality_can_be_weighed_against_measured_latency(monkeypatch: pytest.Mon
     assert len(carry_out(study)) == 2
     costs = [trial["cost"] for trial in study.outcomes()]
     assert all(0 < cost < math.inf for cost in costs)
-    monkeypatch.setattr("isthmus.studies.study.latency", lambda *given: pytest.fail("measured again"))
+    again = replace(LATENCY, compute=lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.costs.latency.LATENCY", again)
     assert [trial["cost"] for trial in opened(settings(spaces=TWO, cost="latency")).outcomes()] == costs
 
 

@@ -9,8 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from isthmus.analysis import block_replacement as analysis
-from isthmus.analysis.block_replacement import applies, draw, normal_blocks, of_run, replaced, summary, trained_configs
+from isthmus.analysis.block_replacement import (
+    applies,
+    draw,
+    normal_blocks,
+    of_run,
+    replace_block,
+    summary,
+    trained_configs,
+)
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
@@ -32,7 +39,7 @@ def mixer(name: str = "s_mixer", **fields: Any) -> Any:
 def test_up_to_the_replaced_block_nothing_changes_and_its_weights_stay(name: str, block: int) -> None:
     model = mixer(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    changed = replaced(model, block, seed=5)
+    changed = replace_block(model, block, seed=5)
     x = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     plain, other = dict(model.trajectory(x)), dict(changed.trajectory(x))
     torch.testing.assert_close(other[f"x_{block - 1}"], plain[f"x_{block - 1}"])
@@ -49,14 +56,14 @@ def test_it_is_the_network_with_that_block_random_and_another_seed_is_another() 
     same = mixer(permutation="random", random_blocks=(3,), permutation_seed=5)
     same.load_state_dict(model.state_dict())
     x = torch.randn(3, 1, 8, 8)
-    torch.testing.assert_close(replaced(model, 3, 5)(x), same(x))
-    assert not torch.allclose(replaced(model, 3, 6)(x), same(x))
+    torch.testing.assert_close(replace_block(model, 3, 5)(x), same(x))
+    assert not torch.allclose(replace_block(model, 3, 6)(x), same(x))
 
 
 @torch.no_grad()
 def test_blocks_that_are_random_already_keep_their_permutations() -> None:
     model = mixer(permutation="random", random_blocks=(2,), permutation_seed=9)
-    changed = replaced(model, 4, seed=5)
+    changed = replace_block(model, 4, seed=5)
     assert [part.random for part in changed.blocks] == [False, True, False, True]
     x = torch.randn(3, 1, 8, 8)
     plain, other = dict(model.trajectory(x)), dict(changed.trajectory(x))
@@ -109,7 +116,7 @@ def test_a_run_loses_accuracy_and_the_answer_is_kept(tmp_path: Path, monkeypatch
     (file,) = draw(found, tmp_path)
     with Image.open(file) as picture:
         assert picture.format == "PNG"
-    monkeypatch.setattr(analysis, "open_run", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
     model: Any = load(identity)  # and the run is what it was
     assert not any(block.random for block in model.blocks)

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from isthmus.analysis import cka as analysis
-from isthmus.analysis import opening
+from isthmus.analysis import trained_run
 from isthmus.analysis.cka import applies, blocks, cka, draw, of_run, summary, u_centred_gram
-from isthmus.analysis.opening import open_run, rounded
+from isthmus.analysis.trained_run import TrainedRun, round_values
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
@@ -176,12 +175,12 @@ def test_a_run_with_itself_and_the_answer_kept(monkeypatch):
     torch.testing.assert_close(values, values.T)
     assert found["rows"] == 300
     assert 0 < values[0, 1] < 0.999
-    opened = open_run(identity)
+    opened = TrainedRun(identity)
     layers = [[value.double() for _, value in blocks(load(identity), x)] for x in opened.test_inputs(300, 128, 4)]
     assert [len(batch[0]) for batch in layers] == [128, 128, 44]
     expected = obvious([batch[0].detach() for batch in layers], [batch[1].detach() for batch in layers])
     assert found["cka"][0][1] == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr(analysis, "open_run", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == of_run(identity, against=identity) == found
     assert json.loads((find_run(identity) / "analysis" / "cka.json").read_text())["cka"] == found["cka"]
 
@@ -224,16 +223,16 @@ def test_runs_of_other_data_are_not_compared():
 
 def test_other_data_under_the_same_name_is_refused(monkeypatch):
     identity = trained()
-    data = open_run(identity).data
+    data = TrainedRun(identity).data
     monkeypatch.setattr(
-        opening, "load_data", lambda *given: type(data)(data.train, data.validation, data.test, "other")
+        trained_run, "load_data", lambda *given: type(data)(data.train, data.validation, data.test, "other")
     )
     with pytest.raises(UserError, match="trained on other data than digits"):
         of_run(identity)
 
 
 def test_rows_are_drawn_once_for_every_run_of_the_same_data():
-    first, second = open_run(trained()), open_run(trained(1))
+    first, second = TrainedRun(trained()), TrainedRun(trained(1))
     for a, b in zip(first.test_inputs(250, 100), second.test_inputs(250, 100), strict=True):
         assert torch.equal(a, b)
     assert [len(x) for x in first.test_inputs(250, 100)] == [100, 100, 50]
@@ -246,6 +245,6 @@ def test_rows_are_drawn_once_for_every_run_of_the_same_data():
 
 
 def test_numbers_for_pictures_keep_their_leading_digits():
-    assert rounded(torch.tensor([[123.456, 0.04], [-1.0, 0.0]]), 4) == [[123.5, 0.0], [-1.0, 0.0]]
-    assert rounded(torch.tensor([1.23456e-9])) == [pytest.approx(1.235e-9)]
-    assert rounded(torch.zeros(2, 1)) == [[0.0], [0.0]]
+    assert round_values(torch.tensor([[123.456, 0.04], [-1.0, 0.0]]), 4) == [[123.5, 0.0], [-1.0, 0.0]]
+    assert round_values(torch.tensor([1.23456e-9])) == [pytest.approx(1.235e-9)]
+    assert round_values(torch.zeros(2, 1)) == [[0.0], [0.0]]

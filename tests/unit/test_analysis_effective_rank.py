@@ -88,7 +88,7 @@ def test_a_run_is_read_in_every_way_and_the_answer_kept_beside_its_record(traine
     assert found["ranks"]["W_out"] == pytest.approx(obvious(model.W_out.weight.detach().numpy()), rel=1e-4)
     file = find_run(trained.id) / "analysis" / "effective_rank.json"
     assert json.loads(file.read_text())["ranks"] == found["ranks"]
-    monkeypatch.setattr(analysis, "load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert of_run(trained.id) == found
     assert (find_run(trained.id) / "record.json").read_bytes() == before
     assert read_record(find_run(trained.id)) == trained
@@ -110,7 +110,7 @@ def test_the_states_are_those_before_the_output_on_the_test_inputs(trained):
 def test_other_data_under_the_same_name_is_refused(trained, monkeypatch):
     data = load_data(run_config(trained.config).source)
     changed = type(data)(data.train, data.validation, data.test, "other")
-    monkeypatch.setattr(analysis, "load_data", lambda source, where: changed)
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_data", lambda source, where: changed)
     with pytest.raises(UserError, match="trained on other data than digits"):
         of_run(trained.id)
 

@@ -11,15 +11,14 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.analysis import effective_weights as analysis
 from isthmus.analysis.effective_weights import (
-    aligned,
+    aligned_share,
     applies,
     corner,
     density,
     draw,
     entries,
-    measured,
+    measure_layers,
     of_run,
     shape_of,
     summary,
@@ -119,7 +118,7 @@ def test_alignment_is_complete_in_normal_mixers_and_chance_in_permuted_ones(kind
     tokens_in = 16
     for step in steps_of(model):
         for name, layer in step.layers.items():
-            share = aligned(step, name, tokens_in, model.config.inner_tokens)
+            share = aligned_share(step, name, tokens_in, model.config.inner_tokens)
             assert share == pytest.approx(obvious_share(step, name, tokens_in, model.config.inner_tokens))
             assert isinstance(layer, PermutedKronecker)
             assert share is not None
@@ -145,7 +144,7 @@ def test_each_kind_of_block_is_pictured_once() -> None:
     model = create_model(
         "s_mixer", **SHAPES | {"depth": 4}, C=6, permutation="random", random_blocks=(2, 4), permutation_seed=1
     )
-    lines = measured(model)
+    lines = measure_layers(model)
     assert len(lines) == 8
     pictured = [line["layer"] for line in lines if "whole" in line]
     assert pictured == ["token_1.fc", "channel_1.fc", "token_2.fc", "channel_2.fc"]
@@ -177,11 +176,11 @@ def test_a_run_is_measured_once_and_drawn(kind: str, tmp_path: Path, monkeypatch
     first = "token_1.fc1, 144×96" if kind == "random mlp" else "block_1.W, 96×96"
     assert str(lines[first]).startswith("density 0.")
     assert ("aligned" in str(lines[first])) == (kind == "random mlp")
-    monkeypatch.setattr(analysis, "load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
     assert (find_run(identity) / "analysis" / "effective_weights.json").is_file()
 
 
 def test_a_run_of_other_layers_is_refused() -> None:
-    with pytest.raises(UserError, match="effective weights does not apply to run"):
+    with pytest.raises(UserError, match="effective_weights does not apply to run"):
         of_run(trained(name="hourglass_mlp", d_z=70, d_h=8, depth=1))

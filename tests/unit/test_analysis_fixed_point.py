@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from isthmus.analysis import fixed_point as analysis
-from isthmus.analysis.opening import open_run
+from isthmus.analysis.trained_run import TrainedRun
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run
@@ -50,7 +50,7 @@ def test_a_run_is_measured_once_and_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     for path in paths:
         with Image.open(path) as picture:
             assert min(picture.size) > 300
-    monkeypatch.setattr(analysis, "open_run", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert analysis.of_run(record.id) == found
     assert (find_run(record.id) / "record.json").read_bytes() == before
 
@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_the_models_own_iterates() -> None:
     record = trained(norm="batch", batch_statistics="per_iteration", iterations=3)
     found = analysis.of_run(record.id)
     model: Any = load(record.id)
-    x = next(open_run(record.id).test_inputs(16, 16))
+    x = next(TrainedRun(record.id).test_inputs(16, 16))
     with torch.no_grad():
         steps = dict(model.trajectory(x))
     for layer in (1, 2):

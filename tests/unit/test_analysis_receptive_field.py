@@ -212,7 +212,7 @@ def test_a_run_is_measured_once_and_drawn(tmp_path: Path, monkeypatch: pytest.Mo
         with Image.open(file) as picture:
             assert picture.format == "PNG"
     assert analysis.summary(found)["units reached, token_1"] == found["connections"]["units"][0]
-    monkeypatch.setattr(analysis, "open_run", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
     assert (find_run(identity) / "analysis" / "receptive_field.json").is_file()
 
@@ -227,7 +227,7 @@ def test_runs_without_a_count_or_without_maps_are_drawn_too(tmp_path: Path) -> N
 
 
 def test_a_run_on_rows_is_refused() -> None:
-    with pytest.raises(UserError, match=r"receptive field does not apply to run .*: it does not work on images"):
+    with pytest.raises(UserError, match=r"receptive_field does not apply to run .*: it does not work on images"):
         of_run(run_of_rows())
 
 

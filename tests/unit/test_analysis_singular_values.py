@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from isthmus.analysis import shape_theory as theory
-from isthmus.analysis import singular_values as analysis
 from isthmus.analysis.singular_values import (
     applies,
     draw,
@@ -127,7 +126,7 @@ def test_a_run_is_measured_once_and_drawn(monkeypatch, tmp_path):
     record = trained(name="s_mixer", C=6)
     before = (find_run(record.id) / "record.json").read_bytes()
     found = of_run(record.id)
-    monkeypatch.setattr(analysis, "load", None)
+    monkeypatch.setattr("isthmus.analysis.trained_run.load", None)
     assert of_run(record.id) == found
     assert (find_run(record.id) / "analysis" / "singular_values.json").is_file()
     assert (find_run(record.id) / "record.json").read_bytes() == before
@@ -144,5 +143,5 @@ def test_a_model_without_mixing_is_refused():
     assert reason == "it has no mixing and no masked weights"
     settings: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}
     record = run(run_config(settings | {"model": model, "train": {"epochs": 1, "batch_size": 400}}))
-    with pytest.raises(UserError, match="singular values does not apply to run"):
+    with pytest.raises(UserError, match="singular_values does not apply to run"):
         of_run(record.id)

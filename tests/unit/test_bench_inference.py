@@ -50,9 +50,9 @@ def test_a_network_whose_narrow_form_does_not_pay_is_its_own_rival() -> None:
 
 COMPILED = """
 from benchmarks.inference import Case, measure
-from isthmus.export import narrowing
+from isthmus.export import narrow_form
 
-narrowing._speed = lambda *_: 2.0
+narrow_form._speed = lambda *_: 2.0
 (ratio,) = measure([Case(*{case!r})], (4,), 1, 1, True, lambda line: None)
 print(ratio.form, (ratio.compiled or 0) > 0)
 """

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import mixers, sparse
 from benchmarks.command import answer
 from isthmus.analysis import ratios
-from isthmus.analysis.ratios import row, timed
+from isthmus.analysis.ratios import compare_times, row
 
 FORM = ["measured", "unit", "ours", "rival's", "ratio", "bar", "load before", "load after"]
 
@@ -32,9 +32,9 @@ def test_a_ratio_is_ours_over_the_rival_s(monkeypatch: pytest.MonkeyPatch) -> No
     clock = Clock()
     monkeypatch.setattr(ratios, "time", clock)
     quick, slow = partial(clock.pass_by, 0.001), partial(clock.pass_by, 0.05)
-    found = timed("work", quick, slow, 2, 0.5)
+    found = compare_times("work", quick, slow, 2, 0.5)
     assert (found["ours"], found["rival's"], found["ratio"]) == (1.0, 50.0, 0.02)
-    assert timed("work", slow, quick, 2, 0.5)["ratio"] == 50
+    assert compare_times("work", slow, quick, 2, 0.5)["ratio"] == 50
 
 
 def test_a_ratio_is_the_median_over_rounds_and_not_that_of_medians() -> None:

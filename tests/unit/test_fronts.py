@@ -189,17 +189,17 @@ def test_whether_more_is_better_is_said_by_the_record_and_not_guessed_from_a_nam
 
 def test_latency_is_the_mean_of_the_timed_runs_and_a_cost_where_every_candidate_has_it():
     records = [make_record("a"), make_record("b", seed=1), make_record("c", seed=2), make_record("d", d_h=8)]
-    small, large = summarise(records, latencies={"a": 1.0, "b": 2.0, "other": 9.0})
-    assert (small.latency, large.latency) == (None, 1.5)
-    with pytest.raises(UserError, match="run d has no measured latency"):
+    small, large = summarise(records, costs={"latency": {"a": 1.0, "b": 2.0, "other": 9.0}})
+    assert (small.costs, large.costs) == ({}, {"latency": 1.5})
+    with pytest.raises(UserError, match="run d has no known latency"):
         front([small, large], cost="latency")
-    small, large = summarise(records, latencies={"a": 1.0, "d": 3.0})
+    small, large = summarise(records, costs={"latency": {"a": 1.0, "d": 3.0}})
     assert front([small, large], cost="latency") == [large]
     assert compare([small], [large], cost="latency").alone == (
         Alone("hourglass_mlp", 3.0, 3.0),
         Alone("hourglass_mlp", 1.0, 1.0),
     )
-    with pytest.raises(UserError, match="there is no cost 'param'; did you mean 'params'"):
+    with pytest.raises(UserError, match="unknown cost 'param'; did you mean 'params'"):
         front([small], cost="param")
 
 

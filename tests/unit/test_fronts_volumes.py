@@ -105,7 +105,7 @@ def test_the_reference_is_the_worst_of_the_whole_grid_on_validation_data():
     ]
     assert reference_point(grid) == Reference(90, 20.5)
     assert reference_point([replace(item, maximise=False) for item in grid]) == Reference(90, 24.0)
-    assert reference_point([replace(item, latency=item.params / 10) for item in grid], "latency").cost == 9.0
+    assert reference_point([replace(item, costs={"latency": item.params / 10}) for item in grid], "latency").cost == 9.0
     with pytest.raises(UserError, match="no finished run"):
         reference_point([])
 

@@ -18,9 +18,9 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed
 from isthmus.core.record import find_run, read_record
-from isthmus.export.prediction import Predictor
-from isthmus.export.puzzles import answers, only_solution, read_puzzles
+from isthmus.export.prediction import open_predictor
 from isthmus.sources.puzzles.boards import draw, parse
+from isthmus.tasks.sudoku_prediction import only_solution, read_puzzles
 from isthmus.training.run import run
 from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
 
@@ -169,11 +169,11 @@ def refusal(*words):
 def test_options_that_a_run_cannot_follow_are_one_line(trained, tmp_path):
     file = tmp_path / "puzzle.txt"
     file.write_text(SEVENTEEN)
-    assert refusal(trained, file, "--iterations", 0).startswith("--iterations 0: at least one is needed")
-    assert refusal(trained, file, "--masked", 0.5).startswith("--masked is for runs on masked images")
+    assert refusal(trained, file, "--iterations", 0).startswith("--iterations 0: at least 1 is needed")
+    assert refusal(trained, file, "--masked", 0.5).startswith("--masked does not apply to task sudoku")
     for part in ("0", "-0.5", "1.5", "nan"):
         said = refusal(trained, file, "--masked", part)
-        assert said.startswith(f"--masked {part}: the part to hide is above 0 and at most 1")
+        assert said.startswith(f"--masked {part}: the fraction to hide is above 0 and at most 1")
     settings = {
         "source": {"name": "digits"},
         "task": {"name": "classification"},
@@ -184,8 +184,8 @@ def test_options_that_a_run_cannot_follow_are_one_line(trained, tmp_path):
     image = tmp_path / "rows.npy"
     np.save(image, np.zeros((2, 64), np.uint8))
     other = run(run_config(settings)).id
-    assert "has no iterations of which there could be 3" in refusal(other, image, "--iterations", 3)
-    assert refusal(other, image, "--trace").startswith("--trace is for runs on Sudoku puzzles")
+    assert "--iterations applies only to recurrent models" in refusal(other, image, "--iterations", 3)
+    assert refusal(other, image, "--trace").startswith("--trace does not apply to task classification")
 
 
 def test_images_are_classified_with_another_number_of_iterations(tmp_path):
@@ -201,8 +201,8 @@ def test_images_are_classified_with_another_number_of_iterations(tmp_path):
     np.save(tmp_path / "rows.npy", rows)
     model: Any = isthmus.load(identity)
     with torch.no_grad():
-        expected = model(Predictor(identity).task.encode(rows), iterations=30).argmax(dim=1)
-        assert not torch.equal(expected, model(Predictor(identity).task.encode(rows)).argmax(dim=1))
+        expected = model(open_predictor(identity).task.encode(rows), iterations=30).argmax(dim=1)
+        assert not torch.equal(expected, model(open_predictor(identity).task.encode(rows)).argmax(dim=1))
     result = predicted(identity, tmp_path / "rows.npy", "--out", tmp_path / "out", "--iterations", 30)
     assert result.exit_code == 0, result.output
     assert np.load(tmp_path / "out" / "rows.predicted.npy").tolist() == expected.tolist()
@@ -211,7 +211,7 @@ def test_images_are_classified_with_another_number_of_iterations(tmp_path):
 def test_a_filled_board_is_valid(trained, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text(f"{SOLUTION}\n{SOLUTION}\n")
-    assert [answer.verdict for answer in answers(trained, [file])] == ["valid: this solves the puzzle"] * 2
+    assert [answer.verdict for answer in open_predictor(trained).solve([file])] == ["valid: this solves the puzzle"] * 2
 
 
 @pytest.mark.parametrize(

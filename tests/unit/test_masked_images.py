@@ -23,7 +23,7 @@ from isthmus.core.record import find_run
 from isthmus.core.registry import component, find
 from isthmus.training.loading import load
 from isthmus.training.run import load_data, run
-from isthmus.training.tokenizers import GREY, open_tokenizer, refuse_another
+from isthmus.training.tokenizers import GREY, open_tokenizer
 
 DIGITS = {"name": "digits", "validation": 20, "test": 60}
 TOKENIZER = {
@@ -83,8 +83,7 @@ def test_pictures_are_grey_where_a_token_is_hidden(tokenizer, tmp_path):
     opened = open_tokenizer(tokenizer, tmp_path)
     tokens = np.arange(16)[None].astype(np.int16)
     whole = opened.pictures(tokens)
-    assert (opened.pictures(np.where(tokens == 6, 16, tokens))[0, 0, 2:4, 4:6] == GREY).all()
-    hidden = opened.pictures(np.where(tokens == 6, -1 - tokens, tokens))
+    hidden = opened.pictures(tokens, tokens == 6)
     assert (hidden[0, 0, 2:4, 4:6] == GREY).all()
     assert (np.delete(hidden.reshape(-1), [20, 21, 28, 29]) == np.delete(whole.reshape(-1), [20, 21, 28, 29])).all()
 
@@ -126,7 +125,7 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
     model: Any = load(record.id)
-    often = task.filled(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
+    often = task.fill_in(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
     assert CliRunner().invoke(app, [*called, "--iterations", "9"]).exit_code == 0
     assert np.array_equal(np.load(tmp_path / "out" / "tokens.predicted.npy"), often)
     assert not np.array_equal(filled, often)
@@ -198,11 +197,11 @@ def test_a_run_that_kept_no_digest_of_its_tokenizer_is_known_by_codes_and_positi
     earlier = {name: value for name, value in task.memory().items() if name != "tokenizer"}
     task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
     task.recall(earlier)
-    refuse_another(tokenizer, "1234", 16, 16, task)
+    task.need_tokenizer(tokenizer, "1234", 16, 16)
     with pytest.raises(
         UserError, match=r"8 codes and 16 positions \(SHA-256 1234…\), and .* 16 codes and 16 positions;"
     ):
-        refuse_another(tokenizer, "1234", 8, 16, task)
+        task.need_tokenizer(tokenizer, "1234", 8, 16)
 
 
 def test_what_is_asked_of_the_wrong_run_is_one_line(tokenizer, tmp_path):
@@ -210,7 +209,7 @@ def test_what_is_asked_of_the_wrong_run_is_one_line(tokenizer, tmp_path):
     Image.new("L", (8, 8)).save(image)
     result = CliRunner().invoke(app, ["predict", tokenizer, str(image), "--masked", "0.5"])
     assert isinstance(result.exception, UserError)
-    assert "--masked is for runs on masked images" in str(result.exception)
+    assert "--masked does not apply to task tokenization" in str(result.exception)
     task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
     with pytest.raises(UserError, match="needs tokens of images, which source tokens makes"):
         task.learn(load_data(component("sources", DIGITS)))

@@ -170,7 +170,7 @@ def test_a_study_of_an_older_version_is_not_gone_on_with(
     for folder in run_folders():
         make_older(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(Storage, "stored_config", without_version(Storage.begun))
+        patched.setattr(Storage, "stored_config", without_version(Storage.stored_config))
         with pytest.raises(UserError, match=r"older version.*another name"):
             study()
     forbid_training(monkeypatch)

@@ -2,17 +2,15 @@
 
 import gzip
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Signature
-from isthmus.export import prediction
-from isthmus.export.prediction import Predictor, class_names, pixels, result_paths
+from isthmus.core.protocols import Signature, Trained
 from isthmus.sources.streaming import write_pieces
+from isthmus.tasks.row_prediction import RowPredictor, class_names, pixels, result_paths
 from tests.unit.test_sources_arrays import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
@@ -34,17 +32,11 @@ class Echo:
 
 
 @pytest.fixture
-def predictor(monkeypatch):
+def predictor():
     """A function that makes a predictor without a training."""
 
     def make(shape=(3,), labels=False, classes=(), columns=(), **source):
-        data = {"classes": list(classes), "columns": list(columns)}
-        record = SimpleNamespace(config={"source": {"name": "arrays", **source}}, data=data)
-        monkeypatch.setattr(prediction, "find_run", Path)
-        monkeypatch.setattr(prediction, "read_record", lambda folder: record)
-        monkeypatch.setattr(prediction, "load", lambda run: torch.nn.Identity())
-        monkeypatch.setattr(prediction, "load_task", lambda run: Echo(shape, labels))
-        return Predictor("run")
+        return RowPredictor(Trained("run", torch.nn.Identity(), Echo(shape, labels), source, classes, columns))
 
     return make
 

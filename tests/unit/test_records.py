@@ -277,6 +277,7 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
     before = code_version.__wrapped__()["digest"]
     write_text(tmp_path / "reports" / "b.py", "x = 2")
     write_text(tmp_path / "core" / "record.py", "x = 2")
+    write_text(tmp_path / "tasks" / "row_prediction.py", "x = 2")
     assert code_version.__wrapped__()["digest"] == before, "what only reads records cannot change a run"
     write_text(tmp_path / "models" / "a.py", "x = 2")
     assert code_version.__wrapped__()["digest"] != before
@@ -286,7 +287,7 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
 WITHOUT_EFFECT = {
     "__init__.py", "__main__.py", "analysis/", "cli/", "core/__init__.py", "core/config.py", "core/errors.py",
     "core/files.py", "core/interrupts.py", "core/machine.py", "core/record.py", "core/registry.py", "core/space.py",
-    "export/", "papers/", "recipes/", "reports/", "sklearn/", "studies/", "timm/",
+    "costs/", "export/", "papers/", "recipes/", "reports/", "sklearn/", "studies/", "timm/",
 }  # fmt: skip
 
 

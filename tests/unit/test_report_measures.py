@@ -156,7 +156,7 @@ def test_three_shapes_are_compared_pair_by_pair(tmp_path: Path):
 def test_latency_is_a_cost_where_every_candidate_has_it(study: Path, tmp_path: Path):
     runs = [run.record for run in only(study).runs]
     latencies = {record.id: record.cost["params"] / 1e6 for record in runs}
-    section = only(study, latencies=latencies)
+    section = only(study, costs={"latency": latencies})
     assert section.costs[-1] == "latency"
     verdict = answer(section, "latency")[0]
     assert verdict.startswith("By latency in ms, the Hourglass leads at 1.27–1.45, ")
@@ -165,7 +165,7 @@ def test_latency_is_a_cost_where_every_candidate_has_it(study: Path, tmp_path: P
     assert figure.x_title == "Latency (ms per batch)"
     assert plotly_front(figure)["layout"]["xaxis"]["tickformat"] == "~g"
     assert plotly_front(front_figure(section))["layout"]["xaxis"]["tickformat"] == "~s"
-    page = write_report([study], tmp_path / "timed", "Timed", latencies=latencies)
+    page = write_report([study], tmp_path / "timed", "Timed", costs={"latency": latencies})
     text = page.read_text(encoding="utf-8")
     assert '<option value="latency">' in text
     assert ">Latency (ms)</button>" in text
@@ -174,8 +174,8 @@ def test_latency_is_a_cost_where_every_candidate_has_it(study: Path, tmp_path: P
             float(row["latency_ms"]) * 1e6 == pytest.approx(float(row["params"])) for row in csv.DictReader(lines)
         )
     some = {record.id: 1.0 for record in runs if record.config["model"]["name"] == "hourglass_mlp"}
-    assert only(study, latencies=some).costs == ("params", "trainable_params", "macs")
-    text = write_report([study], tmp_path / "some", "Some", latencies=some).read_text(encoding="utf-8")
+    assert only(study, costs={"latency": some}).costs == ("params", "trainable_params", "macs")
+    text = write_report([study], tmp_path / "some", "Some", costs={"latency": some}).read_text(encoding="utf-8")
     assert '<option value="latency">' not in text
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.tasks.unmasking import arccos_shares, exact_mask, fill, random_mask
+from isthmus.tasks.masks import arccos_shares, exact_mask, fill, random_mask
 
 CODES = 7
 

@@ -58,7 +58,7 @@ def costs(given: Given) -> dict[str, Any]:
 def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list[Quantity]:
     import torch
 
-    from isthmus.analysis.ratios import timed
+    from isthmus.analysis.ratios import compare_times
     from isthmus.core.registry import create_model
     from isthmus.models.vit import VARIANTS
     from isthmus.training.run import arithmetic
@@ -66,7 +66,7 @@ def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list
     images = torch.randn(BATCHES[size], 3, 224, 224, generator=torch.Generator().manual_seed(0))
     models = [create_model(**VARIANTS[f"{size}-{shape}"]).eval() for shape in ("hourglass", "conventional")]
     with arithmetic(threads), torch.no_grad():
-        line = timed(size, lambda: models[0](images), lambda: models[1](images), rounds, 1.0)
+        line = compare_times(size, lambda: models[0](images), lambda: models[1](images), rounds, 1.0)
     both["latency_ratio"]["measured"] = line["ratio"]
     lines = []
     for shape, milliseconds in (("hourglass", line["ours"]), ("conventional", line["rival's"])):

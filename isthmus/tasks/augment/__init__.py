@@ -15,9 +15,9 @@ from torch import Tensor
 
 from isthmus.core.draws import numpy_generator, torch_generator
 from isthmus.core.protocols import Settings
-from isthmus.tasks.augment.crops import fitted, flipped, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jittered
-from isthmus.tasks.augment.mixing import cut_out, erased, mixed
+from isthmus.tasks.augment.crops import fit_size, flip, padded_crop, resized_crop
+from isthmus.tasks.augment.jitter import jitter_colours
+from isthmus.tasks.augment.mixup import cut_out, erase, mix
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, auto_augment, rand_augment
 
 ORIENTATIONS = 4
@@ -68,7 +68,7 @@ class Augmentation(Settings):
         return self.mixup > 0 or self.cutmix > 0
 
 
-def oriented(
+def orient(
     images: Float[Tensor, "batch channels height width"], view: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch channels height width"]:
     """Each image as it is (view 0), flipped left–right (1), top–bottom (2), or both (3)."""
@@ -76,7 +76,7 @@ def oriented(
     return torch.where((view >= 2)[:, None, None, None], mirrored.flip(-2), mirrored)
 
 
-def varied(
+def vary_images(
     images: UInt8[Tensor, "batch channels height width"],
     settings: Augmentation,
     size: int | None,
@@ -97,11 +97,11 @@ def varied(
     if settings.resized_crop:
         images = resized_crop(images, settings.resized_crop, size, drawn("crop"))
     if settings.flip:
-        images = flipped(images, drawn("flip"))
+        images = flip(images, drawn("flip"))
     if size and not settings.resized_crop:
-        images = fitted(images, size)
+        images = fit_size(images, size)
     if any(settings.color_jitter):
-        images = jittered(images, settings.color_jitter, drawn("jitter"))
+        images = jitter_colours(images, settings.color_jitter, drawn("jitter"))
     if settings.policy == "rand_augment":
         images = rand_augment(
             images, settings.magnitude, settings.magnitude_std, settings.layers, fill, drawn("policy")
@@ -112,7 +112,7 @@ def varied(
     return images
 
 
-def hidden_and_mixed(
+def hide_and_mix(
     images: Float32[Tensor, "batch channels height width"],
     labels: Int64[Tensor, " batch"],
     classes: int,
@@ -123,10 +123,10 @@ def hidden_and_mixed(
     """Standardised images with parts erased and cut out, and mixed: then the targets are shares of classes."""
     if settings.erasing:
         noise = torch_generator(seed, "augment/erasing/noise", step, images.device)
-        images = erased(images, settings.erasing, torch_generator(seed, "augment/erasing", step), noise)
+        images = erase(images, settings.erasing, torch_generator(seed, "augment/erasing", step), noise)
     if settings.cutout:
         images = cut_out(images, settings.cutout, torch_generator(seed, "augment/cutout", step))
     if settings.mixes:
         generator = numpy_generator(seed, "augment/mix", step)
-        return mixed(images, labels, classes, settings.mixup, settings.cutmix, settings.cutmix_share, generator)
+        return mix(images, labels, classes, settings.mixup, settings.cutmix, settings.cutmix_share, generator)
     return images, labels

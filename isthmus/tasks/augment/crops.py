@@ -24,7 +24,7 @@ def padded_crop(images: Images, padding: int, generator: torch.Generator) -> Ima
     return windows[torch.arange(len(images), device=images.device), :, top, left]
 
 
-def flipped(images: Images, generator: torch.Generator) -> Images:
+def flip(images: Images, generator: torch.Generator) -> Images:
     """Half of the images, left to right."""
     chosen = torch.rand(len(images), generator=generator).to(images.device) < 0.5
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
@@ -100,7 +100,7 @@ def _between(
     return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
-def fitted(
+def fit_size(
     images: Real[Tensor, "batch channels height width"], size: int, ratio: float = 1.0
 ) -> Real[Tensor, "batch channels size size"]:
     """The short side brought to ``size / ratio`` (bilinear, antialiased), then the central square of ``size``.

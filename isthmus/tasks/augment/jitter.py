@@ -10,7 +10,7 @@ from torch import Tensor
 from isthmus.tasks.augment.operations import Images
 
 
-def jittered(images: Images, strengths: tuple[float, float, float, float], generator: torch.Generator) -> Images:
+def jitter_colours(images: Images, strengths: tuple[float, float, float, float], generator: torch.Generator) -> Images:
     """A strength s draws a factor from [max(0, 1 − s), 1 + s]; that of the hue a turn from [−s, s], 1 all around."""
     from kornia import enhance  # half a second, and most runs need none of it
 

@@ -42,7 +42,7 @@ OPERATIONS = ("none", *GEOMETRIC, *PHOTOMETRIC)
 (``solarize_add``), a factor (``contrast``, ``brightness``, ``color``, ``sharpness``), or ignores it."""
 
 
-def transformed(
+def transform(
     images: Images, operation: Int[Tensor, " batch"], argument: PerImage, fill: Float[Tensor, " channels"]
 ) -> Images:
     """Each image after its operation. ``operation`` and ``argument`` are on the CPU; ``fill`` is the colour outside."""
@@ -54,10 +54,10 @@ def transformed(
 
     if len(rows := chosen(*GEOMETRIC)):
         matrices = warps(operation[rows], argument[rows], images.shape[2], images.shape[3])
-        result[rows] = warped(images[rows], matrices, fill)
+        result[rows] = warp(images[rows], matrices, fill)
     for name in PHOTOMETRIC:
         if len(rows := chosen(name)):
-            pixels = changed(name, images[rows].float() / 255, argument[rows].float().to(images.device))
+            pixels = change_pixels(name, images[rows].float() / 255, argument[rows].float().to(images.device))
             result[rows] = (pixels * 255 + 1e-3).clamp(0, 255).to(torch.uint8)  # cut off, but not what is whole
     return result
 
@@ -79,7 +79,7 @@ def warps(
     return matrices
 
 
-def warped(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
+def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
     """Bilinear; a pixel whose place lies outside of the image takes the colour ``fill``."""
     from kornia.geometry.transform import remap  # half a second, and most runs need none of it
 
@@ -97,7 +97,7 @@ def warped(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[T
     return torch.where(inside, sampled, colour).round().clamp(0, 255).to(torch.uint8)
 
 
-def changed(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]) -> Pixels:
+def change_pixels(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]) -> Pixels:
     """After the photometric operation ``name``; images without three channels have no colour to change."""
     from kornia import enhance
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from isthmus.tasks.augment.operations import OPERATIONS, Images, transformed
+from isthmus.tasks.augment.operations import OPERATIONS, Images, transform
 
 RANDOM = (
     "auto_contrast",
@@ -110,7 +110,7 @@ def rand_augment(
     numbers = torch.tensor([OPERATIONS.index(name) for name in RANDOM])
     operation = torch.where(kept, numbers[drawn], OPERATIONS.index("none"))
     for chosen, argument in zip(operation, rand_arguments(operation, level, sign), strict=True):
-        images = transformed(images, chosen, argument, fill)
+        images = transform(images, chosen, argument, fill)
     return images
 
 
@@ -129,7 +129,7 @@ def rand_arguments(
         "solarize": 256 - (256 * part).floor(),
         "solarize_add": (110 * part).floor(),
     } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), enhanced)
-    return _selected(operation, values, level)
+    return _select(operation, values, level)
 
 
 def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], generator: torch.Generator) -> Images:
@@ -141,7 +141,7 @@ def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], 
     chosen = torch.where(kept, operation[pair].T, OPERATIONS.index("none"))
     arguments = auto_arguments(chosen, level[pair].T, _signs(shape, generator))
     for number, argument in zip(chosen, arguments, strict=True):
-        images = transformed(images, number, argument, fill)
+        images = transform(images, number, argument, fill)
     return images
 
 
@@ -158,7 +158,7 @@ def auto_arguments(
         "posterize": 8 - (4 * part).round(),
         "solarize": 256 - 256 * part,
     } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 1 + sign * 0.9 * part)
-    return _selected(operation, values, level)
+    return _select(operation, values, level)
 
 
 def policy_table(
@@ -172,7 +172,7 @@ def policy_table(
     return operations, probabilities, magnitudes
 
 
-def _selected(
+def _select(
     operation: Int[Tensor, "*shape"], values: dict[str, Tensor], like: Float64[Tensor, "*shape"]
 ) -> Float64[Tensor, "*shape"]:
     """Each image's own argument, out of what every operation would take."""

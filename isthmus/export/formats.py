@@ -18,7 +18,7 @@ from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve
 from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
-from isthmus.export.narrowing import narrow_if_it_pays
+from isthmus.export.narrow_form import narrow_if_it_pays
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load, load_task
@@ -124,8 +124,8 @@ def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
         config: Any = model.config
         write_whole_model(file, model, config.model_dump(mode="json"))
         return
-    from isthmus.export.graphs import write_onnx
-    from isthmus.export.programs import program, write_program
+    from isthmus.export.onnx_format import write_onnx
+    from isthmus.export.torch_format import program, write_program
 
     (write_onnx if to == "onnx" else write_program)(file, program(model))
 
@@ -134,10 +134,10 @@ def read_format(file: Path, to: FormatName) -> nn.Module:
     if to in ("safetensors", "narrow"):
         return load(file)
     if to == "onnx":
-        from isthmus.export.graphs import OnnxModel
+        from isthmus.export.onnx_format import OnnxModel
 
         return OnnxModel(file)
-    from isthmus.export.programs import read_program
+    from isthmus.export.torch_format import read_program
 
     return read_program(file)
 

@@ -55,10 +55,10 @@ def fill(
 ) -> Tokens:
     """The tokens with every ``mask_token`` replaced, in so many passes of the model or as soon as none is left."""
     parts = tokens.split(_ROWS_AT_ONCE)
-    return torch.cat([_filled(model, part, mask_token, steps, temperature, generator) for part in parts])
+    return torch.cat([_fill_part(model, part, mask_token, steps, temperature, generator) for part in parts])
 
 
-def _filled(
+def _fill_part(
     model: Callable[[Tensor], Tensor],
     tokens: Tokens,
     mask_token: int,
@@ -71,7 +71,7 @@ def _filled(
         masked = tokens == mask_token
         if not masked.any():
             break
-        proposed, confidence = _proposed(model(tokens)[..., :mask_token], temperature, generator)
+        proposed, confidence = _propose(model(tokens)[..., :mask_token], temperature, generator)
         due = (total * share).round().long().clamp(min=step + 1).minimum(total)  # at least one in every step
         if step == steps - 1:
             due = total
@@ -81,7 +81,7 @@ def _filled(
     return tokens
 
 
-def _proposed(
+def _propose(
     scores: Float[Tensor, "rows positions codes"], temperature: float, generator: torch.Generator
 ) -> tuple[Tokens, Float[Tensor, "rows positions"]]:
     """A token for every place, drawn at the temperature (0: the likeliest), and the model's probability of it."""

@@ -17,7 +17,7 @@ AREA = (0.02, 1 / 3)
 ASPECTS = (0.3, 1 / 0.3)
 
 
-def erased(images: Images, probability: float, generator: torch.Generator, noise: torch.Generator) -> Images:
+def erase(images: Images, probability: float, generator: torch.Generator, noise: torch.Generator) -> Images:
     """Random erasing (Zhong et al. 2020), by pixel: a rectangle of standard normal noise in some of the images.
 
     Its area is 2 % to a third of the image, its aspect ratio 0.3 to 3.3; where none of ten drawn shapes is smaller than
@@ -59,7 +59,7 @@ def within(box: Int[Tensor, "batch 4"], height: int, width: int) -> Bool[Tensor,
     return ((rows >= top) & (rows < bottom))[:, :, None] & ((columns >= left) & (columns < right))[:, None, :]
 
 
-def mixed(
+def mix(
     images: Images,
     labels: Int64[Tensor, " batch"],
     classes: int,

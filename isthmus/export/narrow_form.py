@@ -62,22 +62,22 @@ def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch
     ``force`` converts whatever it costs; ``measure=False`` goes by multiply–adds alone; ``batch`` is the largest number
     of rows that is timed: what gains with many rows may lose with few.
     """
-    converted, gain = _converted(model, force, measure, batch)
+    converted, gain = _convert(model, force, measure, batch)
     return model if converted is None or not (force or gain.pays) else converted
 
 
 def narrow_if_it_pays(model: nn.Module) -> tuple[nn.Module, Gain]:
     """:func:`narrow` with the gain that decided it: a second measurement may say otherwise."""
-    converted, gain = _converted(model, False, True, 256)
+    converted, gain = _convert(model, False, True, 256)
     return converted if converted is not None and gain.pays else model, gain
 
 
 def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
     """Whether :func:`narrow` pays, counted and, where the count promises something, measured."""
-    return _converted(model, False, measure, batch)[1]
+    return _convert(model, False, measure, batch)[1]
 
 
-def _converted(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[NarrowMLP | None, Gain]:
+def _convert(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[NarrowMLP | None, Gain]:
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
@@ -139,7 +139,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     from_x = [w_out @ w_in]
     if config.norm == "layer":  # its mean is taken out of the stream, but for W_out
         mean = w_in.mean(dim=0)
-        w_in, joined = _centred(w_in), _centred(joined)
+        w_in, joined = _center(w_in), _center(joined)
         w_2 = list(joined.split(config.d_h, dim=1))
         if config.start == "isometric":
             weights["axis"] = _axis(mean * len(w_in) ** 0.5, w_in)
@@ -158,7 +158,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     return {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
 
 
-def _centred(columns: Tensor) -> Tensor:
+def _center(columns: Tensor) -> Tensor:
     """Without their means: of a constant column exactly nothing.
 
     LayerNorm multiplies next to nothing by up to 1/√ε, in block after block, and the mean of many equal numbers is not

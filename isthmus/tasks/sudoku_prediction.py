@@ -1,8 +1,8 @@
-"""A trained run applied to a user's Sudoku puzzles: what it fills in, whether that is right, and how it got there."""
+"""Predictions for Sudoku puzzles: the board that a run fills in, whether it is right, and the boards on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,9 @@ import torch
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_text
-from isthmus.export.prediction import runnable
+from isthmus.core.protocols import Prediction, Predictor, Trained
 from isthmus.sources.puzzles.boards import CELLS, cells_of, conflict, draw, parse
 from isthmus.sources.puzzles.solver import solve
-from isthmus.training.loading import load_task, task_name
 
 _LARGEST_FILE = 2**26
 
@@ -80,32 +79,34 @@ class Answer:
         yield f"{self.file}: {self.verdict}"
 
 
-def solves_puzzles(run: str | Path) -> bool:
-    """Whether a run was trained on Sudoku."""
-    return task_name(run) == "sudoku"
+class SudokuPredictor(Predictor):
+    """Solves puzzles of text files. An exported graph shows only its last board, a model that of each iteration."""
 
+    options = frozenset({"iterations", "trace"})
 
-@torch.no_grad()
-def answers(
-    run: str | Path, files: Iterable[Path], iterations: int | None = None, trace: bool = False
-) -> Iterator[Answer]:
-    """The run's board for every puzzle of the files, all of which are checked before the first is answered.
+    def __init__(self, trained: Trained, iterations: int | None = None, trace: bool = False) -> None:
+        self.model, self.task, self.iterations, self.trace = trained.model, trained.task, iterations, trace
+        self.iterates = hasattr(trained.model, "states")
+        if not self.iterates and (trace or iterations is not None):
+            raise UserError(f"{trained.name} shows only its last board; leave out --trace and --iterations")
 
-    Its boards are those of each iteration, or the last alone where the model cannot show them: an exported graph.
-    """
-    puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
-    solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
-    model: Any = runnable(run)
-    task = load_task(run)
-    iterates = hasattr(model, "states")
-    if not iterates and (trace or iterations is not None):
-        raise UserError(f"{run} has no iterations to show: only its last board; leave out --trace and --iterations")
-    for (origin, puzzle), solution in zip(puzzles, solutions, strict=True):
-        tokens = task.encode(puzzle[None])
-        states = model.states(tokens, iterations) if iterates else ()
-        outputs = [model.readout(state) for state in states] or [model(tokens)]
-        boards = [np.where(puzzle > 0, puzzle, task.decode(output)[0]) for output in outputs]
-        yield Answer(origin, puzzle, solution, boards)
+    def predict(
+        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
+    ) -> Iterator[Prediction]:
+        for answer in self.solve(files):
+            yield Prediction(answer.file, tuple(answer.lines(self.trace)), {"file": answer.file, **answer.as_dict()})
+
+    @torch.no_grad()
+    def solve(self, files: Iterable[Path]) -> Iterator[Answer]:
+        """The board of every puzzle; all puzzles are checked before the first is solved."""
+        puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
+        solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
+        for (origin, puzzle), solution in zip(puzzles, solutions, strict=True):
+            tokens = self.task.encode(puzzle[None])
+            states = self.model.states(tokens, self.iterations) if self.iterates else ()
+            outputs = [self.model.readout(state) for state in states] or [self.model(tokens)]
+            boards = [np.where(puzzle > 0, puzzle, self.task.decode(output)[0]) for output in outputs]
+            yield Answer(origin, puzzle, solution, boards)
 
 
 def read_puzzles(file: Path) -> list[np.ndarray]:

@@ -106,7 +106,7 @@ def read_program(path: Path) -> nn.Module:
             )
         with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
-            return ProgramModel(path, torch.export.load(_rewritten(found)))
+            return ProgramModel(path, torch.export.load(_rewrite(found)))
     except UserError:
         raise
     except Exception as error:  # whatever a damaged file makes of torch's reader
@@ -132,7 +132,7 @@ def _plain(name: str) -> str:
     return name.partition("/")[2]
 
 
-def _rewritten(found: list[tuple[str, bytes]]) -> io.BytesIO:
+def _rewrite(found: list[tuple[str, bytes]]) -> io.BytesIO:
     """A new archive of the members that were checked.
 
     Two readers of one archive may find different members in it (there may be two central directories), and torch has a
