@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
+from isthmus.recipes import recipe
+from isthmus.recipes.images import published_network
 
 NAMES = {
     "cifar10-tokenizer": "cifar10_tokenizer",
@@ -36,7 +38,7 @@ def cifar10_tokenizer() -> RunConfig:
 
 
 def _cifar10(model: dict[str, Any]) -> RunConfig:
-    """Of the run that `isthmus train cifar10-tokenizer` leaves; another one is named by ``source.tokenizer``."""
+    """With the tokenizer of `isthmus train cifar10-tokenizer`; ``source.tokenizer`` names another run."""
     return run_config(
         {
             "source": {"name": "tokens", "tokenizer": CIFAR10_TOKENIZER, "images": {"name": "cifar10"}},
@@ -61,11 +63,11 @@ def cifar10_masked_transformer() -> RunConfig:
     return _cifar10({"name": "recurrent_transformer"})
 
 
-def _paper(model: dict[str, Any]) -> RunConfig:
+def paper_images(name: str, variant: str = "masked-images") -> RunConfig:
     """Table 8. β₁ is printed as 0.0; the authors' code has (0.9, 0.96): ``train.betas=[0.0,0.95]`` is the printed one.
 
-    The tokenizer is the public VQGAN f16/1024, whose weights are to be in the data folder as safetensors; the images
-    are those of ImageNet-1k that the CMC list names.
+    The tokenizer is the public VQGAN f16/1024, whose weights must be in the data folder as safetensors; the images are
+    those of ImageNet-1k in the CMC list.
     """
     return run_config(
         {
@@ -75,7 +77,7 @@ def _paper(model: dict[str, Any]) -> RunConfig:
                 "images": {"name": "imagenet100", "folder": "imagenet", "listed": "cmc", "size": 256},
             },
             "task": {"name": "masked_tokens"},
-            "model": {"d": 768, "num_heads": 12, "iterations": 12, **model},
+            "model": published_network(name, variant),
             "train": {
                 "epochs": 300, "batch_size": 256, "learning_rate": 1e-4, "weight_decay": 0.1, "betas": [0.9, 0.96],
                 "schedule": "constant", "clip_norm": 3.0,
@@ -84,16 +86,14 @@ def _paper(model: dict[str, Any]) -> RunConfig:
     )  # fmt: skip
 
 
-def paper_masked() -> RunConfig:
-    """The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters."""
-    return _paper({"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False})
-
-
-def paper_masked_8d() -> RunConfig:
-    """The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters."""
-    return _paper({"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False, "iterations": 24, "ff_ratio": 8})
-
-
-def paper_masked_transformer() -> RunConfig:
-    """The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters."""
-    return _paper({"name": "recurrent_transformer", "positions": "learned"})
+paper_masked = recipe(
+    "The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters.", paper_images, "hyper_set"
+)
+paper_masked_8d = recipe(
+    "The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters.",
+    paper_images, "hyper_set", "masked-images-8d",
+)  # fmt: skip
+paper_masked_transformer = recipe(
+    "The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters.",
+    paper_images, "recurrent_transformer",
+)  # fmt: skip

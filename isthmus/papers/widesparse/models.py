@@ -1,15 +1,17 @@
-"""The networks of this paper and how a study of them is said at each scale."""
+"""The networks of this paper, and how a study of them is defined at each scale."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from isthmus.analysis import shape_theory as theory
-from isthmus.core.config import RunConfig, StudyConfig
+from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.protocol import Part, Scale
-from isthmus.papers.engine.scales import Model, part_of, study
+from isthmus.papers.engine.differences import SOURCES
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part, smoke_base
 
 SEEDS = (0, 1, 2)
 FIELDS = ("C", "S", "m", "p", "gamma", "depth", "permutation")
@@ -32,17 +34,14 @@ MASK = (
     "(A.2.5) pooling; here: 1/√p and pooling beside a Mixer of the same S·C (Figures 2 and 4), 1 and the whole vector "
     "elsewhere, because with 1/√p plain SGD at these rates diverges"
 )
-DIGITS = {"source": {"name": "digits"}, "task": {"name": "classification"}, "threads": 1}
-SMOKE_TRAIN = {"epochs": 1, "batch_size": 64, "learning_rate": 0.01, "schedule": "cosine", "select": "last"}
-SMOKE = DIGITS | {"train": SMOKE_TRAIN}
 
 
 def tokens_of(C: int, omega: float, gamma: float) -> int:
-    """The whole S next to the solution of Ω = γ (C S² + C² S) / 2."""
+    """The integer S nearest to the solution of Ω = γ (C S² + C² S) / 2."""
     return theory.shape(C, omega, gamma).S
 
 
-def mixer(C: int, S: int, depth: int, gamma: float, patch: int = 4, **fields: Any) -> Model:
+def mixer(C: int, S: int | None, depth: int, gamma: float, patch: int = 4, **fields: Any) -> Model:
     return {"name": "mlp_mixer", "patch": patch, "S": S, "C": C, "depth": depth, "gamma": gamma, **fields}
 
 
@@ -55,53 +54,69 @@ def sparse(m: int, p: float, depth: int, patch: int = 4, **fields: Any) -> Model
 
 
 def sparse_beside(C: int, S: int, p: float, depth: int, gamma: float, patch: int = 4) -> Model:
-    """The sparse MLP with the width of a Mixer; token and channel mixing are two blocks."""
+    """The sparse MLP with the width of a Mixer; it has a block each for token and channel mixing."""
     return sparse(S * C, p, 2 * depth, patch, block="mlp", gamma=gamma, S=S, pool=True, mask_scale="inverse_root")
 
 
 def with_random(models: Iterable[Model]) -> list[Model]:
-    """Each as it is and with random permutations."""
+    """Each network with normal and with random permutations."""
     models = list(models)
     return [*models, *({**model, "permutation": "random"} for model in models)]
 
 
-Make = Callable[[], StudyConfig]
+Setup = tuple[RunConfig, Iterable[Model]] | tuple[RunConfig, Iterable[Model], Sequence[int]]
+"""What networks are trained with, the networks, and the seeds if they are not ``SEEDS``."""
 
 
-def parts_for(
+def make_parts(
     figure: str,
+    name: str,
     title: str,
     scale: Scale,
-    papers: Mapping[str, Make],
-    cpu: Make,
-    smoke: Make,
+    paper: Callable[[str], Setup],
+    cpu: Callable[[], Setup],
+    smoke: Callable[[], Iterable[Model]],
     notes: Mapping[str, Sequence[str]],
+    sources: Sequence[str] = ("cifar10",),
     **more: Any,
 ) -> list[Part]:
-    """At the paper's scale a part for every data set; at the others one, which stands for the first of them."""
-    said = {**notes, "all": [*notes.get("all", ()), plotted(figure), HELD_OUT, UNPRINTED]}
-    described = {"fields": FIELDS} | more
-    if scale == "paper":
-        return [part_of(title, scale, {"paper": paper}, said, **described) for paper in papers.values()]
-    others = list(papers)[1:]
-    own = list(said.get(scale, ()))
-    own += [f"the paper also has {', '.join(others)}; only one data set is run at this scale"] if others else []
-    studies: dict[Scale, Make] = {"paper": next(iter(papers.values())), "cpu": cpu, "smoke": smoke}
-    return [part_of(title, scale, studies, {**said, scale: own}, **described)]
+    """A part for every source at the paper's scale; one at the others, which stands for the first source."""
+    all_notes = {**notes, "all": [*notes.get("all", ()), _axes_of(figure), HELD_OUT, UNPRINTED]}
+    if scale != "paper" and (others := [SOURCES[source] for source in sources[1:]]):
+        untrained = f"the paper also has {', '.join(others)}; only one data set is run at this scale"
+        all_notes[scale] = [*notes.get(scale, ()), untrained]
+
+    def study(source: str) -> Settings:
+        return describe(name if len(sources) == 1 else f"{name}-{source}", "paper", *paper(source))
+
+    return [
+        make_part(
+            title,
+            scale,
+            {
+                "paper": partial(study, source),
+                "cpu": lambda: describe(name, "cpu", *cpu()),
+                "smoke": lambda: describe_smoke(name, smoke()),
+            },
+            all_notes,
+            **{"fields": FIELDS} | more,
+        )
+        for source in (sources if scale == "paper" else sources[:1])
+    ]
 
 
-def plotted(name: str) -> str:
-    """What can be said of a figure's values: the ends of its axes."""
-    ticks = load_paper("widesparse").figures[name].ticks
+def _axes_of(figure: str) -> str:
+    """What is known of a figure's values: the ends of its axes."""
+    ticks = load_paper("widesparse").figures[figure].ticks
     axes = ", ".join(f"{axis.replace('_', ' ')} {low:g} to {high:g}" for axis, (low, high) in ticks.items())
     return "the paper plots this and prints no values" + (f"; its axes are labelled: {axes}" if axes else "")
 
 
-def mixer_study(
-    name: str, scale: Scale, base: RunConfig | Mapping[str, Any], models: Iterable[Model], seeds: Sequence[int] = SEEDS
-) -> StudyConfig:
-    return study(f"widesparse-{name}", scale, base, models, seeds=seeds)
+def describe(
+    name: str, scale: Scale, base: RunConfig | Settings, models: Iterable[Model], seeds: Sequence[int] = SEEDS
+) -> Settings:
+    return describe_study(f"widesparse-{name}", scale, base, models, seeds=seeds)
 
 
-def smoke_study(name: str, models: Iterable[Model]) -> StudyConfig:
-    return mixer_study(name, "smoke", SMOKE, models, (0, 1))
+def describe_smoke(name: str, models: Iterable[Model]) -> Settings:
+    return describe(name, "smoke", smoke_base(learning_rate=0.01), models, (0, 1))
