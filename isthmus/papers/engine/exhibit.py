@@ -31,13 +31,9 @@ class PrintedRow:
 
 
 def printed_row(
-    identity: str,
-    columns: Mapping[str, Any],
-    model: Mapping[str, Any],
-    params: float,
-    quality: Sample,
+    identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
     unit: str = "points",
-) -> PrintedRow:
+) -> PrintedRow:  # fmt: skip
     """A printed network is selected by its printed mean, because no validation result is printed."""
     settings = {name: value for name, value in model.items() if name != "name"}
     network = Network(identity, model["name"], settings, params, params, quality.mean, quality, unit)
@@ -190,14 +186,10 @@ class Exhibits:
     """For ids without a published entry of their own: how they are printed, and the id of the entry they share."""
 
     def __call__(
-        self,
-        name: str,
-        parts: Callable[[Scale], Sequence[Part]],
-        *tests: ClaimTest,
-        draw: Callable[[Findings], Figure],
-        analyse: Analysis | None = None,
+        self, name: str, parts: Callable[[Scale], Sequence[Part]], *tests: ClaimTest,
+        draw: Callable[[Findings], Figure], analyse: Analysis | None = None,
         first: Callable[[Scale], Sequence[StudyConfig]] | None = None,
-    ) -> Exhibit:
+    ) -> Exhibit:  # fmt: skip
         printed_as, entry = self.shared.get(name, ("", name))
         table = self.paper.tables.get(entry)
         published = self.paper.figures[entry] if table is None else table

@@ -142,11 +142,9 @@ def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Net
 
 
 def plot_over(
-    x: Callable[[Network], float],
-    title: str,
-    groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
+    x: Callable[[Network], float], title: str, groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
     log: float | None = None,
-) -> Callable[[Findings], Figure]:
+) -> Callable[[Findings], Figure]:  # fmt: skip
     """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
 
     def draw(findings: Findings) -> Figure:

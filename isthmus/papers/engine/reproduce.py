@@ -65,15 +65,9 @@ def _exhibits(paper: str) -> dict[str, Exhibit]:
 
 
 def reproduce(
-    paper: str,
-    table: str,
-    scale: str,
-    out: Path | None = None,
-    *,
-    carry_out: CarryOut,
-    workers: int = 1,
+    paper: str, table: str, scale: str, out: Path | None = None, *, carry_out: CarryOut, workers: int = 1,
     data_dir: Path | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Reproduce a table or figure and write measured beside published results.
 
     Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated.

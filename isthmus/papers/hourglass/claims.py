@@ -183,12 +183,10 @@ def c5(findings: Findings) -> Judgement:
     printed = {row.network.shape: row.columns["effective_rank"] for row in item.part.printed.values()}
     ratios = ", ".join(f"{name} {entry['difference']:.2f} ({entry['decision']})" for name, entry in numbers.items())
     return Judgement(
-        measured=answer,
-        published="undecided",
-        numbers={"measured": numbers, "published": printed},
+        measured=answer, published="undecided", numbers={"measured": numbers, "published": printed},
         because=f"ratio of the ranks: {ratios}",
         printed_because="a ratio of 1.27 from one network of each shape, without a spread",
-    )
+    )  # fmt: skip
 
 
 @claim("C6")

@@ -24,11 +24,9 @@ _curves = partial(_exhibit, draw=vit_measurements.draw_curves, analyse=vit_measu
 
 
 def _mlps(
-    name: str,
-    *studies: Callable[[Scale], Part],
-    tests: tuple[ClaimTest, ...],
+    name: str, *studies: Callable[[Scale], Part], tests: tuple[ClaimTest, ...],
     draw: Callable[[Findings], Figure] = fronts,
-) -> Exhibit:
+) -> Exhibit:  # fmt: skip
     """An exhibit of one or two studies of MLPs."""
     return _exhibit(name, lambda scale: [study(scale) for study in studies], *tests, draw=draw)
 

@@ -151,16 +151,14 @@ def fixed_input(scale: Scale) -> list[Part]:
     small = [hourglass(65, 4, 1), hourglass(65, 16, 2), conventional(64, 65, 1), conventional(64, 96, 2)]
     one_task = "denoising alone; the figure shows super-resolution as well"
     part = _denoise(
-        "denoising",
-        "fixed-input",
-        scale,
+        "denoising", "fixed-input", scale,
         partial(_fixed_input, "T6"),
         2,
         lambda: _with_projections(models, FROZEN),
         lambda: _with_projections(small, ["orthogonal"]),
         _notes("denoise", f"{unnamed}; here: {', '.join(FROZEN)}", one_task),
         **more,
-    )
+    )  # fmt: skip
     return [part]
 
 
@@ -185,16 +183,14 @@ def ablation(scale: Scale) -> Part:
     )
     smaller = "d_z is 1000 instead of 3546, and the fixed d_h 64 instead of 270: about the same ratio"
     return _denoise(
-        "denoising",
-        "ablation",
-        scale,
+        "denoising", "ablation", scale,
         lambda: _imagenet32("ablation", "denoise", _sweep(3546, widths, range(1, 11), 270)),
         5,
         lambda: _sweep(1000, (8, 16, 32, 64, 128, 256, 512), (1, 2, 3, 5, 7, 9), 64),
         lambda: _sweep(65, (4, 8, 16), (1, 5, 7), 4),
         _notes("denoise", unnamed, cpu=[smaller]),
         **_beside("T8", printed),
-    )
+    )  # fmt: skip
 
 
 def _sweep(d_z: int, widths: Iterable[int], depths: Iterable[int], d_h: int) -> list[Model]:
@@ -237,45 +233,32 @@ def norm_activation_init(scale: Scale) -> Part:
     small = [hourglass(65, 16, 2), conventional(48, 64, 1)]
     notes = _notes("denoise", "the paper prints no such study: section 4 names it as future work", block=False)
     return _denoise(
-        "norm, activation and initialisation: denoising",
-        "norm-activation-init",
-        scale,
+        "norm, activation and initialisation: denoising", "norm-activation-init", scale,
         lambda: _imagenet32("norm-activation-init", "denoise", vary(large, product(NORMS, ACTIVATIONS, INITS))),
         2,
         lambda: vary(medium, product(NORMS, ACTIVATIONS, INITS)),
         lambda: vary(small, product(("layer", "none"), ("gelu",), INITS[:2])),
-        notes,
-        subject="hourglass_mlp",
-        rival_agrees_in=names,
-        same_setup=False,
+        notes, subject="hourglass_mlp", rival_agrees_in=names, same_setup=False,
         fields=("d_z", "d_h", "depth", *names),
-    )
+    )  # fmt: skip
 
 
 def _denoise(
-    title: str,
-    name: str,
-    scale: Scale,
-    paper: Callable[[], Settings],
-    epochs: int,
-    models: Callable[[], list[Model]],
-    few: Callable[[], list[Model]],
-    notes: Mapping[str, Sequence[str]],
+    title: str, name: str, scale: Scale, paper: Callable[[], Settings], epochs: int,
+    models: Callable[[], list[Model]], few: Callable[[], list[Model]], notes: Mapping[str, Sequence[str]],
     **more: Any,
-) -> Part:
+) -> Part:  # fmt: skip
     """Denoising of MNIST at the cpu scale, and of the small digits at the smoke scale."""
     task = {"name": "denoise"}
     return make_part(
-        title,
-        scale,
+        title, scale,
         {
             "paper": paper,
             "cpu": lambda: _cpu(f"mnist-{name}", "mnist", task, epochs, (5e-4, 1e-3), models()),
             "smoke": lambda: _smoke(f"digits-{name}", {"name": "digits"}, task, few()),
         },
-        notes,
-        **more,
-    )
+        notes, **more,
+    )  # fmt: skip
 
 
 def _imagenet32(name: str, task: str, models: Iterable[Model]) -> Settings:

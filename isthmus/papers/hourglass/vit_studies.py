@@ -98,16 +98,9 @@ def _base(size: recipes.Size, scale: Scale, source: str, epochs: int) -> RunConf
 
 
 def _part(
-    title: str,
-    name: str,
-    size: recipes.Size,
-    scale: Scale,
-    source: str,
-    epochs: int,
-    shapes: Sequence[recipes.Shape] = SHAPES,
-    notes: Iterable[str] = (),
-    **more: Any,
-) -> Part:
+    title: str, name: str, size: recipes.Size, scale: Scale, source: str, epochs: int,
+    shapes: Sequence[recipes.Shape] = SHAPES, notes: Iterable[str] = (), **more: Any,
+) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
         label = f"hourglass-vit-{name}" if chosen != "paper" else f"hourglass-vit-{name}-{source}"
         models = [vit(size, shape, chosen) for shape in shapes]

@@ -56,12 +56,10 @@ def _split(findings: Findings, here: Callable[[str], bool], test: Test, elsewher
         return replace(first, because=f"{first.because}; {more}")
     second = judge_parts(rest, elsewhere)
     return Judgement(
-        _join(first.measured, second.measured),
-        _join(first.published, second.published),
+        _join(first.measured, second.measured), _join(first.published, second.published),
         {key: {**first.numbers[key], **second.numbers[key]} for key in ("measured", "published")},
-        f"{first.because}; {second.because}",
-        f"{first.printed_because}; {second.printed_because}",
-    )
+        f"{first.because}; {second.because}", f"{first.printed_because}; {second.printed_because}",
+    )  # fmt: skip
 
 
 def _join(first: Any, second: Any) -> Any:

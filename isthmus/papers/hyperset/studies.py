@@ -111,13 +111,9 @@ def _sudoku_base(scale: Scale) -> RunConfig:
 
 
 def _sudoku_part(
-    title: str,
-    name: str,
-    scale: Scale,
-    models: Callable[[Scale], list[Model]],
-    rates: Sequence[float] = SUDOKU_RATES,
-    **more: Any,
-) -> Part:
+    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]],
+    rates: Sequence[float] = SUDOKU_RATES, **more: Any,
+) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
         repeats = range({"paper": RUNS, "cpu": 3, "smoke": 2}[chosen])
         tried = {"learning_rates": rates, "rates_on": "first_seed"} if chosen == "cpu" and rates else {}
@@ -211,14 +207,9 @@ MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate":
 
 
 def _images_part(
-    title: str,
-    name: str,
-    scale: Scale,
-    models: Callable[[Scale], list[Model]],
-    data: str = "cifar10",
-    seeds: int = 3,
-    **more: Any,
-) -> Part:
+    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], data: str = "cifar10",
+    seeds: int = 3, **more: Any,
+) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
         repeats = tuple(range({"paper": 3, "cpu": seeds, "smoke": 2}[chosen]))
         return describe_study(

@@ -100,17 +100,10 @@ def _base(size: str, scale: Scale, source: str) -> RunConfig | Settings:
 
 
 def _part(
-    title: str,
-    name: str,
-    scale: Scale,
-    models: Callable[[Scale], Sequence[Model]],
-    size: str = "small",
-    source: str = "cifar10",
-    stand_in: str = "cifar10",
-    seeds: Sequence[int] = SEEDS,
-    notes: Iterable[str] = (),
+    title: str, name: str, scale: Scale, models: Callable[[Scale], Sequence[Model]], size: str = "small",
+    source: str = "cifar10", stand_in: str = "cifar10", seeds: Sequence[int] = SEEDS, notes: Iterable[str] = (),
     **more: Any,
-) -> Part:
+) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
         repeats = {"paper": seeds, "cpu": range(3), "smoke": range(2)}[chosen]
         data = source if chosen == "paper" else stand_in

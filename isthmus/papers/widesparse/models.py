@@ -69,17 +69,10 @@ Setup = tuple[RunConfig, Iterable[Model]] | tuple[RunConfig, Iterable[Model], Se
 
 
 def make_parts(
-    figure: str,
-    name: str,
-    title: str,
-    scale: Scale,
-    paper: Callable[[str], Setup],
-    cpu: Callable[[], Setup],
-    smoke: Callable[[], Iterable[Model]],
-    notes: Mapping[str, Sequence[str]],
-    sources: Sequence[str] = ("cifar10",),
+    figure: str, name: str, title: str, scale: Scale, paper: Callable[[str], Setup], cpu: Callable[[], Setup],
+    smoke: Callable[[], Iterable[Model]], notes: Mapping[str, Sequence[str]], sources: Sequence[str] = ("cifar10",),
     **more: Any,
-) -> list[Part]:
+) -> list[Part]:  # fmt: skip
     """A part for every source at the paper's scale; one at the others, which stands for the first source."""
     all_notes = {**notes, "all": [*notes.get("all", ()), _axes_of(figure), HELD_OUT, UNPRINTED]}
     if scale != "paper" and (others := [SOURCES[source] for source in sources[1:]]):

@@ -144,10 +144,7 @@ def similarity(scale: Scale) -> list[Part]:
         ]
 
     compared = make_parts(
-        "F2",
-        "similarity",
-        "Mixer and sparse MLPs",
-        scale,
+        "F2", "similarity", "Mixer and sparse MLPs", scale,
         lambda source: (recipes.figure_4(), models((64, 32), range(11), 3)),
         lambda: (shorten(recipes.figure_4(), 3), models((32,), range(8), 3)),
         lambda: models((8,), (0, 1, 3, 5), 1, patch=2),
@@ -155,7 +152,7 @@ def similarity(scale: Scale) -> list[Part]:
             "all": [MASK, "the width of the sparse MLP is not printed; here it is the Mixer's S·C"],
             "cpu": ["one Mixer, S = C = 32 (m = 1024), and p from 1 to 2^-7"],
         },
-    )
+    )  # fmt: skip
     shallow = make_part(
         "shallow nets",
         scale,
@@ -187,15 +184,12 @@ def width(scale: Scale) -> list[Part]:
     small = {C: tokens_of(C, 2**14, 2) for C in (4, 8, 16, 20)}
     tiny = {C: tokens_of(C, 2**10, 2) for C in (2, 8)}
     return make_parts(
-        "F4",
-        "width",
-        "connections held fixed",
-        scale,
+        "F4", "width", "connections held fixed", scale,
         lambda source: (recipes.figure_4(), models(FIGURE_4, 2**19, 3), range(4)),
         lambda: (shorten(recipes.figure_4(), 3), models(small, 2**14, 3, (2048,))),
         lambda: models(tiny, 2**10, 1, patch=2),
         {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^19; one sparse MLP is wider than any Mixer can be"]},
-    )
+    )  # fmt: skip
 
 
 def effective_width(scale: Scale) -> list[Part]:
@@ -208,16 +202,13 @@ def effective_width(scale: Scale) -> list[Part]:
     printed = [pair for group in FIGURE_5.values() for pair in group]
     few = {0.9: 135, 0.5: 181, 0.1: 405}
     return make_parts(
-        "F5",
-        "effective-width",
-        "connections held fixed",
-        scale,
+        "F5", "effective-width", "connections held fixed", scale,
         lambda source: (recipes.figure_5(source), models(printed, SPARSE_5, 8)),
         lambda: (shorten(recipes.figure_5(), 3), models(((8, 60), (25, 25), (60, 8)), few, 8)),
         lambda: models(((4, 14), (8, 8)), {0.5: 32}, 2, patch=2),
         {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^18, 2^21 and 2^27"]},
         THREE,
-    )
+    )  # fmt: skip
 
 
 def ratio(scale: Scale) -> list[Part]:
@@ -239,12 +230,7 @@ def ratio(scale: Scale) -> list[Part]:
         return base, with_random(s_mixer(C, S, 6) for C, S in pairs)
 
     return make_parts(
-        "F6",
-        "ratio",
-        "C/S at one Ω",
-        scale,
-        paper,
-        cpu,
+        "F6", "ratio", "C/S at one Ω", scale, paper, cpu,
         lambda: with_random(s_mixer(C, S, 1, patch=2) for C, S in ((4, 14), (8, 8), (14, 4))),
         {
             "all": [
@@ -257,7 +243,7 @@ def ratio(scale: Scale) -> list[Part]:
             ],
         },
         (*THREE, "imagenet1k"),
-    )
+    )  # fmt: skip
 
 
 def depth(scale: Scale) -> list[Part]:
@@ -273,11 +259,7 @@ def depth(scale: Scale) -> list[Part]:
         return recipes.figure_5(source), models(128, blocks)
 
     return make_parts(
-        "F7",
-        "depth",
-        "number of blocks",
-        scale,
-        paper,
+        "F7", "depth", "number of blocks", scale, paper,
         lambda: (shorten(recipes.figure_5(), 5), models(32, (2, 4, 8, 12))),
         lambda: models(8, (1, 3), patch=2),
         {
@@ -285,4 +267,4 @@ def depth(scale: Scale) -> list[Part]:
             "cpu": ["C = S = 32 instead of 128, with 2 to 12 blocks instead of 4 to 20"],
         },
         (*THREE, "imagenet1k"),
-    )
+    )  # fmt: skip

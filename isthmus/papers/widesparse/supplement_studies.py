@@ -35,15 +35,12 @@ def density(scale: Scale) -> list[Part]:
 
     wide = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
     return make_parts(
-        "FS1",
-        "density",
-        "SW-MLP over its density",
-        scale,
+        "FS1", "density", "SW-MLP over its density", scale,
         lambda source: (recipes.figure_5(), models(wide, 2**16, 8), range(5)),
         lambda: (shorten(recipes.figure_5(), 4), models(wide, 2**14, 8)),
         lambda: models((1.0, 0.5, 0.1), 2**10, 2, patch=2),
         {"all": [MASK, "data, blocks and densities of this figure are not printed"], "cpu": ["Ω is 2^14, not 2^16"]},
-    )
+    )  # fmt: skip
 
 
 def expanded(scale: Scale) -> list[Part]:
@@ -105,10 +102,7 @@ def replacement(scale: Scale) -> list[Part]:
         return trained_configs(s_mixer(size, size, blocks, **f))
 
     return make_parts(
-        "FS4",
-        "replacement",
-        "one random block",
-        scale,
+        "FS4", "replacement", "one random block", scale,
         lambda source: (recipes.figure_5(source), models(64, 4)),
         lambda: (shorten(recipes.figure_5(), 5), models(32, 4)),
         lambda: models(8, 2, patch=2),
@@ -116,9 +110,8 @@ def replacement(scale: Scale) -> list[Part]:
             "all": ["C = S = 64 as in the text of D.5; the caption of Figure S.4 says 128"],
             "cpu": ["C = S = 32 instead of 64"],
         },
-        ("cifar10", "cifar100", "stl10"),
-        fields=("C", "S", "depth", "permutation", "random_blocks"),
-    )
+        ("cifar10", "cifar100", "stl10"), fields=("C", "S", "depth", "permutation", "random_blocks"),
+    )  # fmt: skip
 
 
 def patches(scale: Scale) -> list[Part]:
@@ -134,17 +127,12 @@ def patches(scale: Scale) -> list[Part]:
         return base, models((1, 2, 4, 8, 16, 32), 64, 4)
 
     return make_parts(
-        "FS5",
-        "patches",
-        "patch size",
-        scale,
-        paper,
+        "FS5", "patches", "patch size", scale, paper,
         lambda: (shorten(recipes.figure_5(), 4, learning_rate=0.1), models((2, 4, 8, 16, 32), 32, 4)),
         lambda: models((2, 4), 8, 1),
         {"cpu": ["C = S = 32 instead of 64; no patches of one pixel"]},
-        ("cifar10", "cifar100", "stl10"),
-        fields=("patch", "C", "S", "depth", "permutation"),
-    )
+        ("cifar10", "cifar100", "stl10"), fields=("patch", "C", "S", "depth", "permutation"),
+    )  # fmt: skip
 
 
 def overfitting(scale: Scale) -> list[Part]:
@@ -158,15 +146,11 @@ def overfitting(scale: Scale) -> list[Part]:
         return base, models(2**18, (16, 32, 64, 114, 173), 8), range(5)
 
     return make_parts(
-        "FS6_FS8",
-        "overfitting",
-        "loss during training",
-        scale,
-        paper,
+        "FS6_FS8", "overfitting", "loss during training", scale, paper,
         lambda: (_on_few_rows(recipes.figure_5(), learning_rate=0.1), models(2**14, (8, 25, 60), 8)),
         lambda: models(2**9, (4, 12), 1, patch=2),
         {"all": [CURVES], "cpu": [FEW_ROWS, "Ω is 2^14 instead of 2^18, C 8 to 60"]},
-    )
+    )  # fmt: skip
 
 
 def overfitting_mlp(scale: Scale) -> list[Part]:
@@ -180,15 +164,11 @@ def overfitting_mlp(scale: Scale) -> list[Part]:
         return base, models(2**18, (16, 32, 64, 114, 173), 8, 4), range(5)
 
     return make_parts(
-        "FS6_FS8",
-        "overfitting-mlp",
-        "loss during training, γ = 4",
-        scale,
-        paper,
+        "FS6_FS8", "overfitting-mlp", "loss during training, γ = 4", scale, paper,
         lambda: (_on_few_rows(recipes.figure_4(), **SGD_256), models(2**14, (16, 40), 3, 4)),
         lambda: models(2**9, (4, 8), 1, 2, patch=2),
         {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, "Ω is 2^14, C 16 and 40, and there are 3 blocks"]},
-    )
+    )  # fmt: skip
 
 
 def adamw(scale: Scale) -> list[Part]:
@@ -199,15 +179,12 @@ def adamw(scale: Scale) -> list[Part]:
 
     smaller = "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8"
     return make_parts(
-        "FS6_FS8",
-        "adamw",
-        "loss during training, AdamW",
-        scale,
+        "FS6_FS8", "adamw", "loss during training, AdamW", scale,
         lambda source: (change_training(recipes.figure_4(), epochs=600, batch_size=256), models(64, 8, 4), range(5)),
         lambda: (_on_few_rows(recipes.figure_4(), batch_size=256), models(32, 3, 2)),
         lambda: models(8, 1, 2, patch=2),
         {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, smaller]},
-    )
+    )  # fmt: skip
 
 
 def _on_few_rows(recipe: RunConfig, **train: Any) -> RunConfig:
