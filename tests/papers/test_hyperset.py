@@ -13,8 +13,8 @@ from isthmus.papers.engine import list_reproductions
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.hyperset import claims, masked, studies
-from isthmus.papers.hyperset import masked_recipes as recipes
 from isthmus.papers.hyperset.exhibits import TABLES
+from isthmus.recipes.recurrent import cifar10_tokenizer
 from isthmus.training.counting import cost
 from isthmus.training.run import prepare
 from tests.papers.networks import around, as_printed, classifier, findings, models, run_ids, smoke
@@ -340,7 +340,7 @@ def test_the_tokenizer_of_the_smoke_scale_is_the_one_that_is_trained_first():
     (model,) = first.candidates
     assert prepare(first.run(model, first.rates[0], 0)).id == masked.SMOKE_TOKENIZER
     (first,) = masked.tokenizers("cpu")
-    assert first.run(first.candidates[0], first.rates[0], 0) == recipes.cifar10_tokenizer()
+    assert first.run(first.candidates[0], first.rates[0], 0) == cifar10_tokenizer()
 
 
 # At the smoke scale everything is real

@@ -290,8 +290,7 @@ def conditioning(findings: Findings) -> Judgement:
 
 
 @claim(
-    "4.3b",
-    "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images).",
+    "4.3b", "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images)."
 )
 def time_network(findings: Findings) -> Judgement:
     """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if

@@ -12,21 +12,13 @@ from typing import TYPE_CHECKING, Any
 from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
 from isthmus.papers.engine.claims import AHEAD, REVERSED, Claims, Finding, combine, conclude, not_addressed, within
-from isthmus.papers.engine.exhibit import (
-    Analysis,
-    AnalysisInput,
-    ClaimTest,
-    Findings,
-    Judgement,
-    Part,
-    Quantity,
-    Scale,
-)
+from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
 from isthmus.papers.engine.figures import finish, page, style
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part
-from isthmus.papers.hyperset import masked_recipes as recipes
+from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
+from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
 from isthmus.studies.statistics import Sample, compare
 
 if TYPE_CHECKING:
@@ -55,7 +47,7 @@ def tokenizers(scale: Scale) -> list[StudyConfig]:
     """What is trained before; at the paper's scale the tokenizer is a file."""
     if scale == "paper":
         return []
-    base = recipes.cifar10_tokenizer() if scale == "cpu" else _smoke_tokenizer()
+    base = cifar10_tokenizer() if scale == "cpu" else _smoke_tokenizer()
     return [study_config(describe_study("hyperset-tokenizer", scale, base, [base.model.model_dump()]))]
 
 
@@ -70,7 +62,7 @@ def _base(scale: Scale) -> RunConfig:
     if scale == "paper":
         return recipes.paper_masked()
     full = scale == "cpu"
-    tokenizer, images = (recipes.CIFAR10_TOKENIZER, "cifar10") if full else (SMOKE_TOKENIZER, "digits")
+    tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if full else (SMOKE_TOKENIZER, "digits")
     return run_config(
         {
             "source": {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}},

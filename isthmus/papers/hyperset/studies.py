@@ -25,15 +25,7 @@ from typing import Any
 from isthmus.core.config import RunConfig, run_config
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.parts import (
-    Model,
-    Settings,
-    at_each_scale,
-    describe_study,
-    make_part,
-    shorten,
-    smoke_base,
-)
+from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample

@@ -10,16 +10,7 @@ from isthmus.core.config import RunConfig
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.parts import Model, change_training, shorten
 from isthmus.papers.widesparse import recipes
-from isthmus.papers.widesparse.models import (
-    MASK,
-    Setup,
-    make_parts,
-    mixer,
-    s_mixer,
-    sparse,
-    tokens_of,
-    with_random,
-)
+from isthmus.papers.widesparse.models import MASK, Setup, make_parts, mixer, s_mixer, sparse, tokens_of, with_random
 
 CURVES = "losses during training are measured on validation images, not on test images"
 FEW_ROWS = "10,000 images to train on, so that 30 epochs can overfit; the other 40,000 are validation data"
