@@ -21,7 +21,7 @@ def demo(
     Repeat the command to resume, or to show the result of a finished demo.
     """
     from isthmus.cli.complete import complete_study, print_answer
-    from isthmus.papers.hourglass.recipes import demo as recipe
+    from isthmus.recipes.mlps import demo as recipe
     from isthmus.training.run import Options
 
     study = complete_study(recipe(), Options(command=command_line()), workers, rebuild=rebuild)

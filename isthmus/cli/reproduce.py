@@ -61,7 +61,7 @@ def print_result(result: Mapping[str, Any], folder: Path) -> None:
     from rich.text import Text
 
     from isthmus.cli import terminal
-    from isthmus.papers.engine.rendering import NOTHING, note, quantities, table
+    from isthmus.papers.engine.tables import NOTHING, note, quantities, table
 
     title = f"{result['printed_as']}: {result['shows']}"
     if rows := table(result):

@@ -1,6 +1,9 @@
 """Published numbers and claims: what the authors printed, never what we measured.
 
-They are in the ``published.yaml`` of each paper's folder.
+A paper is a package with ``published.yaml`` and ``exhibits.py``: a folder here, or an entry point of another package::
+
+    [project.entry-points."isthmus.papers"]
+    my_paper = "my_package.my_paper"
 
 >>> load_paper("hourglass").row("T8.12")["psnr_dB"]
 21.96
@@ -8,18 +11,23 @@ They are in the ``published.yaml`` of each paper's folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import entry_points
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from isthmus.core.errors import UserError, nearest
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A printed table. ``decimals`` says how many digits a column prints, which a number alone forgets (17.70)."""
+    """A printed table. ``decimals`` is the number of digits printed per column, which a number cannot tell (17.70)."""
 
     id: str
     printed_as: str
@@ -27,23 +35,23 @@ class Table:
     columns: tuple[str, ...]
     rows: Mapping[str, Mapping[str, Any]]  # "T8.12" -> column -> value
     decimals: Mapping[str, int]
-    task: Mapping[str, Any]
-    unit: str
+    task: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ""
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the paper says of how the rows were obtained."""
+    """How the paper obtained the rows."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, and whether its own tables bear it out: yes, no, partly, or not printed."""
+    """A statement of the paper, and whether its own tables support it: yes, no, partly, or not printed."""
 
     id: str
     statement: str
     supported: str
     tables: tuple[str, ...]
-    numbers: Mapping[str, Any]
-    note: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
     figures: tuple[str, ...] = ()
 
 
@@ -55,19 +63,20 @@ class Figure:
     tables: tuple[str, ...]
     stated: tuple[Mapping[str, Any], ...]
     ticks: Mapping[str, Any] = field(default_factory=dict)
-    """The first and the last label of an axis: they bound what is drawn and not printed."""
+    """The first and last label of each axis; they bound values that are drawn but not printed."""
 
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """A place where what is printed and what follows from the rest of the paper differ."""
+    """A printed value that differs from what follows from the rest of the paper."""
 
     id: str
     where: str
     printed: Any
     computed: Any
     note: str
-    row: str  # "" where it is not about one row of our tables
+    row: str = ""
+    """The row of a table that it is about, if any."""
 
 
 @dataclass(frozen=True)
@@ -89,59 +98,64 @@ class Paper:
 
 
 def list_papers() -> list[str]:
-    return sorted(folder.name for folder in files(__name__).iterdir() if folder.joinpath("published.yaml").is_file())
+    return list(_homes())
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """Each paper's key with its package: our folders, then the entry points ``isthmus.papers`` of other packages."""
+    folders = [folder.name for folder in files(__name__).iterdir() if folder.joinpath("published.yaml").is_file()]
+    homes = {name: f"{__name__}.{name}" for name in folders}
+    for entry in entry_points(group="isthmus.papers"):
+        if entry.name in homes:
+            warnings.warn(f"{entry.value} is ignored: paper {entry.name!r} is {homes[entry.name]}", stacklevel=2)
+        homes.setdefault(entry.name, entry.value)
+    return dict(sorted(homes.items()))
+
+
+def _home(key: str) -> str:
+    if key not in _homes():
+        raise UserError(f"there is no paper {key!r}; {nearest(key, _homes())}")
+    return _homes()[key]
+
+
+def import_exhibits(key: str) -> Any:
+    """The module ``exhibits`` of a paper's package; no other paper is imported."""
+    return _load(key, lambda home: importlib.import_module(f"{home}.exhibits"))
 
 
 @cache
 def load_paper(key: str) -> Paper:
     """The published numbers of one paper."""
-    if key not in list_papers():
-        raise UserError(f"there is no paper {key!r}; {nearest(key, list_papers())}")
     import yaml
 
-    content = yaml.safe_load(files(__name__).joinpath(key, "published.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load(_load(key, lambda home: files(home).joinpath("published.yaml").read_text("utf-8")))
     return Paper(
-        key=content["key"],
+        key=key,
         title=content["title"],
         authors=tuple(content["authors"]),
         tables={name: _table(name, entry) for name, entry in content["tables"].items()},
-        figures={
-            name: Figure(id=name, **entry | {key: tuple(entry[key]) for key in ("tables", "stated")})
-            for name, entry in content["figures"].items()
-        },
-        claims={name: _claim(name, entry) for name, entry in content["claims"].items()},
-        discrepancies={
-            name: Discrepancy(id=name, **{"row": "", **entry}) for name, entry in content["discrepancies"].items()
-        },
+        figures={name: _entry(Figure, name, entry) for name, entry in content["figures"].items()},
+        claims={name: _entry(Claim, name, entry) for name, entry in content["claims"].items()},
+        discrepancies={name: Discrepancy(id=name, **entry) for name, entry in content["discrepancies"].items()},
     )
+
+
+def _load(key: str, load: Callable[[str], T]) -> T:
+    home = _home(key)
+    try:
+        return load(home)
+    except (ImportError, OSError) as error:
+        raise UserError(f"paper {key!r} cannot be loaded from {home}: {error}") from error
+
+
+def _entry(kind: Callable[..., T], name: str, entry: Mapping[str, Any]) -> T:
+    lists = {field: tuple(value) for field, value in entry.items() if isinstance(value, list)}
+    return kind(id=name, **{**entry, **lists})
 
 
 def _table(name: str, entry: Mapping[str, Any]) -> Table:
-    columns = tuple(entry["columns"])
-    return Table(
-        id=name,
-        printed_as=entry["printed_as"],
-        caption=entry["caption"],
-        columns=columns,
-        rows={
-            f"{name}.{number}": dict(zip(columns, row, strict=True))
-            for number, row in enumerate(entry["rows"], start=1)
-        },
-        decimals=entry["decimals"],
-        task=entry.get("task", {}),
-        unit=entry.get("unit", ""),
-        notes=tuple(entry.get("notes", ())),
-        settings=entry.get("settings", {}),
-    )
-
-
-def _claim(name: str, entry: Mapping[str, Any]) -> Claim:
-    return Claim(
-        id=name,
-        statement=entry["statement"],
-        supported=entry["supported"],
-        tables=tuple(entry["tables"]),
-        numbers=entry.get("numbers", {}),
-        note=entry.get("note", ""),
-        figures=tuple(entry.get("figures", ())),
-    )
+    columns = entry["columns"]
+    numbered = enumerate(entry["rows"], start=1)
+    rows = {f"{name}.{number}": dict(zip(columns, row, strict=True)) for number, row in numbered}
+    return _entry(Table, name, {**entry, "rows": rows})

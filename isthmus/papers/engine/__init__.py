@@ -1,7 +1,7 @@
 """Tables and figures of papers, measured again and shown beside what is printed.
 
 The ``exhibits.py`` of a paper's folder has ``TABLES``: ids such as T8 to an
-:class:`~isthmus.papers.engine.protocol.Exhibit`. What a study must be, what differs from the paper, and how each claim
+:class:`~isthmus.papers.engine.exhibit.Exhibit`. What a study must be, what differs from the paper, and how each claim
 is tested is said there; what is measured, judged and written is the same for all.
 """
 

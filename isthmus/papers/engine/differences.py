@@ -1,4 +1,4 @@
-"""What sets a study apart from the paper's, read off the two configs, so that nothing is forgotten."""
+"""The differences between a study and the paper's own, computed from the two configs so that none is missed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SOURCES = {
     "sudoku_csv": "hard Sudoku",
 }
 ROWS = {"mnist": 50_000, "cifar10": 45_000, "cifar100": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
-"""Training images, as the sources split them; where a study's source is not named here, steps are not compared."""
+"""Training images per source; for other sources the number of steps is not compared."""
 
 
-def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
-    """Data, task, training, learning rates, seeds and candidates, each where it differs."""
+def list_differences(here: StudyConfig, paper: StudyConfig) -> list[str]:
+    """A line for each difference in data, task, training, learning rates, seeds and candidates."""
     found = []
     names = here.base.source.name, paper.base.source.name
     if names[0] != names[1]:
@@ -44,7 +44,7 @@ def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
     if None not in steps and steps[0] != steps[1]:
         found.append(f"{steps[0]:,} optimiser steps instead of {steps[1]:,}")
     if here.rates != paper.rates:
-        found.append(f"learning rates: {_listed(here.rates)} instead of {_listed(paper.rates)}")
+        found.append(f"learning rates: {_join_rates(here.rates)} instead of {_join_rates(paper.rates)}")
     if here.rates_on != paper.rates_on and len(here.rates) > 1:
         found.append("the learning rate is selected on the first seed alone, and the other seeds are trained with it")
     if len(here.seeds) != len(paper.seeds):
@@ -53,7 +53,7 @@ def from_paper(here: StudyConfig, paper: StudyConfig) -> list[str]:
 
 
 def _rows(source: Component) -> int | None:
-    """Those of ``ROWS``, less what is held out for validation beyond the usual number."""
+    """``ROWS``, corrected where a study holds out another number of validation images than the default."""
     rows, field = ROWS.get(source.name), type(source).model_fields.get("validation")
     held_out = getattr(source, "validation", None)
     if rows is None or field is None or not isinstance(held_out, int):
@@ -94,7 +94,7 @@ def _candidates(here: StudyConfig, paper: StudyConfig) -> list[str]:
     return [f"{shared} of the {len(theirs)} networks of the paper's scale are trained{others}"]
 
 
-def _listed(rates: Sequence[float]) -> str:
+def _join_rates(rates: Sequence[float]) -> str:
     return ", ".join(f"{rate:g}" for rate in rates)
 
 

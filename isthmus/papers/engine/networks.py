@@ -1,4 +1,4 @@
-"""A network with its size and its quality, measured here or printed in a paper: the same tests judge both."""
+"""A network with its size and quality, measured here or printed in a paper; the same tests apply to both."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from isthmus.studies.fronts import Candidate
 from isthmus.studies.statistics import Interval, Noise, Sample, compare
 
 SIZE_TOLERANCE = 1.02
-"""A rival may have so many times the parameters: two shapes hardly ever have the same number of them."""
+"""A rival may have up to this many times the parameters, because two shapes rarely have exactly as many."""
 
 
 @dataclass(frozen=True)
 class Network:
     id: str
-    """Its row, such as ``T8.12`` or ``extra.1``."""
+    """The id of its row, such as ``T8.12`` or ``extra.1``."""
     shape: str
     """The architecture, such as ``hourglass_mlp``."""
     model: Mapping[str, Any]
     params: float
     trainable: float
     chosen_by: float
-    """What it is selected by: the mean on validation data; of a printed one, the printed mean."""
+    """The mean on validation data, by which it is selected; for a printed network, the printed mean."""
     quality: Sample
-    """On test data. More is better."""
+    """On test data; higher is better."""
     unit: str = "dB"
-    """Of its quality. Accuracies are in percent, and their differences in points."""
+    """The unit of the quality. Accuracies are in percent, and their differences in points."""
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.model.get(name) == value for name, value in settings.items())
 
 
 def shape_of(model: Mapping[str, Any]) -> str:
-    """The architecture by its name. A Mixer whose permutations are all random is another architecture than a Mixer."""
+    """The architecture. A Mixer with random permutations in all blocks counts as one of its own."""
     name: str = model["name"]
     return f"rp_{name}" if model.get("permutation") == "random" and model.get("random_blocks") is None else name
 
 
 def unit_of(objective: str) -> tuple[str, float]:
-    """The unit in which papers print a metric, and how many of them our metric's one is."""
+    """The unit in which papers print a metric, and the factor from our value to that unit."""
     shares = ("accuracy", "board_accuracy", "masked_accuracy")
     return ("points", 100.0) if objective in shares else ("dB" if objective == "psnr" else "", 1.0)
 
 
-def measured(candidate: Candidate, identity: str, noise: Noise | None) -> Network:
+def measured_network(candidate: Candidate, identity: str, noise: Noise | None) -> Network:
     unit, factor = unit_of(candidate.objective)
     factor = factor if candidate.maximise else -factor
     return Network(
@@ -60,13 +60,18 @@ def measured(candidate: Candidate, identity: str, noise: Noise | None) -> Networ
     )
 
 
+def find_network(networks: Iterable[Network], shape: str, **settings: Any) -> Network | None:
+    """The first network of an architecture with these settings."""
+    return next((network for network in networks if network.shape == shape and network.has(settings)), None)
+
+
 def best(networks: Iterable[Network]) -> Network:
-    """The one that would be selected; among equals, the smallest."""
+    """The network that validation selects; of equals, the smallest."""
     return max(networks, key=lambda network: (network.chosen_by, -network.params, network.id))
 
 
 def rival(network: Network, others: Iterable[Network], agreeing_in: Sequence[str] = ()) -> Network | None:
-    """The best of the other shapes that is not larger (but for 2 %) and shares the settings named."""
+    """The best network of another shape that is at most 2 % larger and shares the named settings."""
     shared = {name: network.model.get(name) for name in agreeing_in}
     small = [
         other
@@ -77,7 +82,7 @@ def rival(network: Network, others: Iterable[Network], agreeing_in: Sequence[str
 
 
 class Meeting(NamedTuple):
-    """The best of two groups within one budget, and how far the first is ahead of the second."""
+    """The best network of each of two groups within one budget, and the difference between them."""
 
     budget: float
     first: Network
@@ -88,9 +93,9 @@ class Meeting(NamedTuple):
 def meetings(
     first: Sequence[Network], second: Sequence[Network], cost: Callable[[Network], float] = lambda item: item.params
 ) -> list[Meeting]:
-    """At every cost of a network, over the range in which both groups were tried: who would be selected from each.
+    """The best networks of two groups at every budget, over the range of costs that both groups cover.
 
-    A pair that meets at several budgets is listed once, at the smallest.
+    Each pair is listed once, at the smallest budget.
     """
     if not first or not second:
         return []

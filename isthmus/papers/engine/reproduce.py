@@ -1,8 +1,7 @@
-"""`isthmus reproduce`: carry the studies out, judge what they found, and write it beside what is printed."""
+"""`isthmus reproduce`: run the studies, test the claims, and write measured beside published results."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -15,17 +14,19 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import home, read_json, write_text, write_with
 from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
-from isthmus.papers import list_papers, load_paper
-from isthmus.papers.engine.protocol import SCALES, Exhibit, Findings, Given, Measured, NotStored, Part, Scale
-from isthmus.papers.engine.rendering import markdown, rows_csv
-from isthmus.papers.engine.rows import identified, of_candidates, recalled, rows
+from isthmus.papers import import_exhibits, list_papers, load_paper
+from isthmus.papers.engine.claims import NotStored
+from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, MeasuredPart, Part, Scale
+from isthmus.papers.engine.rows import identify, make_rows, recall_candidate
+from isthmus.papers.engine.tables import markdown, rows_csv
+from isthmus.studies.fronts import summarise
 from isthmus.training.run import Options, load_data
 
 SCHEMA = "isthmus.reproduction/1"
 
 
 class Done(Protocol):
-    """A study that was carried out."""
+    """A study whose runs have finished."""
 
     @property
     def folders(self) -> Sequence[Path]: ...
@@ -37,12 +38,12 @@ CarryOut = Callable[[StudyConfig, Options, int], Done]
 
 
 def list_reproductions() -> dict[str, dict[str, Exhibit]]:
-    """The tables and figures of each paper that can be measured again."""
+    """The tables and figures of each paper that can be reproduced."""
     return {paper: _exhibits(paper) for paper in list_papers()}
 
 
 def list_exhibits(paper: str | None = None) -> list[dict[str, str]]:
-    """A line for each table and figure, of one paper or of all."""
+    """A line for each table and figure of one paper, or of all papers."""
     papers = list_reproductions() if paper is None else {paper: _exhibits(paper)}
     return [
         {"paper": key, "table": name, "printed as": exhibit.printed_as, "shows": exhibit.shows}
@@ -59,24 +60,17 @@ def find_exhibit(paper: str, table: str) -> Exhibit:
 
 
 def _exhibits(paper: str) -> dict[str, Exhibit]:
-    load_paper(paper)
-    exhibits: dict[str, Exhibit] = importlib.import_module(f"isthmus.papers.{paper}.exhibits").TABLES
+    exhibits: dict[str, Exhibit] = import_exhibits(paper).TABLES
     return exhibits
 
 
 def reproduce(
-    paper: str,
-    table: str,
-    scale: str,
-    out: Path | None = None,
-    *,
-    carry_out: CarryOut,
-    workers: int = 1,
+    paper: str, table: str, scale: str, out: Path | None = None, *, carry_out: CarryOut, workers: int = 1,
     data_dir: Path | None = None,
-) -> dict[str, Any]:
-    """Measure a table or a figure again and write it beside what is printed.
+) -> dict[str, Any]:  # fmt: skip
+    """Reproduce a table or figure and write measured beside published results.
 
-    Returns what ``result.json`` holds. ``carry_out`` trains a study; runs on record are not repeated.
+    Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated.
     """
     exhibit, table = find_exhibit(paper, table), table.upper()
     if scale not in SCALES:
@@ -85,12 +79,12 @@ def reproduce(
     command = f"isthmus reproduce {paper} {table} --scale {scale}"
     options = Options(data_dir=data_dir, command=command)
     parts = exhibit.parts(chosen)
-    _need_data(parts, data_dir)
+    _check_data(parts, data_dir)
     extra = count(1)
     for study in exhibit.first(chosen) if exhibit.first else ():
         carry_out(study, options, workers)
     measured = [_measure(part, options, workers, carry_out, extra) for part in parts]
-    analysis = exhibit.analyse(Given(measured, chosen, data_dir)) if exhibit.analyse else {}
+    analysis = exhibit.analyse(AnalysisInput(measured, chosen, data_dir)) if exhibit.analyse else {}
     findings = Findings(measured, analysis)
     result = {
         "schema": SCHEMA,
@@ -102,8 +96,8 @@ def reproduce(
         "scale": scale,
         "command": command,
         "differences": [*_differences(parts), *analysis.get("differences", ())],
-        "rows": rows(measured, analysis.get("rows", {})),
-        "claims": _judged(exhibit, findings),
+        "rows": make_rows(measured, analysis.get("rows", {})),
+        "claims": _judge_claims(exhibit, findings),
         "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
         "analysis": {name: value for name, value in analysis.items() if name not in ("quantities", "differences")},
         "studies": [part.study.model_dump(mode="json", exclude_defaults=True) for part in parts],
@@ -117,25 +111,25 @@ def default_folder(paper: str, table: str, scale: str) -> Path:
 
 
 def judge_again(folder: Path) -> dict[str, Any]:
-    """Judge a stored result by today's rules, from the values that it holds, and write its tables anew."""
+    """Test the claims of a stored result again, from its stored values, and rewrite its tables."""
     result = read_json(folder / "result.json")
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise UserError(f"{folder / 'result.json'} is no result of `isthmus reproduce`")
+        raise UserError(f"{folder / 'result.json'} is not a result of `isthmus reproduce`")
     exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
     measured = []
     for part in exhibit.parts(result["scale"]):
         stored = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
-        candidates = [recalled(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in stored]
-        measured.append(of_candidates(part, candidates, (), extra))
+        candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in stored]
+        measured.append(identify(part, candidates, (), extra))
     result.setdefault("quantities", [])
-    result["rows"] = rows(measured, result["analysis"].get("rows", {}))
-    result["claims"] = _judged(exhibit, Findings(measured, result["analysis"]), result["claims"])
+    result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
+    result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
     _write_tables(folder, result)
     return result
 
 
 def judge_below(root: Path) -> Iterator[Path]:
-    """Judge every stored result in a folder again."""
+    """Test the claims of every stored result below a folder again."""
     found = sorted(root.rglob("result.json"))
     if not found:
         raise UserError(f"there is no result of `isthmus reproduce` below {root}")
@@ -150,23 +144,23 @@ def _write_tables(folder: Path, result: dict[str, Any]) -> None:
     write_text(folder / "result.json", _canonical(result))
 
 
-def _need_data(parts: Sequence[Part], data_dir: Path | None) -> None:
-    """Data that is missing for the last part is missed before hours are spent on the first."""
+def _check_data(parts: Sequence[Part], data_dir: Path | None) -> None:
+    """Load the data of the later parts now, so that missing files are reported before the first part trains."""
     sources = {part.study.base.source.model_dump_json(): part.study.base.source for part in parts}
     for source in list(sources.values())[1:]:
         load_data(source, data_dir)
 
 
-def _measure(part: Part, options: Options, workers: int, carry_out: CarryOut, extra: count[int]) -> Measured:
+def _measure(part: Part, options: Options, workers: int, carry_out: CarryOut, extra: count[int]) -> MeasuredPart:
     done = carry_out(part.study, options, workers)
-    measured = identified(part, done.records(), done.folders, extra)
+    measured = identify(part, summarise(done.records()), done.folders, extra)
     if not measured.candidates:
         raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
     return measured
 
 
 def _differences(parts: Sequence[Part]) -> list[str]:
-    """What all parts share once, and the rest with the part that it is about."""
+    """What all parts share, once; every other line with the title of its part."""
     if not parts:
         return []
     shared = set.intersection(*(set(part.differences) for part in parts))
@@ -174,8 +168,8 @@ def _differences(parts: Sequence[Part]) -> list[str]:
     return own + [line for line in parts[0].differences if line in shared]
 
 
-def _judged(exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-    """The claims with their answers; one that needs a metric which was not ``stored`` keeps the answer it had."""
+def _judge_claims(exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The claims with their answers. A claim that needs a metric missing from ``stored`` keeps its old answer."""
     claims, known = [], {claim["id"]: claim for claim in stored}
     for name, test in exhibit.tests.items():
         try:
@@ -192,13 +186,13 @@ def _canonical(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _has_printed_front(item: Measured, result: dict[str, Any]) -> bool:
+def _has_printed_front(item: MeasuredPart, result: dict[str, Any]) -> bool:
     table = load_paper(result["paper"]).tables.get(item.part.table)
     return table is not None and bool(table.task) and len(table.rows) == len(item.part.printed)
 
 
 def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Findings) -> None:
-    """Everything in one folder; ``result.json`` last, so that where it is, the rest is."""
+    """Everything in one folder; ``result.json`` last, so that its presence means the folder is complete."""
     from isthmus.reports import write_report
 
     figure = exhibit.draw(findings)

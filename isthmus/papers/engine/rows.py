@@ -1,4 +1,4 @@
-"""Rows of a result: what was printed beside what was measured, and each proposed network beside its rival."""
+"""Rows of a result: printed beside measured, and each proposed network beside its rival."""
 
 from __future__ import annotations
 
@@ -8,35 +8,29 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from isthmus.core.record import RunRecord
-from isthmus.papers.engine.networks import Network, measured, rival, shape_of, unit_of
-from isthmus.papers.engine.protocol import Measured, Part, Printed
-from isthmus.papers.engine.verdicts import agreement
-from isthmus.studies.fronts import Candidate, summarise
+from isthmus.papers.engine.claims import agreement
+from isthmus.papers.engine.exhibit import MeasuredPart, Part, PrintedRow
+from isthmus.papers.engine.networks import Network, measured_network, rival, shape_of, unit_of
+from isthmus.studies.fronts import Candidate
 from isthmus.studies.statistics import Sample, compare, fit_noise
 
 Row = dict[str, Any]
 
 
-def identified(part: Part, records: Iterable[RunRecord], folders: Sequence[Path], extra: count[int]) -> Measured:
-    """The candidates of a part under the ids of the rows they are; the others are ``extra.1`` and so on."""
-    return of_candidates(part, summarise(records), folders, extra)
-
-
-def of_candidates(part: Part, candidates: list[Candidate], folders: Sequence[Path], extra: count[int]) -> Measured:
+def identify(part: Part, candidates: list[Candidate], folders: Sequence[Path], extra: count[int]) -> MeasuredPart:
+    """The candidates of a part under the ids of the rows they match; the others are ``extra.1`` and so on."""
     factor = unit_of(candidates[0].objective)[1] if candidates else 1.0
     noise = fit_noise(
         {seed: factor * value for seed, value in zip(candidate.seeds, candidate.test, strict=True)}
         for candidate in candidates
     )
-    networks = [
-        measured(candidate, _row_of(candidate, part) or f"extra.{next(extra)}", noise) for candidate in candidates
-    ]
-    return Measured(part, candidates, networks, folders)
+    ids = (_row_of(candidate, part) or f"extra.{next(extra)}" for candidate in candidates)
+    networks = [measured_network(candidate, name, noise) for candidate, name in zip(candidates, ids, strict=True)]
+    return MeasuredPart(part, candidates, networks, folders)
 
 
-def recalled(row: Mapping[str, Any], maximise: bool) -> Candidate:
-    """The candidate that a stored row was written of. Older rows hold no metric but the objective."""
+def recall_candidate(row: Mapping[str, Any], maximise: bool) -> Candidate:
+    """The candidate behind a stored row. Older rows hold only the objective's metric."""
     config, measured = row["config"], row["measured"]
     factor = unit_of(measured["metric"])[1]
     train = dict(config["train"])
@@ -70,8 +64,8 @@ def _row_of(candidate: Candidate, part: Part) -> str | None:
     return None
 
 
-def rows(parts: Iterable[Measured], analysed: Mapping[str, Any]) -> list[Row]:
-    """Every printed row, trained or not, and then what was trained beyond them; part by part."""
+def make_rows(parts: Iterable[MeasuredPart], analysed: Mapping[str, Any]) -> list[Row]:
+    """Part by part: every printed row, trained or not, then the networks that match none."""
     result = []
     for item in parts:
         found = dict(zip((network.id for network in item.networks), item.candidates, strict=True))
@@ -80,13 +74,13 @@ def rows(parts: Iterable[Measured], analysed: Mapping[str, Any]) -> list[Row]:
             printed, network = item.part.printed.get(identity), networks.get(identity)
             row = _row(identity, item.part, printed, network)
             if network is not None:
-                row |= _trained(found[identity]) | _judged(network, printed, item)
+                row |= _measurement(found[identity]) | _verdict(network, printed, item)
                 row["measured"] |= analysed.get(identity, {})
             result.append(row | {"rival": _rival(network, printed, item)})
     return result
 
 
-def _row(identity: str, part: Part, printed: Printed | None, network: Network | None) -> Row:
+def _row(identity: str, part: Part, printed: PrintedRow | None, network: Network | None) -> Row:
     known = network or (printed.network if printed else None)
     assert known is not None
     return {
@@ -110,7 +104,7 @@ def _printed_sample(quality: Sample) -> Row:
     return {"mean": quality.mean, "std": quality.std, "runs": quality.runs}
 
 
-def _trained(candidate: Candidate) -> Row:
+def _measurement(candidate: Candidate) -> Row:
     settings, (_, factor) = candidate.settings, unit_of(candidate.objective)
     return {
         "measured": {
@@ -130,20 +124,18 @@ def _trained(candidate: Candidate) -> Row:
     }
 
 
-def _judged(network: Network, printed: Printed | None, item: Measured) -> Row:
+def _verdict(network: Network, printed: PrintedRow | None, item: MeasuredPart) -> Row:
     if printed is None:
         return {"verdict": {"word": "not in the paper", "interval": None}}
     word, interval = agreement(network.quality, printed.network.quality, item.part.same_setup)
     return {"verdict": {"word": word, "interval": interval and asdict(interval)}}
 
 
-def _rival(network: Network | None, printed: Printed | None, item: Measured) -> Row:
-    """A proposed network against the best of another shape that is not larger: measured, and as printed."""
+def _rival(network: Network | None, printed: PrintedRow | None, item: MeasuredPart) -> Row:
+    """A proposed network against the best of another shape that is not larger, measured and printed."""
     return {
         "measured": _against(network, item.networks, item.part),
-        "published": _against(
-            printed.network if printed else None, [row.network for row in item.part.printed.values()], item.part
-        ),
+        "published": _against(printed.network if printed else None, item.part.printed_networks, item.part),
     }
 
 

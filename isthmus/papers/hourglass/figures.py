@@ -1,4 +1,4 @@
-"""The figures that are no fronts: W_in frozen or trained, the two sweeps, the ranks, and norm, activation and start."""
+"""Figures other than fronts: frozen and trained W_in, the two sweeps, the ranks, and norm, activation and init."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.drawing import finish, page, scatter, style
+from isthmus.papers.engine.exhibit import Findings, MeasuredPart
+from isthmus.papers.engine.figures import finish, page, scatter, style
 from isthmus.papers.engine.networks import Network, best, rival
-from isthmus.papers.engine.protocol import Findings, Measured
 from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def fixed_input(findings: Findings) -> Figure:
 def sweeps(findings: Findings) -> Figure:
     """(a) d_h at L = 5 and (b) L at one d_h: measured above, rows of Table 8 below."""
     (item,) = findings.parts
-    printed = [row.network for row in item.part.printed.values()]
+    printed = item.part.printed_networks
     figure, axes = page(2, 2)
     for row, networks, word in ((axes[0], item.networks, "measured"), (axes[1], printed, "published in Table 8")):
         d_z, d_h = _fixed(networks)
@@ -94,7 +94,7 @@ def ranks(findings: Findings) -> Figure:
     return figure
 
 
-def _rank_ratio(item: Measured, rows: dict[str, Any], reading: str) -> float:
+def _rank_ratio(item: MeasuredPart, rows: dict[str, Any], reading: str) -> float:
     means = {n.shape: statistics.fmean(rows[n.id]["effective_rank"][reading]) for n in item.networks}
     return means["hourglass_mlp"] / max(means["conventional_mlp"], 1e-12)
 
@@ -127,8 +127,8 @@ def _heatmap(axis: Axes, values: Sequence[Sequence[float | None]], text: str, co
     ground = {"color": "white", "alpha": 0.6, "pad": 1}
     for y, line in enumerate(values):
         for x, value in enumerate(line):
-            said = "–" if value is None else text.format(value)
-            axis.text(x, y, said, ha="center", va="center", fontsize=8, bbox=ground)
+            label = "–" if value is None else text.format(value)
+            axis.text(x, y, label, ha="center", va="center", fontsize=8, bbox=ground)
 
 
 def _cells(
@@ -141,7 +141,7 @@ def _cells(
     return [[value(norm, init, column) for column in columns] for norm, init in rows]
 
 
-def _lead(item: Measured, cell: tuple[str, str], activation: str) -> float | None:
+def _lead(item: MeasuredPart, cell: tuple[str, str], activation: str) -> float | None:
     settings = {"norm": cell[0], "init": cell[1], "activation": activation}
     for network in item.of("hourglass_mlp"):
         if network.has(settings) and (other := rival(network, item.networks, item.part.rival_agrees_in)):

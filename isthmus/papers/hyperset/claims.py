@@ -1,33 +1,44 @@
-"""The claims of the Hyper-SET paper as tests. Each docstring states its test, and is printed with the answer.
+"""Tests of the Hyper-SET paper's claims. Each docstring states its test and is printed with the answer.
 
-Networks are compared on test accuracy in percent, of images, of solved boards or (ablations) of cells. Every pair is
-judged at 95 % on its own; no correction is made for how many there are.
+Networks are compared on test accuracy in percent: of images, solved boards or (ablations) cells. Every pair is tested
+at 95 % on its own, without a correction for their number.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from isthmus.papers.engine.asking import AHEAD, TRAILS, Finding, asked, judged, not_addressed, pair, together, within
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Judgement, Measured, NotStored
-from isthmus.papers.hyperset.dynamics import line
-from isthmus.studies.statistics import Answer, Sample, compare_runs, fit_noise
+from isthmus.papers.engine.claims import (
+    AHEAD,
+    TRAILS,
+    Claims,
+    Finding,
+    NotStored,
+    Test,
+    agree_over_seeds,
+    combine,
+    conclude,
+    judge_parts,
+    not_addressed,
+    pair,
+    within,
+)
+from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
+from isthmus.papers.engine.networks import Network, find_network
+from isthmus.papers.hyperset.measurements import line
+from isthmus.studies.statistics import Sample, compare_runs, fit_noise
 
 COMPARABLE = 2.0
 """Points within which two models are comparable; our bound. The difference that the paper calls so is 1.84."""
 SAVED = (0.35, 0.45)
 """What counts as about 40 % of the parameters; our bounds."""
 SAME_RANK = 0.5
-"""By how much a full rank may change and still stay what it was; our bound."""
-
-
-def _one(networks: Iterable[Network], shape: str, **settings: Any) -> Network | None:
-    return next((item for item in networks if item.shape == shape and item.has(settings)), None)
+"""A full rank that changes by less than this counts as unchanged; our bound."""
+claim = Claims("hyperset")
 
 
 def _width(networks: Sequence[Network]) -> int:
@@ -35,41 +46,33 @@ def _width(networks: Sequence[Network]) -> int:
     return min(int(item.model["d"]) for item in networks)
 
 
-def _split(
-    findings: Findings, here: Callable[[str], bool], test: Callable[[Sequence[Network]], Finding],
-    elsewhere: Callable[[Sequence[Network]], Finding],
-) -> Judgement:  # fmt: skip
-    """One test on the data that ``here`` names, and another one on the rest, where the rest is trained."""
-    parts = [item for item in findings.parts if here(item.part.study.base.source.name)]
+def _split(findings: Findings, here: Callable[[str], bool], test: Test, elsewhere: Test) -> Judgement:
+    """One test on the data for which ``here`` holds, and another on the rest, where the rest is trained."""
+    parts = [item for item in findings.parts if here(item.part.source)]
     rest = [item for item in findings.parts if item not in parts]
-    first = asked(Findings(parts), test)
+    first = judge_parts(parts, test)
     if not rest:
         more = "other data than CIFAR-10's are trained at the paper's scale alone"
         return replace(first, because=f"{first.because}; {more}")
-    second = asked(Findings(rest), elsewhere)
+    second = judge_parts(rest, elsewhere)
     return Judgement(
-        _both(first.measured, second.measured),
-        _both(first.published, second.published),
+        _join(first.measured, second.measured), _join(first.published, second.published),
         {key: {**first.numbers[key], **second.numbers[key]} for key in ("measured", "published")},
-        f"{first.because}; {second.because}",
-        f"{first.printed_because}; {second.printed_because}",
-    )
+        f"{first.because}; {second.because}", f"{first.printed_because}; {second.printed_because}",
+    )  # fmt: skip
 
 
-def _both(first: Any, second: Any) -> Any:
+def _join(first: Any, second: Any) -> Any:
     words = {first, second}
     return "no" if "no" in words else "yes" if words == {"yes"} else "undecided"
 
 
-def c1(findings: Findings) -> Judgement:
+@claim.each_part("C1")
+def c1(networks: Sequence[Network]) -> Finding:
     """Solved boards at the iterations of the training, Hyper-SET less the Transformer of the same width: yes if decided
     ahead, no if decided behind. The paper prints two means of five runs and no spread, which decide nothing."""
-
-    def test(networks: Sequence[Network]) -> Finding:
-        d = _width(networks)
-        return pair(_one(networks, "hyper_set", d=d), _one(networks, "recurrent_transformer", d=d))
-
-    return asked(findings, test)
+    d = _width(networks)
+    return pair(find_network(networks, "hyper_set", d=d), find_network(networks, "recurrent_transformer", d=d))
 
 
 def _gains(findings: Findings, network: Network | None) -> list[float] | None:
@@ -92,21 +95,19 @@ def _gains_more(findings: Findings, first: Network | None, second: Network | Non
     return AHEAD[gap.decision], {"said": text, "gains": list(gains)}
 
 
+@claim("C2")
 def c2(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, of Hyper-SET less that of the
     Transformer of the same width, over seeds: yes if the interval lies above 0, no if below."""
     found: dict[str, Finding] = {}
     for item in findings.parts:
         d = _width(item.networks)
-        ends = (_one(item.networks, shape, d=d) for shape in ("hyper_set", "recurrent_transformer"))
+        ends = (find_network(item.networks, shape, d=d) for shape in ("hyper_set", "recurrent_transformer"))
         found[item.part.title] = _gains_more(findings, *ends)
-    return judged(found)
+    return conclude(found)
 
 
-def _of_seeds(holds: Sequence[bool]) -> Answer:
-    return "undecided" if len(set(holds)) > 1 else "yes" if holds[0] else "no"
-
-
+@claim("C3")
 def c3(findings: Findings) -> Judgement:
     """From each iteration of the training to the next, both energies fall, in the mean over 64 test rows: yes if at all
     of them in every seed, no if every seed has an iteration that raises one, else undecided."""
@@ -117,19 +118,20 @@ def c3(findings: Findings) -> Judgement:
             falls = [sum(after < before for before, after in pairwise(curve)) for curve in curves]
             text = f"{min(falls)} to {max(falls)} of {entry['trained']} iterations lower it"
             ends = f"from {_mean(curves, 0):.4g} to {_mean(curves, -1):.4g}"
-            answer = _of_seeds([number == entry["trained"] for number in falls])
+            answer = agree_over_seeds([number == entry["trained"] for number in falls])
             found[f"{title}, {name.replace('_', ' ')}"] = answer, {"said": f"{ends}; {text}"}
-    return judged(found)
+    return conclude(found)
 
 
 def _mean(curves: Sequence[Sequence[float]], place: int) -> float:
     return statistics.fmean(curve[place] for curve in curves)
 
 
+@claim("C4")
 def c4(findings: Findings) -> Judgement:
     """From X_0 to the last iteration of the training, in the mean over heads: the effective rank and the average angle
     rise, and the full rank changes by less than a half: yes if all three in every seed, no if never all three, else
-    undecided. How large the angles are is said beside it."""
+    undecided. How large the angles are is printed beside it."""
     found: dict[str, Finding] = {}
     for title, entry in findings.analysis["tokens"].items():
         end = entry["trained"]
@@ -141,21 +143,22 @@ def c4(findings: Findings) -> Judgement:
         for name in ("effective_rank", "full_rank", "angle"):
             curves = [line(run, name) for run in entry["runs"]]
             words.append(f"{name.replace('_', ' ')} from {_mean(curves, 0):.3g} to {_mean(curves, end):.3g}")
-        found[title] = _of_seeds(holds), {"said": ", ".join(words)}
-    return judged(found)
+        found[title] = agree_over_seeds(holds), {"said": ", ".join(words)}
+    return conclude(found)
 
 
+@claim("C5")
 def c5(findings: Findings) -> Judgement:
     """At the same width, Hyper-SET is ahead of the Transformer, CRATE and CRATE-T on CIFAR-10, and behind the
     Transformer on CIFAR-100 and on ImageNet-100: yes if all are decided so, no if one is decided the other way."""
 
     def best(networks: Sequence[Network]) -> Finding:
         ours, others = _same_width(networks)
-        return together({other.shape: pair(ours, other) for other in others})
+        return combine({other.shape: pair(ours, other) for other in others})
 
     def behind(networks: Sequence[Network]) -> Finding:
         ours, others = _same_width(networks)
-        return pair(ours, next((item for item in others if item.shape == "recurrent_transformer"), None), TRAILS)
+        return pair(ours, find_network(others, "recurrent_transformer"), TRAILS)
 
     return _split(findings, lambda source: source in ("cifar10", "digits"), best, behind)
 
@@ -163,23 +166,24 @@ def c5(findings: Findings) -> Judgement:
 def _same_width(networks: Sequence[Network]) -> tuple[Network | None, list[Network]]:
     d = _width(networks)
     others = [item for item in networks if item.shape != "hyper_set" and item.model["d"] == d]
-    return _one(networks, "hyper_set", d=d), others
+    return find_network(networks, "hyper_set", d=d), others
 
 
+@claim("C6")
 def c6(findings: Findings) -> Judgement:
     """One less the ratio of the parameters of Hyper-SET and of the Transformer, at the same width: yes if it lies from
-    0.35 to 0.45, no if not. Of the paper's sizes it is counted here."""
+    0.35 to 0.45, no if not. For the paper's sizes it is counted here."""
 
     def test(networks: Sequence[Network]) -> Finding:
         ours, others = _same_width(networks)
-        theirs = next((item for item in others if item.shape == "recurrent_transformer"), None)
+        theirs = find_network(others, "recurrent_transformer")
         if ours is None or theirs is None:
             return not_addressed("one of the two models has no finished run")
         saved = 1 - ours.params / theirs.params
         text = f"{ours.params:,.0f} instead of {theirs.params:,.0f} parameters, {saved:.1%} fewer"
         return "yes" if SAVED[0] <= saved <= SAVED[1] else "no", {"said": text, "saved": saved}
 
-    return asked(Findings(findings.parts[:1]), test)
+    return judge_parts(findings.parts[:1], test)
 
 
 def _widest(networks: Sequence[Network], shape: str) -> Network | None:
@@ -187,69 +191,64 @@ def _widest(networks: Sequence[Network], shape: str) -> Network | None:
     return max((item for item in networks if item.shape == shape), key=lambda item: item.params, default=None)
 
 
+@claim("C7")
 def c7(findings: Findings) -> Judgement:
     """The wider Hyper-SET is ahead of all models of the narrower width on CIFAR-10 and CIFAR-100, and within two points
     of the Transformer on ImageNet-100: yes if all are decided so, no if one is decided the other way."""
 
     def best(networks: Sequence[Network]) -> Finding:
         others = [item for item in networks if item.model["d"] == _width(networks)]
-        return together({item.shape: pair(_widest(networks, "hyper_set"), item) for item in others})
+        return combine({item.shape: pair(_widest(networks, "hyper_set"), item) for item in others})
 
     def test(networks: Sequence[Network]) -> Finding:
-        rival = _one(networks, "recurrent_transformer")
+        rival = find_network(networks, "recurrent_transformer")
         return pair(_widest(networks, "hyper_set"), rival, within(COMPARABLE))
 
     return _split(findings, lambda source: source != "imagenet100", best, test)
 
 
+@claim(
+    "5.2a", "With the Transformer's parameters, Hyper-SET is ahead of CRATE with as many (our question; section 5.2)."
+)
 def matched_crate(findings: Findings) -> Judgement:
     """The wider Hyper-SET less the CRATE of as many parameters, on all data: yes if decided ahead, no if behind."""
-
-    def test(networks: Sequence[Network]) -> Finding:
-        return pair(_widest(networks, "hyper_set"), _widest(networks, "crate"))
-
-    measured = [
-        replace(item, part=replace(item.part, printed={})) for item in findings.parts
-    ]  # the paper has no such CRATE
-    return asked(Findings(measured), test)
+    # The paper has no such CRATE, so nothing is printed.
+    measured = [replace(item, part=replace(item.part, printed={})) for item in findings.parts]
+    return judge_parts(measured, lambda networks: pair(_widest(networks, "hyper_set"), _widest(networks, "crate")))
 
 
-def c10(findings: Findings) -> Judgement:
+@claim.each_part("C10")
+def c10(networks: Sequence[Network]) -> Finding:
     """Hyper-SET of the Base width with several distinct layers, at every split: it is ahead of the Transformer of the
     same split and ahead of the Transformer whose layers are all distinct, and it has fewer parameters than the latter:
     yes if all are decided so, no if one is decided the other way or it is larger."""
-
-    def test(networks: Sequence[Network]) -> Finding:
-        ours = [item for item in networks if item.shape == "hyper_set"]
-        rivals = {item.model["layers"]: item for item in networks if item.shape == "recurrent_transformer"}
-        if not ours or not rivals:
-            return not_addressed("one of the two kinds has no finished run")
-        reference = rivals[max(rivals)]
-        base = 2 * reference.model["d"]  # of Small, the Transformer's
-        found: dict[str, Finding] = {}
-        for item in ours:
-            layers = item.model["layers"]
-            if item.model["d"] != base or layers == 1:
-                continue
-            found[f"{layers} layers"] = together(
-                {
-                    "same split": pair(item, rivals.get(layers)),
-                    "reference": pair(item, reference),
-                    "smaller": (
-                        "yes" if item.params < reference.params else "no",
-                        {"said": f"{item.params:,.0f} and {reference.params:,.0f} parameters"},
-                    ),
-                }
-            )
-        return together(found) if found else not_addressed("the Base width is not trained in several layers")
-
-    return asked(findings, test)
+    ours = [item for item in networks if item.shape == "hyper_set"]
+    rivals = {item.model["layers"]: item for item in networks if item.shape == "recurrent_transformer"}
+    if not ours or not rivals:
+        return not_addressed("one of the two kinds has no finished run")
+    reference = rivals[max(rivals)]
+    base = 2 * reference.model["d"]  # the Transformer has the Small width
+    found: dict[str, Finding] = {}
+    for item in ours:
+        layers = item.model["layers"]
+        if item.model["d"] != base or layers == 1:
+            continue
+        sizes = f"{item.params:,.0f} and {reference.params:,.0f} parameters"
+        found[f"{layers} layers"] = combine(
+            {
+                "same split": pair(item, rivals.get(layers)),
+                "reference": pair(item, reference),
+                "smaller": ("yes" if item.params < reference.params else "no", {"said": sizes}),
+            }
+        )
+    return combine(found) if found else not_addressed("the Base width is not trained in several layers")
 
 
+@claim("C11")
 def c11(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, with learned positions less that
     with sinusoidal ones, over seeds: yes if the interval lies above 0, no if below."""
-    return _compared(findings, {"learned − sinusoidal": ({}, {"positions": "sinusoidal"})}, gains=True)
+    return _compare_ablations(findings, {"learned − sinusoidal": ({}, {"positions": "sinusoidal"})}, gains=True)
 
 
 CHOSEN: Mapping[str, Any] = {
@@ -257,21 +256,21 @@ CHOSEN: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def _compared(
+def _compare_ablations(
     findings: Findings, pairs: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], gains: bool = False
 ) -> Judgement:
-    """Pairs of ablations, each said by what differs from the chosen settings: their cells, or what boards gain."""
+    """Pairs of ablations, named by what differs from the chosen settings: their right cells, or the gain in boards."""
     (item,) = findings.parts
     networks = item.networks if gains else by_cells(item)
     found: dict[str, Finding] = {}
     for title, settings in pairs.items():
-        first, second = (_one(networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
+        first, second = (find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
         found[title] = _gains_more(findings, first, second) if gains else pair(first, second)
-    return judged(found)
+    return conclude(found)
 
 
-def by_cells(item: Measured) -> list[Network]:
-    """With the cells that they fill in rightly as their quality: of boards, a short training solves most or none."""
+def by_cells(item: MeasuredPart) -> list[Network]:
+    """The networks with the share of right cells as quality, because a short training solves most boards or none."""
     if not all("cell_accuracy" in candidate.metrics for candidate in item.candidates):
         raise NotStored("the rows hold no cell_accuracy; run `isthmus reproduce` again")
     cells = [[100 * share for share in candidate.metrics["cell_accuracy"]] for candidate in item.candidates]
@@ -283,19 +282,24 @@ def by_cells(item: Measured) -> list[Network]:
     ]
 
 
+@claim("4.3a", "Step sizes that are conditioned on x(0) fill in more cells than others (our question; section 4.3).")
 def conditioning(findings: Findings) -> Judgement:
     """Right cells with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
-    return _compared(findings, {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")})
+    return _compare_ablations(findings, {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")})
 
 
+@claim(
+    "4.3b", "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images)."
+)
 def time_network(findings: Findings) -> Judgement:
     """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
     decided behind."""
-    return _compared(findings, {"with − without": ({}, {"time_mlp": False})})
+    return _compare_ablations(findings, {"with − without": ({}, {"time_mlp": False})})
 
 
+@claim("4.3c", "Only the last layer of the step network should start at zero (our question; section 4.3).")
 def start(findings: Findings) -> Judgement:
     """Right cells where only the last layer of the step network starts at zero, less those where all do, so that the
     steps never depend on the time: yes if decided ahead, no if decided behind."""
-    return _compared(findings, {"zero_last − zero_all": ({}, {"step_init": "zero_all"})})
+    return _compare_ablations(findings, {"zero_last − zero_all": ({}, {"step_init": "zero_all"})})

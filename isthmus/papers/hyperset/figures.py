@@ -1,16 +1,16 @@
-"""The figures of this paper that are more than accuracy over one quantity."""
+"""Figures of this paper that show more than accuracy over one quantity."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.drawing import ACCURACY, by_shape, curves, finish, page, scatter, style
+from isthmus.papers.engine.exhibit import Findings, MeasuredPart
+from isthmus.papers.engine.figures import ACCURACY, by_shape, curves, draw_band, draw_grid, finish, page, scatter, style
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Measured
 from isthmus.papers.hyperset.claims import CHOSEN, by_cells
-from isthmus.papers.hyperset.dynamics import line
-from isthmus.papers.hyperset.protocols import ABLATIONS
+from isthmus.papers.hyperset.measurements import line
+from isthmus.papers.hyperset.studies import ABLATIONS
 from isthmus.reports.plots import COLOURS
 from isthmus.reports.text import architecture_title
 
@@ -20,19 +20,14 @@ if TYPE_CHECKING:
 
 ITERATION = "iteration; dashed: the last in training"
 TITLES = {
-    "attention_energy": "E_ATTN",
-    "feed_forward_energy": "E_FF",
-    "effective_rank": "effective rank",
-    "full_rank": "full rank",
-    "angle": "average angle (degrees)",
-}
-
-
+    "attention_energy": "E_ATTN", "feed_forward_energy": "E_FF", "effective_rank": "effective rank",
+    "full_rank": "full rank", "angle": "average angle (degrees)",
+}  # fmt: skip
 TOLD = ("positions", "step_sizes", "time_mlp", "step_init")
 
 
 def _labels(networks: Sequence[Network]) -> dict[str, str]:
-    """By id: what a network is, its width, and those of the other fields in which these networks differ."""
+    """By id: the architecture, its width, and the other fields in which these networks differ."""
     values = {name: {network.model[name] for network in networks if name in network.model} for name in TOLD}
     telling = [name for name in TOLD if len(values[name]) > 1]
 
@@ -61,23 +56,18 @@ def extrapolation(findings: Findings) -> Figure:
     return figure
 
 
-def _over_iterations(axis: Axes, item: Measured, findings: Findings, quality: str) -> None:
+def _over_iterations(axis: Axes, item: MeasuredPart, findings: Findings, quality: str) -> None:
     labels = _labels(item.networks)
     for place, network in enumerate(item.networks):
         found = findings.analysis["extrapolation"][network.id]
-        _range(axis, found["runs"], labels[network.id], place)
+        _band(axis, found["runs"], labels[network.id], place)
     _dashed(axis, found["trained"])
     finish(axis, item.part.title, ITERATION, quality)
 
 
-def _range(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
-    by_iteration = list(zip(*runs, strict=True))
-    look: dict[str, Any] = {"color": style(place)["color"]}
-    again = place >= len(COLOURS)  # the colours come round
-    mean = [sum(values) / len(values) for values in by_iteration]
-    axis.plot(range(len(mean)), mean, label=label, linestyle="--" if again else "-", **look)
-    low, high = ([pick(values) for values in by_iteration] for pick in (min, max))
-    axis.fill_between(range(len(mean)), low, high, alpha=0.15, **look)
+def _band(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
+    """Dashed where the colours repeat."""
+    draw_band(axis, runs, label, place, line="--" if place >= len(COLOURS) else "-")
 
 
 def _dashed(axis: Axes, trained: int) -> None:
@@ -100,7 +90,7 @@ def _over_seeds(findings: Findings, names: Sequence[str], first_head: bool) -> F
     for (title, entry), row in zip(found.items(), axes, strict=True):
         for place, (axis, name) in enumerate(zip(row, names, strict=True)):
             runs = [_first(run, name) if first_head else line(run, name) for run in entry["runs"]]
-            _range(axis, runs, f"{len(runs)} seeds", place)
+            _band(axis, runs, f"{len(runs)} seeds", place)
             _dashed(axis, entry["trained"])
             finish(axis, title, ITERATION, TITLES[name] + (", head 1" if first_head else ""))
     return figure
@@ -123,19 +113,14 @@ def angles_of_heads(findings: Findings) -> Figure:
 def _heads(findings: Findings, name: str) -> Figure:
     """A panel for each head: the mean of the seeds and their range."""
     ((title, entry),) = findings.analysis["tokens"].items()
-    heads = len(entry["runs"][0][name][0])
-    columns = min(4, heads)
-    figure, axes = page(-(-heads // columns), columns, width=3.6, height=2.8)
-    for head, axis in enumerate(axis for row in axes for axis in row):
-        if head >= heads:
-            axis.axis("off")
-            continue
-        _range(
-            axis, [[values[head] for values in run[name]] for run in entry["runs"]], f"{len(entry['runs'])} seeds", 0
-        )
+
+    def draw(axis: Axes, head: int) -> None:
+        runs = [[values[head] for values in run[name]] for run in entry["runs"]]
+        _band(axis, runs, f"{len(runs)} seeds", 0)
         _dashed(axis, entry["trained"])
         finish(axis, f"head {head + 1}, {title}", "iteration", TITLES[name])
-    return figure
+
+    return draw_grid(len(entry["runs"][0][name][0]), draw, width=3.6, height=2.8)
 
 
 def sphere(findings: Findings) -> Figure:
@@ -164,7 +149,7 @@ def layers(findings: Findings) -> Figure:
     return figure
 
 
-def compared(findings: Findings) -> Figure:
+def ablations(findings: Findings) -> Figure:
     """The ablations: right cells as trained, and solved boards over the iterations at test time."""
     figure, ((left, right),) = page(1, 2, width=6.4)
     (item,) = findings.parts
@@ -176,7 +161,7 @@ def compared(findings: Findings) -> Figure:
     for place, (name, network) in enumerate(named.items()):
         if network is not None:
             scatter(left, [(place, network)], "", place)
-            _range(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
+            _band(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
     left.set_xticks(range(len(named)), list(named))
     finish(left, item.part.title, "", "right cells (%), mean ± 1 σ")
     _dashed(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])

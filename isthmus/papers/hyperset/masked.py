@@ -6,17 +6,19 @@ A tokenizer is trained first where the paper takes a public one. All tables are 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.config import RunConfig, StudyConfig, run_config
+from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
-from isthmus.papers.engine.asking import AHEAD, REVERSED, Finding, judged, not_addressed, together, within
-from isthmus.papers.engine.drawing import finish, page, style
+from isthmus.papers.engine.claims import AHEAD, REVERSED, Claims, Finding, combine, conclude, not_addressed, within
+from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
+from isthmus.papers.engine.figures import finish, page, style
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Given, Judgement, Measured, Part, Quantity, Scale
-from isthmus.papers.engine.scales import Model, part_of, study
-from isthmus.papers.hyperset import masked_recipes as recipes
+from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part
+from isthmus.papers.hyperset import recipes
+from isthmus.recipes.images import published_network
+from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
 from isthmus.studies.statistics import Sample, compare
 
 if TYPE_CHECKING:
@@ -38,13 +40,15 @@ FEWER = "256 test images are restored instead of 5,000"
 ROWS: dict[Scale, int] = {"paper": 5_000, "cpu": 256, "smoke": 256}
 """Test images that are restored."""
 
+claim = Claims("hyperset")
+
 
 def tokenizers(scale: Scale) -> list[StudyConfig]:
     """What is trained before; at the paper's scale the tokenizer is a file."""
     if scale == "paper":
         return []
-    base = recipes.cifar10_tokenizer() if scale == "cpu" else _smoke_tokenizer()
-    return [study("hyperset-tokenizer", scale, base, [base.model.model_dump()])]
+    base = cifar10_tokenizer() if scale == "cpu" else _smoke_tokenizer()
+    return [study_config(describe_study("hyperset-tokenizer", scale, base, [base.model.model_dump()]))]
 
 
 def _smoke_tokenizer() -> RunConfig:
@@ -58,7 +62,7 @@ def _base(scale: Scale) -> RunConfig:
     if scale == "paper":
         return recipes.paper_masked()
     full = scale == "cpu"
-    tokenizer, images = (recipes.CIFAR10_TOKENIZER, "cifar10") if full else (SMOKE_TOKENIZER, "digits")
+    tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if full else (SMOKE_TOKENIZER, "digits")
     return run_config(
         {
             "source": {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}},
@@ -75,28 +79,25 @@ def _base(scale: Scale) -> RunConfig:
 
 def models(scale: Scale) -> list[Model]:
     """The three rows: the Transformer, Hyper-SET with M = d, and with M = 8d and twice the iterations."""
-    sizes: dict[Scale, Model] = {
-        "paper": {"d": 768, "num_heads": 12, "iterations": 12},
-        "cpu": {"d": 64, "num_heads": 2, "iterations": 3},
-        "smoke": {"d": 16, "num_heads": 2, "iterations": 2},
-    }
-    shared = sizes[scale]
+    if scale == "paper":
+        rows = (("recurrent_transformer", ""), ("hyper_set", ""), ("hyper_set", "-8d"))
+        return [published_network(name, f"masked-images{suffix}") for name, suffix in rows]
+    full = scale == "cpu"
+    shared: Model = {"d": 64 if full else 16, "num_heads": 2, "iterations": 3 if full else 2}
     ours = {"name": "hyper_set", **shared, "step_sizes": "X_0", "time_mlp": False}
     rival = {"name": "recurrent_transformer", **shared, "positions": "learned"}
     return [rival, ours, {**ours, "ff_ratio": 8, "iterations": 2 * shared["iterations"]}]
 
 
 def parts(scale: Scale) -> list[Part]:
-    def made(chosen: Scale) -> StudyConfig:
+    def study(chosen: Scale) -> Settings:
         seeds = tuple(range(3 if chosen == "paper" else 2))
-        return study("hyperset-masked", chosen, _base(chosen), models(chosen), seeds=seeds)
+        return describe_study("hyperset-masked", chosen, _base(chosen), models(chosen), seeds=seeds)
 
-    chosen: Sequence[Scale] = ("paper", "cpu", "smoke")
-    studies = {each: (lambda each=each: made(each)) for each in chosen}
     unprinted = "how many runs the tables rest on is not printed"
     notes = {"all": [BETAS, unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
-    fields = ("d", "ff_ratio", "iterations")
-    return [part_of("masked images", scale, studies, notes, subject="hyper_set", fields=fields)]  # type: ignore[arg-type]
+    more: Settings = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")}
+    return [make_part("masked images", scale, at_each_scale(study), notes, **more)]
 
 
 def _row(network: Network) -> int:
@@ -104,22 +105,18 @@ def _row(network: Network) -> int:
     return 0 if network.shape == "recurrent_transformer" else 1 if network.model["ff_ratio"] == 1 else 2
 
 
-def _tables(item: Measured, given: Given) -> dict[int, list[Any]]:
-    from isthmus.analysis.reconstruction import of_run
-
-    folders = {folder.name: folder for folder in item.folders}
-    return {
-        _row(network): [of_run(folders[run], given.data_dir, ROWS[given.scale]) for run in candidate.run_ids]
-        for network, candidate in zip(item.networks, item.candidates, strict=True)
-    }
-
-
-def restored(table: str) -> Callable[[Given], dict[str, Any]]:
+def restore_images(table: str) -> Analysis:
     """``masked[row][metric][share]``: one value for each run; and the printed numbers of one table beside them."""
 
-    def analyse(given: Given) -> dict[str, Any]:
+    def analyse(given: AnalysisInput) -> dict[str, Any]:
+        from isthmus.analysis.reconstruction import of_run
+
         (item,) = given.parts
-        runs = _tables(item, given)
+        images = ROWS[given.scale]
+        runs = {
+            _row(network): [of_run(folder, given.data_dir, images) for folder in folders]
+            for network, folders in item.runs()
+        }
         found = {
             str(row): {
                 metric: {
@@ -132,8 +129,7 @@ def restored(table: str) -> Callable[[Given], dict[str, Any]]:
             for row, each in runs.items()
         }
         missing = next(iter(runs.values()))[0]["missing"]
-        quantities = _quantities(table, found)
-        return {"masked": found, "restored": ROWS[given.scale], "quantities": quantities, "differences": missing}
+        return {"masked": found, "restored": images, "quantities": _quantities(table, found), "differences": missing}
 
     return analyse
 
@@ -159,11 +155,11 @@ def _quantities(table: str, found: Mapping[str, Any]) -> list[Quantity]:
 Judge = Callable[[str, Sample, Sample], Finding]
 
 
-def _asked(findings: Findings, table: str, row: int, judge: Judge) -> Judgement:
+def _judge_row(findings: Findings, table: str, row: int, judge: Judge) -> Judgement:
     """A row against the Transformer's, metric by metric, as measured and as printed."""
     masked, share = findings.analysis["masked"], f"{SHARES[table]:g}"
     if str(row) not in masked or "0" not in masked:
-        return judged({"measured": not_addressed("one of the two models has no finished run")})
+        return conclude({"measured": not_addressed("one of the two models has no finished run")})
     measured = {
         metric: judge(metric, Sample.of(values[share]), Sample.of(masked["0"][metric][share]))
         for metric, values in masked[str(row)].items()
@@ -174,7 +170,7 @@ def _asked(findings: Findings, table: str, row: int, judge: Judge) -> Judgement:
         for metric in METRICS
     }
     name = f"{SHARES[table]:.0%} masked"
-    return judged({name: together(measured)}, {load_paper("hyperset").tables[table].printed_as: together(printed)})
+    return conclude({name: combine(measured)}, {load_paper("hyperset").tables[table].printed_as: combine(printed)})
 
 
 def _trails(metric: str, ours: Sample, theirs: Sample) -> Finding:
@@ -190,19 +186,21 @@ def _matches(metric: str, ours: Sample, theirs: Sample) -> Finding:
     return within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
 
 
-def c8(table: str) -> Callable[[Findings], Judgement]:
+def c8(table: str) -> ClaimTest:
+    @claim("C8")
     def judge(findings: Findings) -> Judgement:
         """With the Transformer's iterations and M = d, Hyper-SET is worse in every metric that can be taken here: yes
         if decided worse in all, no if decided better in one."""
-        return _asked(findings, table, 1, _trails)
+        return _judge_row(findings, table, 1, _trails)
 
     return judge
 
 
+@claim("C9")
 def c9(findings: Findings) -> Judgement:
     """With twice the iterations and M = 8d, Hyper-SET at 40 % masked tokens is within 0.1 dB and 0.005 of SSIM of the
-    Transformer: yes if both intervals lie within that, no if one lies outside. The other metrics are said beside it."""
-    return _asked(findings, "T2", 2, _matches)
+    Transformer: yes if both intervals lie within that, no if one lies outside. Other metrics are printed beside it."""
+    return _judge_row(findings, "T2", 2, _matches)
 
 
 def quality(findings: Findings) -> Figure:
@@ -229,10 +227,9 @@ def pictures(findings: Findings) -> Figure:
     from isthmus.analysis.reconstruction import of_run
 
     (item,) = findings.parts
-    folders = {folder.name: folder for folder in item.folders}
     figure, rows = page(len(item.networks), 1, width=8, height=4.2)
-    for network, candidate, (axis,) in zip(item.networks, item.candidates, rows, strict=True):
-        sheet = of_run(folders[candidate.run_ids[0]], rows=findings.analysis["restored"])["sheet"]
+    for (network, folders), (axis,) in zip(item.runs(), rows, strict=True):
+        sheet = of_run(folders[0], rows=findings.analysis["restored"])["sheet"]
         axis.imshow(Image.open(io.BytesIO(base64.b64decode(sheet))).convert("RGB"), interpolation="nearest")
         finish(axis, f"{network.shape}, iterations {network.model['iterations']}", "", "")
         axis.axis("off")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.drawing import finish, page, style
-from isthmus.papers.engine.protocol import Findings
+from isthmus.papers.engine.exhibit import Findings
+from isthmus.papers.engine.figures import draw_band, draw_grid, finish, page, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,37 +25,27 @@ def first_block(findings: Findings) -> Figure:
 
 def norms(findings: Findings) -> Figure:
     """Figure 5."""
-    return _by_block(findings.analysis["convergence"], "norms")
+    return _by_block(findings, "norms")
 
 
 def cosines(findings: Findings) -> Figure:
     """Figure 6."""
-    return _by_block(findings.analysis["convergence"], "cosines")
+    return _by_block(findings, "cosines")
 
 
-def _by_block(found: dict[str, Any], name: str) -> Figure:
+def _by_block(findings: Findings, name: str) -> Figure:
+    found = findings.analysis["convergence"]
     blocks = len(next(iter(found.values()))[name])
-    columns = min(4, blocks)
-    figure, axes = page(-(-blocks // columns), columns, width=4)
-    for block, axis in enumerate(axis for row in axes for axis in row):
-        if block < blocks:
-            _curves(axis, found, block, name)
-        else:
-            axis.axis("off")
-    return figure
+    return draw_grid(blocks, lambda axis, block: _curves(axis, found, block, name), width=4)
 
 
 def _curves(axis: Axes, found: dict[str, Any], block: int, name: str) -> None:
     """A line for each trained n, with the range of its seeds; the dot is the last iteration of its training."""
     for place, (n, lines) in enumerate(sorted(found.items(), key=lambda entry: int(entry[0]))):
         runs = lines[name][block]
-        mean = [sum(values) / len(values) for values in zip(*runs, strict=True)]
-        look = {"color": style(place)["color"]}
-        axis.plot(range(len(mean)), mean, label=f"trained with n = {n}", **look)
-        low, high = ([pick(values) for values in zip(*runs, strict=True)] for pick in (min, max))
-        axis.fill_between(range(len(mean)), low, high, alpha=0.15, **look)
-        last = min(int(n), len(mean)) - 1
-        axis.plot([last], [mean[last]], linestyle="none", **style(place))
+        draw_band(axis, runs, f"trained with n = {n}", place)
+        last = min(int(n), len(runs[0])) - 1
+        axis.plot([last], [statistics.fmean(run[last] for run in runs)], linestyle="none", **style(place))
     if name == "norms":
         axis.set_yscale("log")
     finish(axis, f"block {block + 1}", "a", TITLES[name])

@@ -1,9 +1,9 @@
-"""The protocol of "iMixer" (Table 5), and an iMixer for two cores.
+"""The protocol of "iMixer" (Table 5).
 
-Table 5 counts ten epochs at the last rate on top of 300, so there are 310. Not printed, and taken from timm, which the
-paper trains with: crops of 8 to 100 % of the area, flips, no decay of biases and norms, and the last epoch reported.
-Cutout is named without settings; random erasing hides rectangles already, so it is left out. The data sets keep their
-own validation images here. Times are on two cores.
+Table 5 counts ten epochs at the last rate on top of 300, so there are 310. What it does not print comes from timm,
+which the paper trains with: crops of 8 to 100 % of the area, flips, no decay of biases and norms, and the last epoch
+reported. Cutout is named without settings; random erasing hides rectangles already, so it is left out. Each data set
+keeps its own validation images here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes.images import at_224_pixels, brief
+from isthmus.recipes import recipe
+from isthmus.recipes.images import at_224_pixels, published_network
 
 NAMES = {
-    "cifar10-imixer": "cifar10_imixer",
     "imixer-s": "imixer_s",
     "imixer-b": "imixer_b",
     "imixer-l": "imixer_l",
@@ -28,105 +28,45 @@ NAMES = {
 }
 
 Size = Literal["s", "b", "l"]
-SIZES: dict[Size, dict[str, Any]] = {
-    "s": {"C": 512, "depth": 8, "token_hidden": 256, "channel_hidden": 2048, "drop_path": 0.1},
-    "b": {"C": 768, "depth": 12, "token_hidden": 384, "channel_hidden": 3072, "drop_path": 0.2},
-    "l": {"C": 1024, "depth": 24, "token_hidden": 512, "channel_hidden": 4096, "drop_path": 0.3},
-}
 BATCHES: dict[Size, int] = {"s": 512, "b": 256, "l": 64}
 
 
 def imixer(size: Size, h_r: float = 2.0, iterations: int = 2, **fields: Any) -> dict[str, Any]:
-    """A model of the paper."""
-    return {"name": "imixer", "patch": 16, **SIZES[size], "h_r": h_r, "iterations": iterations, **fields}
+    """A model of the paper; its hidden widths are the Mixer's."""
+    rival = published_network("mlp_mixer", size)
+    hidden = {name: rival[name] for name in ("token_hidden", "channel_hidden")}
+    return published_network("imixer", size, **hidden, h_r=h_r, iterations=iterations, **fields)
 
 
 def mixer(size: Size) -> dict[str, Any]:
-    """Its rival, begun in the same way."""
-    return {"name": "mlp_mixer", "patch": 16, **SIZES[size], "norm_eps": 1e-6, "init": "xavier"}
+    """Its rival, with the same drop path and initialisation."""
+    drop_path = published_network("imixer", size)["drop_path"]
+    return published_network("mlp_mixer", size, drop_path=drop_path, init="xavier")
 
 
-def from_scratch(size: Size, model: dict[str, Any], source: str = "cifar10") -> RunConfig:
+def from_scratch(size: Size, source: str = "cifar10", make: Any = imixer) -> RunConfig:
     """Table 5."""
-    return run_config(
-        {
-            "source": {"name": source},
-            "task": at_224_pixels(),
-            "model": model,
-            "train": {
-                "epochs": 310,
-                "cooldown_epochs": 10,
-                "warmup_epochs": 20,
-                "batch_size": BATCHES[size],
-                "learning_rate": BATCHES[size] / 512 * 5e-4,
-                "warmup_learning_rate": 1e-6,
-                "final_learning_rate": 1e-6,
-                "weight_decay": 0.05,
-                "decayed": "matrices",
-                "schedule": "cosine",
-                "select": "last",
-            },
-        }
-    )
+    train = {
+        "epochs": 310, "cooldown_epochs": 10, "warmup_epochs": 20, "batch_size": BATCHES[size],
+        "learning_rate": BATCHES[size] / 512 * 5e-4, "warmup_learning_rate": 1e-6, "final_learning_rate": 1e-6,
+        "weight_decay": 0.05, "decayed": "matrices", "schedule": "cosine", "select": "last",
+    }  # fmt: skip
+    return run_config({"source": {"name": source}, "task": at_224_pixels(), "model": make(size), "train": train})
 
 
-def cifar10_imixer() -> RunConfig:
-    """`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips."""
-    return run_config(
-        {
-            "source": {"name": "cifar10"},
-            "task": {"name": "classification", "augment": {"crop_padding": 4, "flip": True}},
-            "model": {"name": "imixer", "patch": 4, "C": 64, "depth": 4},
-            "train": brief(20),
-        }
-    )
-
-
-def imixer_s() -> RunConfig:
-    """The paper's iMixer-S (h_r = 2, n = 2) on CIFAR-10 at 224 pixels; 88.56 ± 0.30 % there."""
-    return from_scratch("s", imixer("s"))
-
-
-def imixer_b() -> RunConfig:
-    """The paper's iMixer-B; 89.07 ± 0.33 % there."""
-    return from_scratch("b", imixer("b"))
-
-
-def imixer_l() -> RunConfig:
-    """The paper's iMixer-L; 87.48 ± 0.40 % there."""
-    return from_scratch("l", imixer("l"))
-
-
-def mixer_s() -> RunConfig:
-    """The paper's Mixer-S, trained like iMixer-S; 88.08 ± 0.51 % there."""
-    return from_scratch("s", mixer("s"))
-
-
-def mixer_b() -> RunConfig:
-    """The paper's Mixer-B; 89.03 ± 0.24 % there."""
-    return from_scratch("b", mixer("b"))
-
-
-def mixer_l() -> RunConfig:
-    """The paper's Mixer-L; 86.67 ± 0.30 % there."""
-    return from_scratch("l", mixer("l"))
-
-
-def imixer_s_cifar100() -> RunConfig:
-    """The paper's iMixer-S on CIFAR-100; 68.26 ± 0.30 % there."""
-    return from_scratch("s", imixer("s"), "cifar100")
-
-
-def imixer_s_cars() -> RunConfig:
-    """The paper's iMixer-S on Stanford Cars; 7.96 ± 0.17 % there."""
-    return from_scratch("s", imixer("s"), "cars")
-
-
-def imixer_s_food101() -> RunConfig:
-    """The paper's iMixer-S on Food-101; 76.08 ± 0.20 % there."""
-    return from_scratch("s", imixer("s"), "food101")
-
-
-def imixer_s_imagenet1k() -> RunConfig:
-    """The paper's iMixer-S on ImageNet-1k; 74.10 % there, one run."""
-    return from_scratch("s", imixer("s"), "imagenet1k")
+imixer_s = recipe(
+    "The paper's iMixer-S (h_r = 2, n = 2) on CIFAR-10 at 224 pixels; 88.56 ± 0.30 % there.", from_scratch, "s"
+)
+imixer_b = recipe("The paper's iMixer-B; 89.07 ± 0.33 % there.", from_scratch, "b")
+imixer_l = recipe("The paper's iMixer-L; 87.48 ± 0.40 % there.", from_scratch, "l")
+mixer_s = recipe(
+    "The paper's Mixer-S, trained like iMixer-S; 88.08 ± 0.51 % there.", from_scratch, "s", "cifar10", mixer
+)
+mixer_b = recipe("The paper's Mixer-B; 89.03 ± 0.24 % there.", from_scratch, "b", "cifar10", mixer)
+mixer_l = recipe("The paper's Mixer-L; 86.67 ± 0.30 % there.", from_scratch, "l", "cifar10", mixer)
+imixer_s_cifar100 = recipe("The paper's iMixer-S on CIFAR-100; 68.26 ± 0.30 % there.", from_scratch, "s", "cifar100")
+imixer_s_cars = recipe("The paper's iMixer-S on Stanford Cars; 7.96 ± 0.17 % there.", from_scratch, "s", "cars")
+imixer_s_food101 = recipe("The paper's iMixer-S on Food-101; 76.08 ± 0.20 % there.", from_scratch, "s", "food101")
+imixer_s_imagenet1k = recipe(
+    "The paper's iMixer-S on ImageNet-1k; 74.10 % there, one run.", from_scratch, "s", "imagenet1k"
+)

@@ -1,13 +1,23 @@
-"""The figures of this paper that are more than accuracy over one quantity."""
+"""Figures of this paper that show more than accuracy over one quantity."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.drawing import ACCURACY, by_shape, curves, finish, logarithmic, page, scatter, style
+from isthmus.papers.engine.exhibit import Findings, MeasuredPart
+from isthmus.papers.engine.figures import (
+    ACCURACY,
+    by_shape,
+    curves,
+    draw_band,
+    finish,
+    logarithmic,
+    page,
+    scatter,
+    style,
+)
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Measured
 from isthmus.papers.widesparse.claims import of, series, width
 
 if TYPE_CHECKING:
@@ -44,7 +54,7 @@ def _matrix(axis: Axes, values: Sequence[Sequence[float]]) -> None:
     axis.set_yticks(range(len(turned)), [str(block) for block in range(1, len(turned) + 1)])
 
 
-def _shallow(axis: Axes, parts: Sequence[Measured]) -> None:
+def _shallow(axis: Axes, parts: Sequence[MeasuredPart]) -> None:
     networks = [n for item in parts for n in item.networks if n.shape in ("monarch_mlp", "kronecker_mlp")]
     for place, network in enumerate(networks):
         scatter(axis, [(place, network)], network.shape, place)
@@ -119,7 +129,7 @@ def expansions(findings: Findings) -> Figure:
     return figure
 
 
-def replaced(findings: Findings) -> Figure:
+def random_blocks(findings: Findings) -> Figure:
     """Figure S.4: the normal network as a line, and one random block at a time."""
     figure, (axes,) = page(1, len(findings.parts))
     for item, axis in zip(findings.parts, axes, strict=True):
@@ -139,13 +149,10 @@ def losses(findings: Findings) -> Figure:
     for item, axis in zip(findings.parts, axes, strict=True):
         lines = [line for line in findings.analysis["curves"] if line["part"] == item.part.title]
         for place, line in enumerate(sorted(lines, key=lambda line: (line["random"], line["C"]))):
-            epochs = [epoch for epoch, _ in line["losses"][0]]
-            by_epoch = list(zip(*([loss for _, loss in run] for run in line["losses"]), strict=True))
-            look: dict[str, Any] = {"color": style(place // 2 if len(lines) > 2 else place)["color"]}
-            mean = [sum(values) / len(values) for values in by_epoch]
+            runs = [[loss for _, loss in run] for run in line["losses"]]
             label = f"{'random' if line['random'] else 'normal'}, C {line['C']}"
-            axis.plot(epochs, mean, "--" if line["random"] else "-", label=label, **look)
-            axis.fill_between(epochs, [min(v) for v in by_epoch], [max(v) for v in by_epoch], alpha=0.15, **look)
+            colour, epochs = place // 2 if len(lines) > 2 else place, [epoch for epoch, _ in line["losses"][0]]
+            draw_band(axis, runs, label, colour, epochs, "--" if line["random"] else "-")
         finish(axis, item.part.title, "epoch", "validation loss")
     return figure
 
@@ -161,7 +168,7 @@ def pictures(findings: Findings) -> Figure:
 
 
 def table(findings: Findings) -> Figure:
-    """The entries of a table that is not measured in numbers: what agrees and what does not."""
+    """The entries of a table without numbers, and whether each agrees."""
     lines = findings.analysis["quantities"]
     figure, ((axis,),) = page(1, 1, width=8, height=1 + 0.22 * len(lines))
     axis.axis("off")

@@ -11,22 +11,23 @@ from isthmus.cli.complete import complete_study
 from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
 from isthmus.papers.engine import reproduce
-from isthmus.papers.engine.protocol import SCALES, Findings, Measured
-from isthmus.papers.hourglass import transformer_claims as claims
-from isthmus.papers.hourglass import transformers
+from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart
+from isthmus.papers.hourglass import vit_claims as claims
 from isthmus.papers.hourglass import vit_recipes as recipes
+from isthmus.papers.hourglass import vit_studies
 from isthmus.papers.hourglass.exhibits import TABLES
+from isthmus.recipes.classifiers import cifar10_vit_shapes
 from isthmus.studies.proposals import Judge
 from isthmus.training.counting import cost
-from tests.reproduction.making import around, classifier, completed, run_ids
+from tests.papers.networks import around, classifier, completed, run_ids
 
 PAPER = load_paper("hourglass")
 MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13")}
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 
 
-@pytest.mark.parametrize("size", transformers.SIZES)
-@pytest.mark.parametrize("shape", transformers.SHAPES)
+@pytest.mark.parametrize("size", vit_studies.SIZES)
+@pytest.mark.parametrize("shape", vit_studies.SHAPES)
 def test_the_recipe_is_table_11(size, shape):
     table = {row["name"]: row["value"] for row in PAPER.tables["T11"].rows.values()}
     if size == "large":  # the caption: both are halved
@@ -62,7 +63,7 @@ def test_the_recipe_is_table_11(size, shape):
     [((180, 84, 2), None), ((180, 108, 2), "params above 380000"), ((96, 36, 8), "training_flops above 39000000")],
 )
 def test_the_study_of_shapes_has_two_budgets_that_bind(shape, refused):
-    judge = Judge(recipes.cifar10_vit_shapes(), Signature((3, 32, 32), (10,)))
+    judge = Judge(cifar10_vit_shapes(), Signature((3, 32, 32), (10,)))
     sizes = dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
     judge.judge({"name": "hourglass_vit", "patch": 8, "num_heads": 3, **sizes}, 0)
     assert list(judge.refused) == ([refused] if refused else [])
@@ -70,7 +71,7 @@ def test_the_study_of_shapes_has_two_budgets_that_bind(shape, refused):
 
 def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
-        classes = (transformers.CLASSES | {"flowers102": 102})[part.study.base.source.name]
+        classes = (vit_studies.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
             (model.name, model.model_dump()["d_z"]): cost(model.complete(Signature((3, 224, 224), (classes,)), 0))
             for model in part.study.candidates
@@ -121,7 +122,7 @@ def findings(*parts: tuple[str, list[float], list[float]], name: str = "T3") -> 
     large = {"d_z": 1536, "d_h": 768, "depth": 25}
     return Findings(
         [
-            Measured(
+            MeasuredPart(
                 made[source],
                 [],
                 [
@@ -138,7 +139,7 @@ def findings(*parts: tuple[str, list[float], list[float]], name: str = "T3") -> 
 @pytest.mark.parametrize(("gain", "answer"), [(0.5, "yes"), (-0.5, "no"), (0.01, "undecided")])
 def test_ahead_everywhere(gain, answer):
     won = ("cars", around(16, 0.05), around(12, 0.05))
-    assert claims.ahead(findings(won, ("cifar10", around(80 + gain, 0.05), around(80, 0.05)))).measured == answer
+    assert claims.c9(findings(won, ("cifar10", around(80 + gain, 0.05), around(80, 0.05)))).measured == answer
 
 
 @pytest.mark.parametrize(("gain", "answer"), [(5.0, "yes"), (3.0, "no"), (3.76, "undecided")])
@@ -171,9 +172,9 @@ def test_c10_is_about_the_largest_on_cars():
 
 def test_printed_accuracies_have_no_spread_and_decide_nothing():
     parts = PARTS["T4", "paper"]
-    found = Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])
-    assert claims.ahead(found).published == "undecided"
-    assert "+3.800 points (no spread)" in claims.ahead(found).printed_because
+    found = Findings([MeasuredPart(part, [], [row.network for row in part.printed.values()], []) for part in parts])
+    assert claims.c9(found).published == "undecided"
+    assert "+3.800 points (no spread)" in claims.c9(found).printed_because
 
 
 def lines(halfway: float, **fields: Any) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""Figures of a reproduction: what was measured and what is printed, side by side, because the data differ."""
+"""Figures of a reproduction: measured and published results in separate panels, because the data differ."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.text import architecture_title
 
@@ -36,7 +37,7 @@ def finish(axis: Axes, title: str, x: str, y: str) -> None:
 
 
 def logarithmic(axis: Axes, base: float = 10) -> None:
-    """A logarithmic axis whose numbers a person would write; less than a decade has numbers between its powers too."""
+    """A logarithmic x axis with plain numbers; an axis of less than a decade also labels minor ticks."""
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
 
     axis.set_xscale("log", base=base)
@@ -47,12 +48,12 @@ def logarithmic(axis: Axes, base: float = 10) -> None:
 
 
 def style(place: int) -> dict[str, Any]:
-    """The colours and markers of the page."""
+    """The colours and markers of the report page."""
     return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
 
 
 def members(networks: Iterable[Network]) -> list[Network]:
-    """Who would be selected as the budget grows."""
+    """The networks that would be selected as the budget grows."""
     front: list[Network] = []
     for network in sorted(networks, key=lambda item: (item.params, -item.chosen_by, item.id)):
         if not front or network.chosen_by > front[-1].chosen_by:
@@ -61,15 +62,14 @@ def members(networks: Iterable[Network]) -> list[Network]:
 
 
 def fronts(findings: Findings) -> Figure:
-    """A row for each part: the measured front, and beside it the printed one, where there is any."""
+    """A row for each part: the measured front, and the printed one if there is one."""
     anything = any(item.part.printed for item in findings.parts)
     figure, axes = page(len(findings.parts), 2 if anything else 1)
     for item, (left, *others) in zip(findings.parts, axes, strict=True):
         draw_fronts(left, item.networks, item.part.subject)
         finish(left, f"measured: {item.part.title}", "Parameters", "Test PSNR (dB), mean ± 1 σ")
         for right in others:
-            printed = [row.network for row in item.part.printed.values()]
-            if printed:
+            if printed := item.part.printed_networks:
                 draw_fronts(right, printed, item.part.subject)
                 finish(right, f"published: {item.part.printed_title}", "Parameters", "PSNR (dB), mean ± 1 σ")
             else:
@@ -81,7 +81,7 @@ def fronts(findings: Findings) -> Figure:
 def draw_fronts(axis: Axes, networks: Sequence[Network], subject: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, NullFormatter
 
-    # The proposed shape has the first colour, whoever was measured first.
+    # The proposed shape always has the first colour.
     shapes = sorted({network.shape for network in networks}, key=lambda shape: (shape != subject, shape))
     for place, shape in enumerate(shapes):
         group = [network for network in networks if network.shape == shape]
@@ -108,6 +108,29 @@ def scatter(axis: Axes, points: Sequence[tuple[float, Network]], label: str, pla
     )  # fmt: skip
 
 
+def draw_band(
+    axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int, x: Sequence[float] = (), line: str = "-"
+) -> None:
+    """The mean of several runs as a line over ``x`` (default: 0, 1, …), with their range."""
+    by_step = list(zip(*runs, strict=True))
+    x, colour = x or range(len(by_step)), style(place)["color"]
+    axis.plot(x, [statistics.fmean(values) for values in by_step], line, label=label, color=colour)
+    low, high = ([pick(values) for values in by_step] for pick in (min, max))
+    axis.fill_between(x, low, high, alpha=0.15, color=colour)
+
+
+def draw_grid(count: int, draw: Callable[[Axes, int], None], **size: float) -> Figure:
+    """A page of panels, four in a row."""
+    columns = min(4, count)
+    figure, axes = page(-(-count // columns), columns, **size)
+    for place, axis in enumerate(axis for row in axes for axis in row):
+        if place < count:
+            draw(axis, place)
+        else:
+            axis.axis("off")
+    return figure
+
+
 ACCURACY = "Test accuracy (%), mean ± 1 σ"
 
 
@@ -118,12 +141,10 @@ def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Net
         scatter(axis, points, name, place, line=len(points) > 1)
 
 
-def over(
-    x: Callable[[Network], float],
-    title: str,
-    groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
+def plot_over(
+    x: Callable[[Network], float], title: str, groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
     log: float | None = None,
-) -> Callable[[Findings], Figure]:
+) -> Callable[[Findings], Figure]:  # fmt: skip
     """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
 
     def draw(findings: Findings) -> Figure:
@@ -144,7 +165,7 @@ def by_shape(networks: Sequence[Network]) -> dict[str, list[Network]]:
 
 
 def ratios(findings: Findings) -> Figure:
-    """Printed beside measured for every number that both have, as a ratio."""
+    """The ratio of measured to published, for every number that has both."""
     lines = [
         item
         for item in findings.analysis["quantities"]

@@ -1,36 +1,27 @@
-"""What is measured on trained runs beyond their records: quality over iterations, and how tokens move."""
+"""Measurements on trained runs beyond their records: quality over iterations, and token dynamics."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isthmus.papers.engine.exhibit import AnalysisInput, Quantity
 from isthmus.papers.engine.networks import unit_of
-from isthmus.papers.engine.protocol import Given, Measured, Quantity
 
 NUMBERS = ("attention_energy", "feed_forward_energy", "effective_rank", "full_rank", "angle", "mean_of_angles")
 PERCENT = {"accuracy": "accuracy (%)", "board_accuracy": "solved boards (%)"}
 
 
-def _runs(item: Measured, given: Given, measure: Callable[[Path, Path | None], Any]) -> dict[str, list[Any]]:
-    """An analysis of every run, by the network's id."""
-    folders = {folder.name: folder for folder in item.folders}
-    return {
-        network.id: [measure(folders[run], given.data_dir) for run in candidate.run_ids]
-        for network, candidate in zip(item.networks, item.candidates, strict=True)
-    }
-
-
-def over_iterations(given: Given) -> dict[str, Any]:
+def over_iterations(given: AnalysisInput) -> dict[str, Any]:
     """``extrapolation[network][run][iteration]``: the objective in percent, from iteration 0 to twice the trained."""
     from isthmus.analysis.iterations import of_run
 
     found: dict[str, Any] = {}
     quantities = []
     for item in given.parts:
-        for identity, runs in _runs(item, given, of_run).items():
+        for network, folders in item.runs():
+            identity, runs = network.id, [of_run(folder, given.data_dir) for folder in folders]
             trained, objective = runs[0]["trained_iterations"], runs[0]["objective"]
             factor = unit_of(objective)[1]
             curves = [[factor * point[objective] for point in run["curve"]] for run in runs]
@@ -42,8 +33,8 @@ def over_iterations(given: Given) -> dict[str, Any]:
     return {"extrapolation": found, "quantities": quantities}
 
 
-def boards_and_cells(given: Given) -> dict[str, Any]:
-    """:func:`over_iterations`, and the empty cells that are filled in rightly after the iterations of the training."""
+def boards_and_cells(given: AnalysisInput) -> dict[str, Any]:
+    """:func:`over_iterations`, and the share of empty cells filled in correctly."""
     found = over_iterations(given)
     for item in given.parts:
         for network, candidate in zip(item.networks, item.candidates, strict=True):
@@ -58,16 +49,17 @@ def boards_and_cells(given: Given) -> dict[str, Any]:
     return found
 
 
-def tokens(given: Given) -> dict[str, Any]:
-    """``tokens[part]``: of each Hyper-SET run its curves by head, from X_0 to twice the trained iterations."""
+def tokens(given: AnalysisInput) -> dict[str, Any]:
+    """``tokens[part]``: the curves of each Hyper-SET run by head, from X_0 to twice the trained iterations."""
     from isthmus.analysis.token_dynamics import of_run
 
     found: dict[str, Any] = {}
     quantities: list[Quantity] = []
     for item in given.parts:
-        ((identity, runs),) = _runs(item, given, of_run).items()
+        ((network, folders),) = item.runs()
+        runs = [of_run(folder, given.data_dir) for folder in folders]
         title, trained = item.part.title, runs[0]["trained_iterations"]
-        found[title] = {"row": identity, "trained": trained, "runs": [run["curves"] for run in runs]}
+        found[title] = {"row": network.id, "trained": trained, "runs": [run["curves"] for run in runs]}
         found[title]["sphere"] = runs[0]["sphere"]
         quantities += _quantities(title, found[title])
     return {
@@ -81,7 +73,7 @@ def tokens(given: Given) -> dict[str, Any]:
 
 
 def _quantities(title: str, found: Mapping[str, Any]) -> list[Quantity]:
-    """Every number at X_0 and at the last iteration of the training, in the mean over heads and seeds."""
+    """Every number at X_0 and at the last trained iteration, averaged over heads and seeds."""
     printed = {("angle", 0): 70, ("angle", 1): 90}
     return [
         Quantity(
@@ -95,6 +87,6 @@ def _quantities(title: str, found: Mapping[str, Any]) -> list[Quantity]:
 
 
 def line(curves: Mapping[str, Sequence[Any]], name: str) -> list[float]:
-    """One number for each iteration: the attention's energy is the sum over heads, all else their mean."""
+    """One number per iteration: the attention energy summed over heads, everything else averaged."""
     parts = [value if isinstance(value, list) else [value] for value in curves[name]]
     return [sum(heads) / (1 if name == "attention_energy" else len(heads)) for heads in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.papers.engine.networks import best, meetings, rival
-from tests.reproduction.making import around, network
+from tests.papers.networks import around, network
 
 
 def test_a_rival_is_the_best_of_the_other_shape_that_is_hardly_larger():

@@ -1,14 +1,15 @@
-"""What the exhibits about Transformers measure beyond accuracies: the costs of Table 2, and curves of training."""
+"""Measurements of Transformers beyond test accuracy: the costs of Table 2, and training curves."""
 
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
-from isthmus.papers.engine.drawing import finish, page, style
-from isthmus.papers.engine.protocol import Findings, Given, Quantity
+from isthmus.papers.engine.exhibit import AnalysisInput, Findings, Quantity
+from isthmus.papers.engine.figures import draw_band, finish, page
 from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ BATCHES = {"tiny": 8, "small": 4, "large": 1}
 ROUNDS = 7
 
 
-def costs(given: Given) -> dict[str, Any]:
-    """Table 2: parameters and training FLOPs counted, time for an image measured, the two shapes in turns."""
+def costs(given: AnalysisInput) -> dict[str, Any]:
+    """Table 2: parameters and training FLOPs are counted; time per image is measured, alternating the two shapes."""
     from isthmus.models.vit import VARIANTS
     from isthmus.training.counting import cost
 
@@ -86,26 +87,16 @@ def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list
     return [*lines, ratio]
 
 
-def curves(given: Given) -> dict[str, Any]:
+def curves(given: AnalysisInput) -> dict[str, Any]:
     """The validation accuracy of every run, in percent, epoch by epoch."""
-    lines: list[dict[str, Any]] = []
-    for item in given.parts:
-        folders = {folder.name: folder for folder in item.folders}
-        for network, candidate in zip(item.networks, item.candidates, strict=True):
-            found = [
-                [
-                    (line["epoch"], 100 * line["accuracy"])
-                    for line in read_metrics(folders[run], sealed=True)
-                    if line["split"] == "validation"
-                ]
-                for run in candidate.run_ids
-            ]
-            lines.append(
-                {
-                    "part": item.part.title, "source": item.part.study.base.source.name, "row": network.id,
-                    "shape": network.shape, "params": network.params, "curves": found,
-                }
-            )  # fmt: skip
+    lines: list[dict[str, Any]] = [
+        {
+            "part": item.part.title, "source": item.part.source, "row": network.id, "shape": network.shape,
+            "params": network.params, "curves": [_accuracies(folder) for folder in folders],
+        }
+        for item in given.parts
+        for network, folders in item.runs()
+    ]  # fmt: skip
     quantities = [
         Quantity(f"{line['row']} halfway", f"{line['part']}, {architecture_title(line['shape'])}: validation accuracy "
                  "halfway, percent", None, statistics.fmean(curve[max(0, len(curve) // 2 - 1)][1]
@@ -115,20 +106,23 @@ def curves(given: Given) -> dict[str, Any]:
     return {"curves": lines, "quantities": quantities}
 
 
+def _accuracies(folder: Path) -> list[tuple[float, float]]:
+    lines = read_metrics(folder, sealed=True)
+    return [(line["epoch"], 100 * line["accuracy"]) for line in lines if line["split"] == "validation"]
+
+
 def draw_curves(findings: Findings) -> Figure:
     """Accuracy over epochs, a panel for each data set: the mean of the seeds and their range."""
     lines = findings.analysis["curves"]
     sources = list(dict.fromkeys(line["source"] for line in lines))
     figure, (axes,) = page(1, len(sources))
+    one_part = len({line["part"] for line in lines}) == 1
     for axis, source in zip(axes, sources, strict=True):
-        for place, line in enumerate(line for line in lines if line["source"] == source):
-            epochs = [epoch for epoch, _ in line["curves"][0]]
-            values = list(zip(*([value for _, value in curve] for curve in line["curves"]), strict=True))
-            look = {"color": style(place)["color"]}
+        group = [line for line in lines if line["source"] == source]
+        for place, line in enumerate(group):
             name = architecture_title(line["shape"])
-            label = name if len({other["part"] for other in lines}) == 1 else f"{name}, {line['part'].split(',')[0]}"
-            axis.plot(epochs, [statistics.fmean(several) for several in values], label=label, **look)
-            axis.fill_between(epochs, [min(v) for v in values], [max(v) for v in values], alpha=0.15, **look)
-        finish(axis, next(line["part"] for line in lines if line["source"] == source).split(", ")[-1], "epoch",
-               "Validation accuracy (%)")  # fmt: skip
+            label = name if one_part else f"{name}, {line['part'].split(',')[0]}"
+            runs = [[value for _, value in curve] for curve in line["curves"]]
+            draw_band(axis, runs, label, place, [epoch for epoch, _ in line["curves"][0]])
+        finish(axis, group[0]["part"].split(", ")[-1], "epoch", "Validation accuracy (%)")
     return figure

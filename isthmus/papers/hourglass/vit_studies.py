@@ -1,9 +1,9 @@
 """The studies behind the paper's Transformers (Tables 3 and 4, Figures 10 to 13), at three scales.
 
 ``paper`` is Table 11 on the data sets of Table 10, three seeds. ``smoke`` shows in seconds that everything works.
-``cpu`` keeps the rule of Table 2 (d_z half as wide again, d_h half of d_z, equal parameters and FLOPs) on CIFAR-10's
-own 32 pixels, with patches of 8 of them, so that an image has 17 tokens: half of a ViT-Tiny, and for Table 4 three
-sizes. Its cost on one core (two workers of one thread take half of it):
+``cpu`` keeps the rule of Table 2 (d_z half as wide again, d_h half of d_z, equal parameters and FLOPs) on CIFAR-10 at
+32 pixels with patches of 8, so that an image has 17 tokens: half of a ViT-Tiny, and for Table 4 three sizes. Its cost
+on one core (two workers of one thread take half of it):
 
     study                     runs   epochs   minutes   used by
     hourglass-vit-tiny           6       10        54   T3, F10
@@ -11,8 +11,8 @@ sizes. Its cost on one core (two workers of one thread take half of it):
     hourglass-vit-small-brief    6        5        58   T4, F11, F13
     hourglass-vit-large-brief    6        5        87   T4, F12, F13
 
-A step of 128 images takes 0.15 s of one core for either at the smallest size, 0.34 s for the conventional ViT and
-0.30 s for the Hourglass at the next, 0.49 s and 0.46 s at the largest.
+A step of 128 images takes 0.15 s on one core for either network at the smallest size, 0.34 s for the conventional ViT
+and 0.30 s for the Hourglass at the next, 0.49 s and 0.46 s at the largest.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from isthmus.core.config import RunConfig, StudyConfig
+from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Part, Printed, Scale
-from isthmus.papers.engine.scales import Model, adjusted, part_of, study
+from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.parts import (
+    Model,
+    Settings,
+    at_each_scale,
+    change_task,
+    change_training,
+    describe_study,
+    make_part,
+    smoke_base,
+)  # fmt: skip
 from isthmus.papers.hourglass import vit_recipes as recipes
 from isthmus.studies.statistics import Sample
 
@@ -43,9 +51,10 @@ WIDTHS: dict[Scale, dict[recipes.Size, int]] = {
 }
 """d_z of the conventional network."""
 DEPTHS: dict[Scale, int] = {"cpu": 6, "smoke": 1}
+EPOCHS = {"T3": 10, "T4": 5}
 CPU_RATE = 0.1
-"""Of 0.03, 0.1 and 0.3: 200 steps of the smallest Hourglass ended at a loss of 1.993, 1.947 and 1.954, of the
-conventional one at 2.006, 1.950 and 1.987."""
+"""Of 0.03, 0.1 and 0.3: after 200 steps the smallest Hourglass had a loss of 1.993, 1.947 and 1.954, the conventional
+network 2.006, 1.950 and 1.987."""
 HELD_OUT = (
     "the paper trains on all training images; here some are held out for validation (a tenth of CIFAR's, 1,000 of "
     "Cars', 5,000 of ImageNet-100's; Flowers-102 has validation images of its own)"
@@ -77,74 +86,49 @@ def vit(size: recipes.Size, shape: recipes.Shape, scale: Scale) -> Model:
 
 def _base(size: recipes.Size, scale: Scale, source: str, epochs: int) -> RunConfig | Mapping[str, Any]:
     if scale == "smoke":
-        train = {"epochs": 2, "batch_size": 64, "learning_rate": 3e-3, "schedule": "cosine", "select": "last"}
-        return {"source": {"name": "digits"}, "task": {"name": "classification"}, "train": train, "threads": 1}
+        return smoke_base(epochs=2)
     recipe = recipes.from_scratch(size, "hourglass", source if scale == "paper" else "cifar10")
     if scale == "paper":
         return recipe
-    short = adjusted(
+    short = change_training(
         recipe, threads=1, epochs=epochs, warmup_epochs=1, batch_size=128, accumulate=1, learning_rate=CPU_RATE,
         warmup_learning_rate=0.0, final_learning_rate=0.0, clip_norm=1.0,
     )  # fmt: skip
-    augment = {"crop_padding": 4, "flip": True}
-    task = type(short.task)(**short.task.model_dump() | {"resize": None, "crop_ratio": 1.0, "augment": augment})
-    return short.model_copy(update={"task": task})
-
-
-def _study(
-    name: str, size: recipes.Size, scale: Scale, source: str, epochs: int, shapes: Iterable[recipes.Shape]
-) -> StudyConfig:
-    models = [vit(size, shape, scale) for shape in shapes]
-    label = f"hourglass-vit-{name}" if scale != "paper" else f"hourglass-vit-{name}-{source}"
-    seeds = range(3 if scale != "smoke" else 2)
-    return study(label, scale, _base(size, scale, source, epochs), models, seeds=tuple(seeds))
+    return change_task(short, resize=None, crop_ratio=1.0, augment={"crop_padding": 4, "flip": True})
 
 
 def _part(
-    title: str,
-    name: str,
-    size: recipes.Size,
-    scale: Scale,
-    source: str,
-    epochs: int,
-    shapes: Sequence[recipes.Shape] = SHAPES,
-    notes: Iterable[str] = (),
-    **more: Any,
-) -> Part:
-    said = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": [SHRUNK, ONE_RATE, STANDS_FOR]}
-    studies = {
-        chosen: (lambda chosen=chosen: _study(name, size, chosen, source, epochs, shapes))
-        for chosen in ("paper", "cpu", "smoke")
-    }
-    return part_of(title, scale, studies, said, **{"fields": FIELDS} | more)  # type: ignore[arg-type]
+    title: str, name: str, size: recipes.Size, scale: Scale, source: str, epochs: int,
+    shapes: Sequence[recipes.Shape] = SHAPES, notes: Iterable[str] = (), **more: Any,
+) -> Part:  # fmt: skip
+    def study(chosen: Scale) -> Settings:
+        label = f"hourglass-vit-{name}" if chosen != "paper" else f"hourglass-vit-{name}-{source}"
+        models = [vit(size, shape, chosen) for shape in shapes]
+        seeds = range(3 if chosen != "smoke" else 2)
+        return describe_study(label, chosen, _base(size, chosen, source, epochs), models, seeds=tuple(seeds))
+
+    all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": [SHRUNK, ONE_RATE, STANDS_FOR]}
+    return make_part(title, scale, at_each_scale(study), all_notes, fields=FIELDS, **more)
 
 
-def printed(identity: str, columns: Mapping[str, Any], model: Model, accuracy: float, classes: int) -> Printed:
-    """A cell; the paper prints no spread, and says of no number how many runs are behind it."""
-    settings = {name: model[name] for name in FIELDS}
+def _cell(identity: str, columns: Mapping[str, Any], model: Model, accuracy: float, classes: int) -> PrintedRow:
+    """The paper prints neither a spread nor the number of runs."""
+    settings = {name: model[name] for name in ("name", *FIELDS)}
     params = PARAMETERS[model["d_z"], model["d_h"]] + (classes - 196) * (model["d_z"] + 1)
-    quality = Sample(accuracy, None, 1)
-    return Printed(columns, Network(identity, model["name"], settings, params, params, accuracy, quality, "points"))
-
-
-EPOCHS = {"T3": 10, "T4": 5}
+    return printed_row(identity, columns, settings, params, Sample(accuracy, None, 1))
 
 
 def table_3(scale: Scale) -> list[Part]:
-    """ViT-Tiny on five data sets; at the small scales on one that stands for them."""
+    """ViT-Tiny on five data sets; at the small scales CIFAR-10 stands for them."""
     rows = {row["architecture"]: (name, row) for name, row in load_paper("hourglass").tables["T3"].rows.items()}
     parts = []
     for source in CLASSES if scale == "paper" else ("cifar10",):
-        cells = {
-            (identity := f"{rows[shape][0]}.{source}"): printed(
-                identity, rows[shape][1], recipes.vit("tiny", shape), rows[shape][1][source], CLASSES[source]
-            )
-            for shape in SHAPES
-        }
-        described: dict[str, Any] = {"table": "T3", "printed_title": f"Table 3, {source}", "printed": cells}
-        parts.append(
-            _part("ViT-Tiny", "tiny", "tiny", scale, source, EPOCHS["T3"], notes=[QUOTED], **described)
-        )  # fmt: skip
+        cells = {}
+        for shape in SHAPES:
+            name, row = f"{rows[shape][0]}.{source}", rows[shape][1]
+            cells[name] = _cell(name, row, recipes.vit("tiny", shape), row[source], CLASSES[source])
+        more: Settings = {"table": "T3", "printed_title": f"Table 3, {source}", "printed": cells, "notes": [QUOTED]}
+        parts.append(_part("ViT-Tiny", "tiny", "tiny", scale, source, EPOCHS["T3"], **more))
     return parts
 
 
@@ -155,27 +139,23 @@ def table_4(scale: Scale, sizes: Iterable[recipes.Size] = SIZES) -> list[Part]:
     for size in sizes:
         for source in ("cars", "flowers") if scale == "paper" else ("cars",):
             identity, row = rows[source]
-            cells = {
-                (name := f"{identity}.{size}.{shape}"): printed(
-                    name, row, recipes.vit(size, shape), row[f"{size}_{shape}"], CLASSES[source]
-                )
-                for shape in SHAPES
-            }
-            described: dict[str, Any] = {"table": "T4", "printed_title": f"Table 4, {source}, {size}", "printed": cells}
-            name = size if scale == "paper" else f"{size}-brief"
-            parts.append(
-                _part(f"ViT-{size.capitalize()}", name, size, scale, source, EPOCHS["T4"], **described)
-            )  # fmt: skip
+            cells = {}
+            for shape in SHAPES:
+                name, accuracy = f"{identity}.{size}.{shape}", row[f"{size}_{shape}"]
+                cells[name] = _cell(name, row, recipes.vit(size, shape), accuracy, CLASSES[source])
+            more: Settings = {"table": "T4", "printed_title": f"Table 4, {source}, {size}", "printed": cells}
+            label = size if scale == "paper" else f"{size}-brief"
+            parts.append(_part(f"ViT-{size.capitalize()}", label, size, scale, source, EPOCHS["T4"], **more))
     return parts
 
 
 def curves_of(size: recipes.Size, scale: Scale) -> list[Part]:
-    """Figures 10 to 12: the runs of Table 4; of the smallest size at the small scales those of Table 3, longer."""
+    """Figures 10 to 12: the runs of Table 4; for the smallest size at the small scales the longer ones of Table 3."""
     return table_3(scale) if size == "tiny" and scale != "paper" else table_4(scale, [size])
 
 
 def hourglasses(scale: Scale) -> list[Part]:
-    """Figure 13: the Hourglasses of Table 4, whose runs these are."""
+    """Figure 13: the Hourglasses of Table 4, with the same runs."""
     sources = ("cars", "flowers") if scale == "paper" else ("cars",)
     return [
         _part(

@@ -1,18 +1,18 @@
-"""What the exhibits measure beyond accuracies: components, settings, costs, spectra, similarities and curves."""
+"""Measurements beyond test accuracy: components, settings, costs, spectra, similarities and training curves."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from isthmus.analysis import shape_theory as theory
 from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
+from isthmus.papers.engine.exhibit import AnalysisInput, MeasuredPart, Quantity
 from isthmus.papers.engine.networks import Network, shape_of
-from isthmus.papers.engine.protocol import Given, Measured, Quantity
-from isthmus.papers.widesparse.shapes import FIGURE_4, tokens_of
-from isthmus.studies.fronts import Candidate
+from isthmus.papers.widesparse.models import FIGURE_4, tokens_of
 
 SHAPES = {"input_shape": (3, 32, 32), "output_shape": (10,), "patch": 8}
 BUILT: dict[str, list[dict[str, Any]]] = {
@@ -29,8 +29,8 @@ BUILT: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def components(given: Given) -> dict[str, Any]:
-    """Table S.1, read off models that are built here."""
+def components(given: AnalysisInput) -> dict[str, Any]:
+    """Table S.1, from models built here."""
     from isthmus.core.registry import create_model
 
     quantities = []
@@ -63,7 +63,7 @@ def _components(model: Any) -> dict[str, bool]:
 
 
 def _skips(model: Any) -> bool:
-    """Whether a branch's update and what it read add up to the stream after it."""
+    """Whether a branch's input plus its update is the stream after it."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -74,9 +74,9 @@ def _skips(model: Any) -> bool:
         return all(torch.allclose(step.read + step.update, step.stream, atol=1e-5) for step in model.steps(x))
 
 
-def settings(given: Given) -> dict[str, Any]:
-    """Table S.2, beside the configs that the paper's scale of Figure 6 trains with."""
-    from isthmus.papers.widesparse.protocols import ratio
+def settings(given: AnalysisInput) -> dict[str, Any]:
+    """Table S.2 beside the configs of Figure 6 at the paper's scale."""
+    from isthmus.papers.widesparse.studies import ratio
 
     studies = {part.study.base.source.name: part.study for part in ratio("paper")}
     quantities = []
@@ -105,12 +105,12 @@ def settings(given: Given) -> dict[str, Any]:
 
 
 def _nominal(models: Sequence[Mapping[str, Any]]) -> int:
-    """The Ω that whole numbers of C and S come near, on average."""
+    """The median Ω of networks with whole C and S."""
     found = [theory.mixer_connections(model["S"], model["C"], model.get("gamma", 1.0)) for model in models]
     return round(statistics.median(found))
 
 
-def shape_curves(given: Given) -> dict[str, Any]:
+def shape_curves(given: AnalysisInput) -> dict[str, Any]:
     """Figure 3: m and p over C at Ω = 10^8 and γ = 1."""
     omega, gamma = 1e8, 1.0
     side = theory.widest_side(omega, gamma)
@@ -138,8 +138,8 @@ def shape_curves(given: Given) -> dict[str, Any]:
     }
 
 
-def widths(given: Given) -> dict[str, Any]:
-    """Figure 4, right: at the paper's own Ω at every scale but smoke, because nothing is trained for it."""
+def widths(given: AnalysisInput) -> dict[str, Any]:
+    """Figure 4, right: at the paper's own Ω except at the smoke scale, because nothing is trained for it."""
     from isthmus.analysis.singular_values import of_widths
 
     omega, trials = (2**19, 10) if given.scale != "smoke" else (2**11, 3)
@@ -162,7 +162,7 @@ def widths(given: Given) -> dict[str, Any]:
     return {"singular_values": found, "quantities": quantities}
 
 
-def exponents(given: Given) -> dict[str, Any]:
+def exponents(given: AnalysisInput) -> dict[str, Any]:
     """Figure S.1, centre and right."""
     from isthmus.analysis.singular_values import of_exponents
 
@@ -178,19 +178,17 @@ def exponents(given: Given) -> dict[str, Any]:
     return {"scaling": found, "quantities": quantities}
 
 
-def similarities(given: Given) -> dict[str, Any]:
+def similarities(given: AnalysisInput) -> dict[str, Any]:
     """Figure 2(a) to (c): CKA of every Mixer with the sparse MLPs of its width, seed by seed."""
     from isthmus.analysis.cka import of_run
 
     item = next(part for part in given.parts if any(network.shape == "mlp_mixer" for network in part.networks))
-    folders = {folder.name: folder for folder in item.folders}
     curves: dict[str, list[dict[str, Any]]] = {}
     for mixer in (network for network in item.networks if network.shape == "mlp_mixer"):
         size = mixer.model["S"] * mixer.model["C"]
         lines = []
         for sparse in (network for network in item.of("sw_mlp") if network.model["m"] == size):
-            pairs = _by_seed(_candidate(item, mixer), _candidate(item, sparse))
-            found = [of_run(folders[one], given.data_dir, folders[other]) for one, other in pairs]
+            found = [of_run(one, given.data_dir, other) for one, other in _by_seed(item, mixer, sparse)]
             values = [entry["mean_diagonal"] for entry in found]
             lines.append(
                 {
@@ -209,23 +207,21 @@ def similarities(given: Given) -> dict[str, Any]:
     }
 
 
-def _candidate(item: Measured, network: Network) -> Candidate:
-    return dict(zip((other.id for other in item.networks), item.candidates, strict=True))[network.id]
+def _by_seed(item: MeasuredPart, first: Network, second: Network) -> list[tuple[Path, Path]]:
+    """Folders of runs of both with the same seed."""
+    runs = {
+        network.id: dict(zip(candidate.seeds, folders, strict=True))
+        for (network, folders), candidate in zip(item.runs(), item.candidates, strict=True)
+    }
+    return [(run, runs[second.id][seed]) for seed, run in runs[first.id].items() if seed in runs[second.id]]
 
 
-def _by_seed(first: Candidate, second: Candidate) -> list[tuple[str, str]]:
-    """Runs of both with the same seed."""
-    other = dict(zip(second.seeds, second.run_ids, strict=True))
-    return [(run, other[seed]) for seed, run in zip(first.seeds, first.run_ids, strict=True) if seed in other]
-
-
-def curves(given: Given) -> dict[str, Any]:
+def curves(given: AnalysisInput) -> dict[str, Any]:
     """Figures S.6 to S.8: the validation loss of every run, and how far it rises above its lowest value."""
     lines = []
     for item in given.parts:
-        folders = {folder.name: folder for folder in item.folders}
-        for network, candidate in zip(item.networks, item.candidates, strict=True):
-            losses = [_losses(read_metrics(folders[run], sealed=True)) for run in candidate.run_ids]
+        for network, folders in item.runs():
+            losses = [_losses(read_metrics(folder, sealed=True)) for folder in folders]
             lines.append(
                 {
                     "part": item.part.title, "row": network.id, "C": network.model["C"],
@@ -249,7 +245,7 @@ def _losses(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     return [(line["epoch"], line["loss"]) for line in lines if line["split"] == "validation"]
 
 
-def pictures(given: Given) -> dict[str, Any]:
+def pictures(given: AnalysisInput) -> dict[str, Any]:
     """Figure S.9: one weight of each kind with S = C = 8 and p = 1/8, as zeros and ones."""
     from isthmus.analysis.effective_weights import corner
     from isthmus.analysis.steps import steps_of
@@ -277,7 +273,7 @@ def pictures(given: Given) -> dict[str, Any]:
     return {"pictures": found, "quantities": quantities, "differences": ["a permutation and a mask drawn here"]}
 
 
-def costs(given: Given) -> dict[str, Any]:
+def costs(given: AnalysisInput) -> dict[str, Any]:
     """Table S.3: counted for both settings, and timed here for CIFAR."""
     from isthmus.papers.widesparse.table_s3 import measure_table
 

@@ -1,4 +1,4 @@
-"""Table 1's effective rank in every reading that the paper leaves open, and which of them comes near the printed."""
+"""Table 1's effective rank in each reading that the paper allows, and which of them is nearest to the printed one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus.core.errors import UserError
-from isthmus.papers.engine.protocol import Given
+from isthmus.papers.engine.exhibit import AnalysisInput
 from isthmus.reports.text import architecture_title
 
 PRINTED_WIDTHS = {"hourglass_mlp": 3075, "conventional_mlp": 3072}
@@ -16,8 +16,8 @@ NEAR = 0.1
 """A reading comes near if it is within 10 % of both printed ranks, each as a share of d_z."""
 
 
-def effective_ranks(given: Given) -> dict[str, Any]:
-    """The ranks of every run of the selected learning rate: by row, with the reading that fits the paper best."""
+def effective_ranks(given: AnalysisInput) -> dict[str, Any]:
+    """The ranks of every run at the selected learning rate, by row, and the reading that fits the paper best."""
     from isthmus.analysis.effective_rank import READINGS, of_run
 
     (item,) = given.parts
@@ -25,10 +25,9 @@ def effective_ranks(given: Given) -> dict[str, Any]:
         raise UserError(
             "ranks are compared between two networks, and one of them did not finish; see `isthmus runs list`"
         )
-    folders = {folder.name: folder for folder in item.folders}
     rows: dict[str, Any] = {}
-    for network, candidate in zip(item.networks, item.candidates, strict=True):
-        found = [of_run(folders[run], given.data_dir) for run in candidate.run_ids]
+    for network, folders in item.runs():
+        found = [of_run(folder, given.data_dir) for folder in folders]
         rows[network.id] = {
             "effective_rank": {name: [entry["ranks"][name] for entry in found] for name in READINGS},
             "width": found[0]["width"],
@@ -40,10 +39,8 @@ def effective_ranks(given: Given) -> dict[str, Any]:
         }
         for network in item.networks
     }
-    printed = {
-        row.network.shape: row.columns["effective_rank"] / row.network.model["d_z"]
-        for row in item.part.printed.values()
-    }
+    cells = item.part.printed.values()
+    printed = {row.network.shape: row.columns["effective_rank"] / row.network.model["d_z"] for row in cells}
     return {
         "rows": rows,
         "readings": READINGS,
@@ -59,12 +56,12 @@ def summary(
     """Which reading is nearest, and how near. Shares of d_z are compared, because widths differ between scales."""
     from isthmus.analysis.effective_rank import READINGS
 
-    lines = [f"effective rank as printed: {_said(printed, PRINTED_WIDTHS)}"]
+    lines = [f"effective rank as printed: {_describe(printed, PRINTED_WIDTHS)}"]
     off: dict[str, float] = {}
     for name, title in READINGS.items():
         values = {shape: shares[shape][name] for shape in printed}
         off[name] = max(abs(math.log(max(values[shape], 1e-12) / printed[shape])) for shape in printed)
-        lines.append(f"{title}: {_said(values, widths)}; off by a factor of up to {math.exp(off[name]):.2f}")
+        lines.append(f"{title}: {_describe(values, widths)}; off by a factor of up to {math.exp(off[name]):.2f}")
     nearest = min(off, key=lambda name: off[name])
     verdict = "comes near both printed ranks" if off[nearest] <= math.log1p(NEAR) else "is not within 10 % of both"
     lines.append(f"as shares of d_z, {READINGS[nearest]} is the nearest reading, and {verdict}")
@@ -75,7 +72,7 @@ def summary(
     return lines
 
 
-def _said(shares: Mapping[str, float], widths: Mapping[str, int]) -> str:
+def _describe(shares: Mapping[str, float], widths: Mapping[str, int]) -> str:
     ranks = {shape: share * widths[shape] for shape, share in shares.items()}
     parts = [
         f"{architecture_title(s)} {ranks[s]:.1f} of {widths[s]} ({shares[s]:.3f})"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from isthmus.papers.engine.verdicts import agreement, all_of, any_of
+from isthmus.papers.engine.claims import agreement, all_of, any_of
 from isthmus.studies.statistics import Interval, Sample, compare
 
 

@@ -10,18 +10,18 @@ import pytest
 from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
 from isthmus.papers import load_paper
 from isthmus.papers.engine import find_exhibit, list_reproductions, reproduce
-from isthmus.papers.engine.protocol import SCALES, Findings, Given, Measured, Scale
-from isthmus.papers.widesparse import claims, protocols, supplement, values
+from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
+from isthmus.papers.widesparse import claims, measurements, studies, supplement_studies
 from isthmus.papers.widesparse.exhibits import TABLES
-from isthmus.papers.widesparse.shapes import FIGURE_4, FIGURE_5, SPARSE_5
-from tests.reproduction.making import around, classifier, completed, findings, models, smoke
+from isthmus.papers.widesparse.models import FIGURE_4, FIGURE_5, SPARSE_5
+from tests.papers.networks import around, classifier, completed, findings, models, smoke
 
 PAPER = load_paper("widesparse")
 MAKERS: dict[str, Any] = {
-    "T1": protocols.table_1, "F2": protocols.similarity, "F4": protocols.width, "F5": protocols.effective_width,
-    "F6": protocols.ratio, "F7": protocols.depth, "FS1": supplement.density, "FS2": supplement.expanded,
-    "FS3": supplement.expansion, "FS4": supplement.replacement, "FS5": supplement.patches,
-    "FS6": supplement.overfitting, "FS7": supplement.overfitting_mlp, "FS8": supplement.adamw,
+    "T1": studies.table_1, "F2": studies.similarity, "F4": studies.width, "F5": studies.effective_width,
+    "F6": studies.ratio, "F7": studies.depth, "FS1": supplement_studies.density, "FS2": supplement_studies.expanded,
+    "FS3": supplement_studies.expansion, "FS4": supplement_studies.replacement, "FS5": supplement_studies.patches,
+    "FS6": supplement_studies.overfitting, "FS7": supplement_studies.overfitting_mlp, "FS8": supplement_studies.adamw,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 PART = PARTS["F5", "cpu"][0]
@@ -290,7 +290,7 @@ def test_c4_reads_drawn_spectra():
 
 
 def test_table_1_as_printed_bears_its_claims_out_where_its_spreads_decide():
-    parts = [Measured(part, [], [], []) for part in PARTS["T1", "paper"]]
+    parts = [MeasuredPart(part, [], [], []) for part in PARTS["T1", "paper"]]
     judged = claims.c1(Findings(parts))
     answers = {name: entry["answer"] for name, entry in judged.numbers["published"].items()}
     assert answers == {"Table 1, CIFAR-10": "yes", "Table 1, CIFAR-100": "undecided"}
@@ -304,26 +304,26 @@ def test_table_1_as_printed_bears_its_claims_out_where_its_spreads_decide():
 
 
 def test_components_and_settings_agree_with_the_tables():
-    found = values.components(Given([], "cpu"))["quantities"]
+    found = measurements.components(AnalysisInput([], "cpu"))["quantities"]
     assert len(found) == 25
     assert {entry.word for entry in found} == {"agrees", ""}
-    settings = values.settings(Given([], "cpu"))["quantities"]
+    settings = measurements.settings(AnalysisInput([], "cpu"))["quantities"]
     assert len(settings) == 4 * 8
     assert {entry.word for entry in settings} == {"agrees"}
-    assert claims.listed(Findings([], {"quantities": found})).measured == "yes"
+    assert claims.table_s1(Findings([], {"quantities": found})).measured == "yes"
     wrong = [*found, replace(found[0], word="differs")]
-    assert claims.listed(Findings([], {"quantities": wrong})).measured == "no"
+    assert claims.table_s1(Findings([], {"quantities": wrong})).measured == "no"
 
 
 def test_the_widest_mixer_of_figure_3_is_the_one_of_equation_15():
-    found = values.shape_curves(Given([], "paper"))
+    found = measurements.shape_curves(AnalysisInput([], "paper"))
     assert found["peak"]["C"] == pytest.approx(1e8 ** (1 / 3), rel=1e-6)
     assert found["peak"]["m"] == pytest.approx(1e8 ** (2 / 3), rel=1e-6)
     assert claims.widest(Findings([], found)).measured == "yes"
 
 
 def test_figure_s9_has_blocks_until_they_are_permuted():
-    found = values.pictures(Given([], "smoke"))
+    found = measurements.pictures(AnalysisInput([], "smoke"))
     blocks, permuted = found["pictures"]["I ⊗ W"], found["pictures"]["J2 (I ⊗ W) J1"]
     assert [sum(map(sum, picture)) for picture in (blocks, permuted)] == [512, 512]
     assert blocks != permuted
@@ -355,7 +355,7 @@ def test_table_s3_says_what_its_rules_give(monkeypatch):
     monkeypatch.setattr(
         "isthmus.papers.widesparse.table_s3._epochs", lambda models, threads, steps: dict.fromkeys(models, 10.0)
     )
-    found = values.costs(Given([], "smoke"))
+    found = measurements.costs(AnalysisInput([], "smoke"))
     words = {entry.what: entry.word for entry in found["quantities"]}
     assert words["sw_mlp, imagenet: bytes"] == words["rp_mixer, cifar: FLOPs"] == "agrees"
     assert words["mlp_mixer, cifar: bytes"] == words["rp_mixer, imagenet: FLOPs"] == "differs"

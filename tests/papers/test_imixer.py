@@ -10,17 +10,17 @@ import pytest
 
 from isthmus.papers import load_paper
 from isthmus.papers.engine import list_reproductions
+from isthmus.papers.engine.exhibit import SCALES, Findings
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import SCALES, Findings
-from isthmus.papers.imixer import claims, protocols
+from isthmus.papers.imixer import claims, studies
 from isthmus.papers.imixer.exhibits import TABLES
 from isthmus.studies.statistics import Sample, compare, contrast, seeds_to_decide
-from tests.reproduction.making import around, as_printed, classifier, completed, findings, models, run_ids, smoke
+from tests.papers.networks import around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")
 MAKERS: dict[str, Any] = {
-    "T1": protocols.sizes, "T2": protocols.search, "T3": protocols.norms, "T4": protocols.data_sets,
-    "F3": protocols.iterations, "F7": protocols.feature_maps,
+    "T1": studies.sizes, "T2": studies.search, "T3": studies.norms, "T4": studies.data_sets,
+    "F3": studies.iterations, "F7": studies.feature_maps,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 
@@ -40,7 +40,7 @@ def test_every_table_and_figure_is_found_by_name():
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 def test_the_paper_scale_is_table_5(size):
     column = {row["name"]: row[size] for row in PAPER.tables["T5"].rows.values()}
-    study = protocols.size_part(size, "paper").study
+    study = studies.size_part(size, "paper").study
     train, task = study.base.train, study.base.task.model_dump()
     augment = task["augment"]
     assert train.epochs == column["epochs"] + column["cooldown_epochs"]
@@ -55,7 +55,7 @@ def test_the_paper_scale_is_table_5(size):
         "label_smoothing": task["label_smoothing"],
     }  # fmt: skip
     assert found == {name: column[name] for name in found}
-    assert {m["drop_path"] for m in models(protocols.size_part(size, "paper"))} == {column["stochastic_depth"]}
+    assert {m["drop_path"] for m in models(studies.size_part(size, "paper"))} == {column["stochastic_depth"]}
     assert (task["resize"], len(study.seeds)) == (224, 10)
 
 
@@ -69,7 +69,7 @@ def test_printed_networks_have_the_size_of_their_models():
         ("imixer", 512): 20_123_690, ("imixer", 768): 66_210_874, ("imixer", 1024): 232_384_106,
     }  # fmt: skip
     for size in ("small", "base", "large"):
-        for row in protocols.size_part(size, "paper").printed.values():
+        for row in studies.size_part(size, "paper").printed.values():
             assert row.network.params == counted[row.network.shape, row.network.model["C"]]
 
 
@@ -86,7 +86,7 @@ def test_every_printed_cell_is_one_network_of_the_paper_s_scale(name, cells):
 
 
 def test_the_cpu_scale_keeps_proportions_and_shares_its_runs():
-    small, base, large = (protocols.SHRUNK_SIZES[size] for size in ("small", "base", "large"))
+    small, base, large = (studies.SHRUNK_SIZES[size] for size in ("small", "base", "large"))
     assert [m["C"] * 16 for m in (small, base, large)] == [512, 768, 1024]
     assert [m["depth"] * 4 for m in (small, base, large)] == [8, 12, 24]
 

@@ -1,69 +1,69 @@
-"""The paper's claims about Transformers as tests. Each docstring states its test, and is printed with the answer.
+"""Tests of the paper's claims about Transformers. Each docstring states its test and is printed with the answer.
 
-The paper prints accuracies without a spread, so that by the same tests its own numbers decide nothing.
+The paper prints accuracies without a spread, so by the same tests its own numbers decide nothing.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from isthmus.papers.engine.asking import (
+from isthmus.papers.engine.claims import (
     AHEAD,
+    Claims,
     Finding,
-    asked,
     at_least,
+    combine,
+    conclude,
     interval_numbers,
-    judged,
     not_addressed,
     pair,
-    together,
 )
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Judgement, Measured
+from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
+from isthmus.papers.engine.networks import Network, find_network
 from isthmus.studies.statistics import Answer, Interval, Sample, compare, contrast
 
 PLATEAU = 0.95
 """A curve has reached its plateau at this share of its last accuracy; our bound, as the paper names none."""
 FIVE = {"cifar10", "cifar100", "cars", "flowers102", "imagenet100"}
 HALF_DIGIT = 0.05
+claim = Claims("hourglass")
 
 
-def _one(networks: Iterable[Network], shape: str) -> Network | None:
-    return next((network for network in networks if network.shape == f"{shape}_vit"), None)
+def _both(networks: Sequence[Network]) -> tuple[Network | None, Network | None]:
+    return find_network(networks, "hourglass_vit"), find_network(networks, "conventional_vit")
 
 
-def _ahead(networks: Sequence[Network]) -> Finding:
-    return pair(_one(networks, "hourglass"), _one(networks, "conventional"))
-
-
-def ahead(findings: Findings) -> Judgement:
+def _hourglass_leads(networks: Sequence[Network]) -> Finding:
     """On each data set (and at each size) that is trained, the Hourglass is ahead of the conventional network: yes if
     decided ahead in all, no if decided behind in one."""
-    return asked(findings, _ahead)
+    return pair(*_both(networks))
 
 
-def _on(findings: Findings, source: str) -> Measured | None:
-    return next((item for item in findings.parts if item.part.study.base.source.name == source), None)
+c9 = claim.each_part("C9")(_hourglass_leads)
+tiny_leads = claim.each_part(
+    "3.3.1", statement="As ViT-Tiny the Hourglass is ahead on every data set (section 3.3.1)."
+)(_hourglass_leads)
 
 
 def _gain_on(findings: Findings, source: str, stated: float) -> Finding:
-    item = _on(findings, source)
-    if item is None:
-        return not_addressed(f"{source} is not trained at this scale")
-    shapes = _one(item.networks, "hourglass"), _one(item.networks, "conventional")
-    return pair(*shapes, at_least(stated - HALF_DIGIT))
+    for item in findings.parts:
+        if item.part.source == source:
+            return pair(*_both(item.networks), at_least(stated - HALF_DIGIT))
+    return not_addressed(f"{source} is not trained at this scale")
 
 
+@claim("C7")
 def c7(findings: Findings) -> Judgement:
     """On Cars, the Hourglass is at least 3.8 points ahead, to half of the printed digit: yes if the interval of the
     difference lies above 3.75, no if it lies below. Other data do not address it."""
-    answer = judged({"Cars": _gain_on(findings, "cars", 3.8)})
+    answer = conclude({"Cars": _gain_on(findings, "cars", 3.8)})
     return replace(answer, published="yes", printed_because="T3.3 − T3.2 on Cars is 3.8 points")
 
 
+@claim("C8")
 def c8(findings: Findings) -> Judgement:
     """Three things, all needed: the mean gain over all data sets of Table 3 is at least 3.0 points (the paper does not
     say which four it means), that on Cars 4.0, that on Flowers 5.0, each to half of a printed digit. Other data do not
@@ -74,38 +74,38 @@ def c8(findings: Findings) -> Judgement:
         "Flowers": _gain_on(findings, "flowers102", 5.0),
     }
     printed = "the mean gain of Table 3 is 2.32 points, 2.625 without ImageNet-100, on Cars 3.8, on Flowers 4.2"
-    return replace(judged(gains), published="no", printed_because=printed)
+    return replace(conclude(gains), published="no", printed_because=printed)
 
 
-def _mean_gain(parts: Sequence[Measured]) -> Finding:
-    if {item.part.study.base.source.name for item in parts} != FIVE:
+def _mean_gain(parts: Sequence[MeasuredPart]) -> Finding:
+    if {item.part.source for item in parts} != FIVE:
         return not_addressed("not all five data sets are trained at this scale")
-    pairs = [(_one(item.networks, "hourglass"), _one(item.networks, "conventional")) for item in parts]
+    pairs = [_both(item.networks) for item in parts]
     firsts, seconds = ([network.quality for network in column if network] for column in zip(*pairs, strict=True))
     whole = contrast(firsts, seconds)
-    bounds = [None if value is None else value / len(parts) for value in (whole.low, whole.high)]
-    mean = Interval(whole.difference / len(parts), bounds[0], bounds[1], whole.freedom, whole.rule)
+    low, high = (None if value is None else value / len(parts) for value in (whole.low, whole.high))
+    mean = Interval(whole.difference / len(parts), low, high, whole.freedom, whole.rule)
     return mean.above(3.0 - HALF_DIGIT), {"said": f"mean gain {mean.text('points')}", **interval_numbers(mean)}
 
 
+@claim("C10")
 def c10(findings: Findings) -> Judgement:
     """On Cars, the Hourglass ViT-Large is ahead of the conventional one, with more layers and fewer parameters: yes if
     all three hold, no if one is decided not to. Other sizes and data do not address it."""
     for item in findings.parts:
-        shapes = _one(item.networks, "hourglass"), _one(item.networks, "conventional")
-        is_large = shapes[0] is not None and shapes[0].has({"d_z": 1536, "d_h": 768})
-        if is_large and item.part.study.base.source.name == "cars":
-            answer, numbers = pair(*shapes)
-            smaller = all(shapes) and shapes[0].params < shapes[1].params  # type: ignore[union-attr]
-            deeper = all(shapes) and shapes[0].model["depth"] > shapes[1].model["depth"]  # type: ignore[union-attr]
-            return judged({"Cars": (answer if smaller and deeper else "no", numbers)})
-    return judged({"Cars": not_addressed("ViT-Large on Cars is not trained at this scale")})
+        ours, theirs = _both(item.networks)
+        if item.part.source == "cars" and ours and ours.has({"d_z": 1536, "d_h": 768}):
+            answer, numbers = pair(ours, theirs)
+            holds = theirs and ours.params < theirs.params and ours.model["depth"] > theirs.model["depth"]
+            return conclude({"Cars": (answer if holds else "no", numbers)})
+    return conclude({"Cars": not_addressed("ViT-Large on Cars is not trained at this scale")})
 
 
+@claim("2.T", "At every size the Hourglass ViT is smaller and cheaper to train than the conventional one (Table 2).")
 def cheaper(findings: Findings) -> Judgement:
     """At each size, the Hourglass has fewer parameters and fewer training FLOPs than the conventional ViT: counted here
     and as printed."""
-    return judged(*(_cheaper(findings.analysis["costs"], column) for column in ("measured", "published")))
+    return conclude(*(_cheaper(findings.analysis["costs"], column) for column in ("measured", "published")))
 
 
 def _cheaper(costs: Mapping[str, Mapping[str, Any]], column: str) -> dict[str, Finding]:
@@ -119,6 +119,7 @@ def _cheaper(costs: Mapping[str, Mapping[str, Any]], column: str) -> dict[str, F
     return found
 
 
+@claim("2.L", "At every size the Hourglass ViT is as fast as the conventional one (our question, of Table 2).")
 def not_slower(findings: Findings) -> Judgement:
     """At each size, the Hourglass takes no longer for an image than the conventional ViT: by the median of the rounds'
     ratios measured here, and as printed."""
@@ -127,27 +128,28 @@ def not_slower(findings: Findings) -> Judgement:
         for column, answers in found.items():
             if (ratio := both["latency_ratio"][column]) is not None:
                 answers[size] = ("yes" if ratio <= 1 else "no", {"said": f"{ratio:.3f} of the conventional time"})
-    return judged(found["measured"], found["published"])
+    return conclude(found["measured"], found["published"])
 
 
-def _samples(line: Mapping[str, Any], at: float) -> Sample:
-    """Validation accuracies of all seeds at a part of the training."""
-    return Sample.of([curve[max(0, round(at * len(curve)) - 1)][1] for curve in line["curves"]])
-
-
+@claim("E.1", "The Hourglass ViT gains accuracy faster, from early on (appendix E.1).")
 def faster(findings: Findings) -> Judgement:
     """Halfway through the training, the Hourglass has the higher validation accuracy: yes if decided ahead for every
     pair, no if decided behind for one. The paper plots this and prints no value."""
     found: dict[str, Finding] = {}
     for title in dict.fromkeys(line["part"] for line in findings.analysis["curves"]):
-        lines = {line["shape"]: line for line in findings.analysis["curves"] if line["part"] == title}
+        lines = {line["shape"]: line["curves"] for line in findings.analysis["curves"] if line["part"] == title}
         if len(lines) == 2:
-            gap = compare(_samples(lines["hourglass_vit"], 0.5), _samples(lines["conventional_vit"], 0.5))
+            gap = compare(_halfway(lines["hourglass_vit"]), _halfway(lines["conventional_vit"]))
             said = f"halfway the Hourglass is {gap.text('points')} ahead"
             found[title] = (AHEAD[gap.decision], {"said": said, **interval_numbers(gap)})
-    return judged(found)
+    return conclude(found)
 
 
+def _halfway(curves: Sequence[Any]) -> Sample:
+    return Sample.of([curve[max(0, round(0.5 * len(curve)) - 1)][1] for curve in curves])
+
+
+@claim("E.2", "The larger the Hourglass ViT, the sooner it reaches its plateau (appendix E.2).")
 def sooner(findings: Findings) -> Judgement:
     """Of the three sizes, the largest Hourglass reaches 95 % of its last validation accuracy first, by the mean epoch
     of its seeds: yes or no as the means say, without an interval. The paper plots this and prints no value."""
@@ -160,9 +162,8 @@ def sooner(findings: Findings) -> Judgement:
         answer: Answer = "yes" if epochs[largest] == first and list(epochs.values()).count(first) == 1 else "no"
         said = ", ".join(f"{part} after {epoch:.3g} epochs" for part, epoch in epochs.items())
         found[source] = (answer, {"said": said})
-    return judged({"all": together(found)})
+    return conclude({"all": combine(found)})
 
 
 def _plateau(curve: Sequence[Sequence[float]]) -> float:
-    last = curve[-1][1]
-    return next(epoch for epoch, value in curve if value >= PLATEAU * last)
+    return next(epoch for epoch, value in curve if value >= PLATEAU * curve[-1][1])

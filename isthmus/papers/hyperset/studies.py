@@ -1,8 +1,8 @@
 """The studies behind the tables and figures of the Hyper-SET paper, at three scales.
 
 ``paper`` is appendix A: Sudoku boards with 17 to 34 givens, images of 224 pixels. ``smoke`` shows in seconds that
-everything works. ``cpu`` keeps the rules with smaller models: generated Sudoku with 60 givens, d 64 and 6 iterations;
-CIFAR-10 at its own 32 pixels in patches of 8, d 96 and 128 (a quarter of the paper's) and an effective depth of 6.
+everything works. ``cpu`` applies the same rules to smaller models: generated Sudoku with 60 givens, d 64 and 6
+iterations; CIFAR-10 at 32 pixels in patches of 8, d 96 and 128 (a quarter of the paper's) and an effective depth of 6.
 Figures 1, 4, 5 and 9 to 12 need no training of their own. Its cost with two workers of one thread:
 
     study                 runs   epochs   minutes   used by
@@ -13,25 +13,25 @@ Figures 1, 4, 5 and 9 to 12 need no training of their own. Its cost with two wor
     hyperset-tokenizer       1        4         7   T2, T10, T11, T12, F7, F13
     hyperset-masked          6        1        12   T2, T10, T11, T12, F7, F13, with the filling in of test images
 
-A step takes 0.15 s of one core for Hyper-SET and 0.11 s for the Transformer on Sudoku; 0.15 to 0.20 s for Hyper-SET,
+A step takes 0.15 s on one core for Hyper-SET and 0.11 s for the Transformer on Sudoku; 0.15 to 0.20 s for Hyper-SET,
 0.16 s for the Transformer and 0.08 s for CRATE on CIFAR-10; 0.25 s and, with M = 8d, 0.9 s on masked images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from isthmus.core.config import RunConfig, StudyConfig, run_config
+from isthmus.core.config import RunConfig, run_config
 from isthmus.papers import load_paper
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Part, Printed, Scale
-from isthmus.papers.engine.scales import Model, brief, part_of, study
+from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
+from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
 
 RUNS = 5
-"""Of Figure 3; how many the tables rest on is not printed."""
+"""In Figure 3; the paper does not print how many runs the tables have."""
 HELD_OUT = "the paper trains on all training images; here some are held out for validation (of CIFAR's, a tenth)"
 UNPRINTED = (
     "the paper does not print augmentation, label smoothing, the number of runs and which epoch it reports; here: "
@@ -45,7 +45,7 @@ SMALLER_SUDOKU = (
     "Transformer solves 56 % of the boards and Hyper-SET none)"
 )
 SUDOKU_RATES = (2e-3, 4e-3)
-"""Of the smaller Sudoku; the better one for each network. Ablations all have the larger, which is Hyper-SET's."""
+"""For the smaller Sudoku; the better one for each network. All ablations have the larger, which is Hyper-SET's."""
 SMALLER_IMAGES = (
     "images at their own 32 pixels in patches of 8 instead of 224 in patches of 16; a quarter of the width, and an "
     "effective depth of 6 instead of 12"
@@ -56,22 +56,23 @@ FASTER = "the learning rate is 1e-3 instead of 1e-4, because there are so few st
 
 
 def hyper_set(scale: Scale, **fields: Any) -> Model:
-    ratio = 2 if scale == "cpu" else 4
-    return {"name": "hyper_set", **_sudoku(scale), "ff_ratio": ratio, "step_sizes": "X_0", **fields}
+    if scale == "paper":
+        return published_network("hyper_set", "sudoku", **fields)
+    frequencies, ratio = (64, 2) if scale == "cpu" else (16, 4)
+    settings = {"time_frequencies": frequencies, "ff_ratio": ratio, "step_sizes": "X_0"}
+    return {"name": "hyper_set", **_sudoku(scale), **settings, **fields}
+
+
+def transformer(scale: Scale) -> Model:
+    name = "recurrent_transformer"
+    return published_network(name, "sudoku") if scale == "paper" else {"name": name, **_sudoku(scale)}
 
 
 def _sudoku(scale: Scale) -> Model:
     shared: Model = {"positions": "learned", "head_bias": False}
-    return {
-        "paper": recipes.SUDOKU,
-        "cpu": {"d": 64, "num_heads": 4, "iterations": 6, "time_frequencies": 64, "trained_on": "every", **shared},
-        "smoke": {"d": 16, "num_heads": 2, "iterations": 3, "time_frequencies": 16, **shared},
-    }[scale]
-
-
-def transformer(scale: Scale) -> Model:
-    fields = {name: value for name, value in _sudoku(scale).items() if name != "time_frequencies"}
-    return {"name": "recurrent_transformer", **fields}
+    if scale == "smoke":
+        return {"d": 16, "num_heads": 2, "iterations": 3, **shared}
+    return {"d": 64, "num_heads": 4, "iterations": 6, "trained_on": "every", **shared}
 
 
 def matched(scale: Scale) -> Model:
@@ -102,61 +103,35 @@ def _sudoku_base(scale: Scale) -> RunConfig:
 
 
 def _sudoku_part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], fields: Sequence[str],
+    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]],
     rates: Sequence[float] = SUDOKU_RATES, **more: Any,
 ) -> Part:  # fmt: skip
-    def made(chosen: Scale) -> StudyConfig:
+    def study(chosen: Scale) -> Settings:
         repeats = range({"paper": RUNS, "cpu": 3, "smoke": 2}[chosen])
         tried = {"learning_rates": rates, "rates_on": "first_seed"} if chosen == "cpu" and rates else {}
-        return study(f"hyperset-{name}", chosen, _sudoku_base(chosen), models(chosen), seeds=tuple(repeats), **tried)
+        base = _sudoku_base(chosen)
+        return describe_study(f"hyperset-{name}", chosen, base, models(chosen), seeds=tuple(repeats), **tried)
 
     notes = {"all": [BETA], "cpu": [SMALLER_SUDOKU]}
-    return _part(title, scale, made, notes, fields=fields, **more)
-
-
-def _part(
-    title: str, scale: Scale, made: Callable[[Scale], StudyConfig], notes: Mapping[str, Sequence[str]], **more: Any
-) -> Part:
-    chosen: Iterable[Scale] = ("paper", "cpu", "smoke")
-    studies = {each: (lambda each=each: made(each)) for each in chosen}
-    return part_of(title, scale, studies, notes, **{"subject": "hyper_set"} | more)  # type: ignore[arg-type]
+    described = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")} | more
+    return make_part(title, scale, at_each_scale(study), notes, **described)
 
 
 def extrapolation(scale: Scale) -> list[Part]:
     """Figure 3: Hyper-SET and the Transformer; and, ours, a Hyper-SET of the Transformer's parameters."""
-    printed = {
-        f"F3.{model}": _stated(f"F3.{model}", model, value, recipes.SUDOKU["d"])
-        for model, value in load_paper("hyperset").claims["C1"].numbers.items()
-    }
-    return [
-        _sudoku_part(
-            "Hyper-SET and the Transformer",
-            "sudoku",
-            scale,
-            lambda chosen: [hyper_set(chosen), transformer(chosen), matched(chosen)],
-            ("d", "ff_ratio", "iterations"),
-            table="F3",
-            printed_title="Figure 3, hard Sudoku",
-            printed=printed,
-        )
-    ]
-
-
-def _stated(identity: str, model: str, value: float, d: int) -> Printed:
-    """A mean of five runs, without a spread. Of the sizes, that of the Transformer is counted and not printed."""
-    shape, size = {"hyperset": ("hyper_set", 5_195_584), "transformer": ("recurrent_transformer", 7_156_992)}[model]
-    network = Network(identity, shape, {"d": d}, size, size, value, Sample(value, None, RUNS), "points")
-    return Printed({"model": model, "board_accuracy": value}, network)
-
-
-def ablations(scale: Scale) -> list[Part]:
-    """Ours: what the step sizes are conditioned on and start from, and how positions are told."""
+    printed = {}
+    for model, value in load_paper("hyperset").claims["C1"].numbers.items():
+        shape, size = {"hyperset": ("hyper_set", 5_195_584), "transformer": ("recurrent_transformer", 7_156_992)}[model]
+        columns = {"model": model, "board_accuracy": value}
+        # Means of five runs without a spread; the Transformer's size is counted, not printed.
+        row = printed_row(f"F3.{model}", columns, {"name": shape, "d": 768}, size, Sample(value, None, RUNS))
+        printed[f"F3.{model}"] = row
+    more: Settings = {"table": "F3", "printed_title": "Figure 3, hard Sudoku", "printed": printed}
 
     def models(chosen: Scale) -> list[Model]:
-        return [hyper_set(chosen, **fields) for fields in ABLATIONS.values()]
+        return [hyper_set(chosen), transformer(chosen), matched(chosen)]
 
-    fields = ("step_sizes", "time_mlp", "step_init", "positions")
-    return [_sudoku_part("Hyper-SET", "ablations", scale, models, fields, rates=(), subject="")]
+    return [_sudoku_part("Hyper-SET and the Transformer", "sudoku", scale, models, **more)]
 
 
 ABLATIONS: dict[str, Model] = {
@@ -169,10 +144,19 @@ ABLATIONS: dict[str, Model] = {
 }
 
 
+def ablations(scale: Scale) -> list[Part]:
+    """Ours: what the step sizes are conditioned on and start from, and how positions are encoded."""
+
+    def models(chosen: Scale) -> list[Model]:
+        return [hyper_set(chosen, **fields) for fields in ABLATIONS.values()]
+
+    more: Settings = {"subject": "", "fields": ("step_sizes", "time_mlp", "step_init", "positions")}
+    return [_sudoku_part("Hyper-SET", "ablations", scale, models, rates=(), **more)]
+
+
 def sudoku_tokens(scale: Scale) -> list[Part]:
     """Figures 1, 9 and 10, and the upper halves of 4 and 5: the Hyper-SET of Figure 3."""
-    fields = ("d", "ff_ratio", "iterations")
-    return [_sudoku_part("Hyper-SET", "sudoku-tokens", scale, lambda s: [hyper_set(s)], fields, subject="")]
+    return [_sudoku_part("Hyper-SET", "sudoku-tokens", scale, lambda chosen: [hyper_set(chosen)], subject="")]
 
 
 # Images
@@ -200,38 +184,45 @@ def wide_crate(scale: Scale) -> Model:
     return classifier("crate", scale) | width
 
 
-def _images_base(scale: Scale, source: Mapping[str, Any]) -> RunConfig:
+def _images_base(scale: Scale, source: Mapping[str, Any]) -> RunConfig | Settings:
     if scale == "smoke":
-        train = {"epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "schedule": "cosine", "select": "last"}
-        return run_config(
-            {"source": {"name": "digits"}, "task": {"name": "classification"}, "train": train, "threads": 1,
-             "model": classifier("hyper_set", scale)}
-        )  # fmt: skip
+        return smoke_base()
     if scale == "paper":
-        return recipes.classification(recipes.HYPER_SET, dict(source), 224)
-    return brief(recipes.classification(recipes.HYPER_SET, {"name": "cifar10"}), 3, learning_rate=1e-3)
+        return recipes.classification(dict(source))
+    return shorten(recipes.native_pixels(recipes.CIFAR10, patch=4), 3, learning_rate=1e-3)
 
 
-CIFAR10 = {"name": "cifar10"}
-DATA: dict[str, dict[str, Any]] = {"cifar10": CIFAR10, "cifar100": {"name": "cifar100"}, "imagenet100": recipes.CMC}
+DATA: dict[str, dict[str, Any]] = {
+    "cifar10": recipes.CIFAR10, "cifar100": recipes.CIFAR100, "imagenet100": recipes.CMC,
+}  # fmt: skip
 MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate": "crate", "hyperset": "hyper_set"}
 
 
 def _images_part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], data: str = "cifar10", seeds: int = 3,
-    **more: Any,
+    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], data: str = "cifar10",
+    seeds: int = 3, **more: Any,
 ) -> Part:  # fmt: skip
-    def made(chosen: Scale) -> StudyConfig:
+    def study(chosen: Scale) -> Settings:
         repeats = tuple(range({"paper": 3, "cpu": seeds, "smoke": 2}[chosen]))
-        return study(f"hyperset-{name}", chosen, _images_base(chosen, DATA[data]), models(chosen), seeds=repeats)
+        return describe_study(
+            f"hyperset-{name}", chosen, _images_base(chosen, DATA[data]), models(chosen), seeds=repeats
+        )
 
     notes = {"all": [HELD_OUT, UNPRINTED, BETA], "cpu": [SMALLER_IMAGES, FASTER]}
-    return _part(title, scale, made, notes, **{"fields": ("d", "layers", "iterations")} | more)
+    described = {"subject": "hyper_set", "fields": ("d", "layers", "iterations")} | more
+    return make_part(title, scale, at_each_scale(study), notes, **described)
 
 
 def data_sets(scale: Scale) -> list[Part]:
     """Table 1: a part for each data set at the paper's scale, CIFAR-10 alone at the others; and, ours, a wide CRATE."""
     return [_table_1(data, scale) for data in (DATA if scale == "paper" else ["cifar10"])]
+
+
+PARAMETERS = {
+    ("transformer", "small"): 2_070_154, ("crate_t", "small"): 599_050, ("crate", "small"): 746_890,
+    ("hyperset", "small"): 1_238_858, ("hyperset", "small_scale_up"): 1_978_954,
+}  # fmt: skip
+"""Counted with the ten classes of CIFAR-10; the paper prints millions."""
 
 
 def _table_1(data: str, scale: Scale) -> Part:
@@ -241,31 +232,15 @@ def _table_1(data: str, scale: Scale) -> Part:
         printed = [classifier(MODELS[row["model"]], chosen, row["size"]) for row in rows.values()]
         return [*printed, wide_crate(chosen)]
 
-    return _images_part(
-        "one layer",
-        data,
-        scale,
-        models,
-        data,
-        table="T1",
-        printed_title=f"Table 1, {data}",
-        printed={f"{identity}.{data}": _printed(f"{identity}.{data}", row, data) for identity, row in rows.items()},
-    )
+    printed = {f"{identity}.{data}": _cell(f"{identity}.{data}", row, data) for identity, row in rows.items()}
+    more: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
+    return _images_part("one layer", data, scale, models, data, **more)
 
 
-def _printed(identity: str, row: Mapping[str, Any], data: str) -> Printed:
-    """A cell; without a number of runs it is taken as one run."""
-    size = PARAMETERS[row["model"], row["size"]]
-    quality = Sample(row[data], None, 1)
-    model = {"d": WIDTHS[row["size"]][0], "layers": 1}
-    return Printed(row, Network(identity, MODELS[row["model"]], model, size, size, quality.mean, quality, "points"))
-
-
-PARAMETERS = {
-    ("transformer", "small"): 2_070_154, ("crate_t", "small"): 599_050, ("crate", "small"): 746_890,
-    ("hyperset", "small"): 1_238_858, ("hyperset", "small_scale_up"): 1_978_954,
-}  # fmt: skip
-"""With the ten classes of CIFAR-10, as printed in millions, but counted."""
+def _cell(identity: str, row: Mapping[str, Any], data: str) -> PrintedRow:
+    """The paper does not print the number of runs; it is taken as one."""
+    model = {"name": MODELS[row["model"]], "d": WIDTHS[row["size"]][0], "layers": 1}
+    return printed_row(identity, row, model, PARAMETERS[row["model"], row["size"]], Sample(row[data], None, 1))
 
 
 def splits(scale: Scale) -> list[Part]:
@@ -283,9 +258,11 @@ def splits(scale: Scale) -> list[Part]:
 
 def image_tokens(scale: Scale) -> list[Part]:
     """Figures 11 and 12, and the lower halves of 4 and 5: the Hyper-SET Small of Table 1."""
-    return [
-        _images_part("Hyper-SET", "cifar10-tokens", scale, lambda chosen: [classifier("hyper_set", chosen)], subject="")
-    ]
+
+    def models(chosen: Scale) -> list[Model]:
+        return [classifier("hyper_set", chosen)]
+
+    return [_images_part("Hyper-SET", "cifar10-tokens", scale, models, subject="")]
 
 
 def both_tokens(scale: Scale) -> list[Part]:

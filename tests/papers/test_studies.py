@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from isthmus.core.config import StudyConfig, run_config
 from isthmus.core.registry import find
 from isthmus.core.space import condition
 from isthmus.papers import load_paper
-from isthmus.papers.engine.protocol import SCALES, Part
-from isthmus.papers.hourglass import protocols
+from isthmus.papers.engine.exhibit import SCALES, Part
+from isthmus.papers.hourglass import studies
 from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.training.run import Options, load_data, prepare
-from tests.reproduction.making import size
+from tests.papers.networks import size
 
 PAPER = load_paper("hourglass")
 PARTS = {(name, scale): exhibit.parts(scale) for name, exhibit in TABLES.items() for scale in SCALES}
@@ -36,18 +37,18 @@ MNIST = [
 ]  # fmt: skip
 CIFAR = [("c", 1536, 2304, 1), ("c", 2048, 2304, 1), ("c", 1536, 2304, 2), ("c", 1024, 2048, 4), ("c", 1536, 3072, 2)]
 TRAINED: list[tuple[Any, str, dict[str, Any], int, tuple[float, float], list[tuple[str, int, int, int]], str]] = [
-    (protocols.mnist_denoise, "mnist", {"name": "denoise"}, 5, (5e-4, 1e-3), MNIST, "cb3054beaf768fb9"),
+    (partial(studies.mnist, "denoise"), "mnist", {"name": "denoise"}, 5, (5e-4, 1e-3), MNIST, "cb3054beaf768fb9"),
     (
-        protocols.mnist_super_resolution, "mnist", {"name": "super_resolution", "flips": True}, 1, (5e-4, 1e-3), MNIST,
-        "f665a102813962d9",
+        partial(studies.mnist, "super_resolution"), "mnist", {"name": "super_resolution", "flips": True}, 1,
+        (5e-4, 1e-3), MNIST, "f665a102813962d9",
     ),
     (
-        protocols.imagenet32_denoise, "cifar10", {"name": "denoise"}, 2, (1e-4, 3e-4),
+        partial(studies.colour, "T8"), "cifar10", {"name": "denoise"}, 2, (1e-4, 3e-4),
         [("h", 3546, 8, 5), ("h", 3546, 16, 5), ("h", 3546, 64, 5), ("h", 3546, 128, 5), ("h", 3075, 765, 2), *CIFAR],
         "d17002724dae6985",
     ),
     (
-        protocols.imagenet32_super_resolution, "cifar10", {"name": "super_resolution"}, 2, (1e-4, 3e-4),
+        partial(studies.colour, "T9"), "cifar10", {"name": "super_resolution"}, 2, (1e-4, 3e-4),
         [
             ("h", 1024, 32, 5), ("h", 1024, 128, 5), ("h", 1536, 128, 5), ("h", 2048, 115, 5), ("h", 3546, 16, 5),
             ("c", 512, 768, 1), ("c", 768, 1152, 1), ("c", 768, 1152, 2), ("c", 1024, 1536, 2), ("c", 1536, 2304, 1),
@@ -181,7 +182,7 @@ INPUTS = {"mnist": 784, "cifar10": 3072}
 
 
 def _minutes(part: Part) -> float:
-    """By the figures in the protocols' docstring."""
+    """By the figures in the studies' docstring."""
     study, train = part.study, part.study.base.train
     source, task = study.base.source.name, study.base.task
     rows = ROWS[source] * (4 if task.flips else 1)  # type: ignore[attr-defined]

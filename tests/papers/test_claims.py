@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from isthmus.papers.engine.exhibit import Findings, MeasuredPart
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Measured
-from isthmus.papers.hourglass import claims, protocols
+from isthmus.papers.hourglass import claims, studies
 from isthmus.papers.hourglass.exhibits import TABLES
-from tests.reproduction.making import around, findings, network
+from tests.papers.networks import around, findings, network
 
-T6, T7 = protocols.imagenet224_denoise("smoke"), protocols.imagenet224_super_resolution("smoke")
-T8, T9 = protocols.imagenet32_denoise("smoke"), protocols.imagenet32_super_resolution("smoke")
-F4, F9 = protocols.fixed_input("smoke")[0], protocols.ablation("smoke")
-T1, S4 = protocols.ranks("smoke"), protocols.norm_activation_init("smoke")
+T6, T7, T8, T9 = (studies.colour(table, "smoke") for table in ("T6", "T7", "T8", "T9"))
+F4, F9 = studies.fixed_input("smoke")[0], studies.ablation("smoke")
+T1, S4 = studies.ranks("smoke"), studies.norm_activation_init("smoke")
 NOISE = 5.0
 
 
@@ -40,7 +39,7 @@ def test_c3_asks_for_a_lead_at_every_budget(leads, spread, answer):
 
 
 def test_c3_is_refuted_by_one_part_and_not_addressed_without_a_common_size():
-    parts = [Measured(part, [], fronts(lead, lead), []) for part, lead in ((T8, 0.1), (T9, -0.1))]
+    parts = [MeasuredPart(part, [], fronts(lead, lead), []) for part, lead in ((T8, 0.1), (T9, -0.1))]
     assert claims.c3(Findings(parts)).measured == "no"
     apart = [network("hourglass", 10, 4, 1, [1.0], params=1), network("conventional", 4, 8, 1, [1.0], params=2)]
     assert claims.c3(findings(T8, apart)).measured == "not addressed"

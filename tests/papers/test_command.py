@@ -19,7 +19,7 @@ from isthmus.core.errors import UserError
 from isthmus.papers import load_paper
 from isthmus.papers.engine import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
 from isthmus.papers.hourglass.exhibits import TABLES
-from tests.reproduction.making import Fabricated, fabricating
+from tests.papers.networks import Fabricated, fabricating
 
 PAPER = load_paper("hourglass")
 

@@ -1,4 +1,4 @@
-"""How the iteration of trained iMixers converges, block by block (Figures 3, 5, 6), and what it shows (Figure 7)."""
+"""How the iteration of trained iMixers converges, block by block (Figures 3, 5, 6), and its feature maps (Figure 7)."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from isthmus.papers.engine.protocol import Given, Quantity
+from isthmus.papers.engine.exhibit import AnalysisInput, Quantity
 
 FAR = 1e6
-"""In the place of a step that is no number: an iteration that diverged has not converged."""
+"""Replaces a step that is not a number: an iteration that diverged has not converged."""
 
 
-def convergence(given: Given) -> dict[str, Any]:
-    """Of every run, the mean over 16 test images: ``norms[block][run][a]`` and ``cosines`` alike, by the trained n.
+def convergence(given: AnalysisInput) -> dict[str, Any]:
+    """The mean over 16 test images for every run: ``norms[block][run][a]``, likewise ``cosines``, by the trained n.
 
     ``remaining_by_block[n][block][run]`` is the step after n iterations as a share of the first.
     """
     from isthmus.analysis.fixed_point import of_run
 
     (item,) = given.parts
-    folders = {folder.name: folder for folder in item.folders}
     found: dict[str, Any] = {}
     remaining: dict[str, list[list[float]]] = {}
-    pairs = sorted(zip(item.networks, item.candidates, strict=True), key=lambda pair: pair[0].model["iterations"])
-    for network, candidate in pairs:
+    for network, folders in sorted(item.runs(), key=lambda pair: pair[0].model["iterations"]):
         n = int(network.model["iterations"])
-        runs = [of_run(folders[run], given.data_dir) for run in candidate.run_ids]
+        runs = [of_run(folder, given.data_dir) for folder in folders]
         lines = {name: _by_block([run[name] for run in runs]) for name in ("norms", "cosines")}
         found[str(n)] = {**lines, "row": network.id}
         remaining[str(n)] = [[_share(steps, n) for steps in block] for block in lines["norms"]]
@@ -65,13 +63,13 @@ def _cosine(lines: dict[str, Any], block: int, n: int) -> float:
     return statistics.fmean(run[min(n, len(run) - 1)] for run in lines["cosines"][block])
 
 
-def maps(given: Given) -> dict[str, Any]:
-    """Figure 7: of the first seed."""
+def maps(given: AnalysisInput) -> dict[str, Any]:
+    """Figure 7, for the first seed."""
     from isthmus.analysis.fixed_point import of_run
 
     (item,) = given.parts
-    run = item.candidates[0].run_ids[0]
-    found = of_run({folder.name: folder for folder in item.folders}[run], given.data_dir)
+    ((_, folders),) = item.runs()
+    found = of_run(folders[0], given.data_dir)
     return {
         "maps": {"channels": found["channels"], "iterates": found["maps"]},
         "differences": [

@@ -10,19 +10,19 @@ import pytest
 from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
 from isthmus.papers.engine import list_reproductions
+from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import SCALES, Findings, Measured, Part
-from isthmus.papers.hyperset import claims, masked, protocols
-from isthmus.papers.hyperset import masked_recipes as recipes
+from isthmus.papers.hyperset import claims, masked, studies
 from isthmus.papers.hyperset.exhibits import TABLES
+from isthmus.recipes.recurrent import cifar10_tokenizer
 from isthmus.training.counting import cost
 from isthmus.training.run import prepare
-from tests.reproduction.making import around, as_printed, classifier, findings, models, run_ids, smoke
+from tests.papers.networks import around, as_printed, classifier, findings, models, run_ids, smoke
 
 PAPER = load_paper("hyperset")
 MAKERS: dict[str, Any] = {
-    "T1": protocols.data_sets, "F3": protocols.extrapolation, "F4": protocols.both_tokens, "F6": protocols.splits,
-    "S4": protocols.ablations, "T2": masked.parts,
+    "T1": studies.data_sets, "F3": studies.extrapolation, "F4": studies.both_tokens, "F6": studies.splits,
+    "S4": studies.ablations, "T2": masked.parts,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 
@@ -97,7 +97,7 @@ def test_the_paper_scale_of_images_is_tables_5_to_7(place):
     }  # fmt: skip
     assert found == {name: table[name] for name in found}
     sizes = {row["size"]: (row["d"], row["heads"]) for row in PAPER.tables["T7"].rows.values()}
-    assert sizes == protocols.WIDTHS
+    assert sizes == studies.WIDTHS
     small = models(part)[3]
     assert (small["d"], small["num_heads"], small["patch"], small["iterations"], small["ff_ratio"]) == (
         384,
@@ -139,7 +139,7 @@ def test_every_network_fits_its_data_and_every_split_its_depth(name, scale):
     for part in PARTS[name, scale]:
         for model in complete(part):
             if part.study.base.task.name == "classification":
-                assert model.layers * model.iterations == protocols.DEPTH[scale]
+                assert model.layers * model.iterations == studies.DEPTH[scale]
 
 
 def test_the_cpu_scale_shares_its_runs_and_says_what_differs():
@@ -151,7 +151,7 @@ def test_the_cpu_scale_shares_its_runs_and_says_what_differs():
     assert len(runs("F6") & runs("T1")) == 4
     assert [len(runs(name)) for name in ("S4", "T1", "F6")] == [18, 18, 8]
     (boards,) = PARTS["F3", "cpu"]
-    assert (boards.study.rates, boards.study.rates_on) == (protocols.SUDOKU_RATES, "first_seed"), "rivals alike"
+    assert (boards.study.rates, boards.study.rates_on) == (studies.SUDOKU_RATES, "first_seed"), "rivals alike"
     said = "\n".join(PARTS["F3", "cpu"][0].differences)
     for words in ("generated Sudoku instead of hard Sudoku", "60 givens instead of 17 to 34", "3 seeds instead of 5"):
         assert words in said
@@ -204,7 +204,7 @@ def test_c5_wants_the_opposite_on_other_data():
 
     def judged(*ours: float) -> str:
         networks = [images(value, 50.0) for value in ours]
-        measured = [Measured(part, [], some, []) for part, some in zip(parts, networks, strict=True)]
+        measured = [MeasuredPart(part, [], some, []) for part, some in zip(parts, networks, strict=True)]
         return claims.c5(Findings(measured)).measured
 
     assert judged(45, 35, 35) == "yes"
@@ -285,18 +285,18 @@ def test_c10_is_not_asked_where_the_base_width_is_not_trained():
 def test_ablations_are_told_apart_by_their_settings():
     def judged(claim: Any, others: float) -> str:
         """All solve as many boards; of the cells the chosen one has half."""
-        ablations = protocols.ABLATIONS.values()
+        ablations = studies.ABLATIONS.values()
         networks = [classifier("hyper_set", around(9.0), **{**claims.CHOSEN, **fields}) for fields in ablations]
         cells: Any = [
             SimpleNamespace(seeds=(0, 1, 2), metrics={"cell_accuracy": around(others if fields else 0.5)})
             for fields in ablations
         ]
-        return str(claim(Findings([Measured(PARTS["S4", "cpu"][0], cells, networks, [])])).measured)
+        return str(claim(Findings([MeasuredPart(PARTS["S4", "cpu"][0], cells, networks, [])])).measured)
 
     for claim in (claims.conditioning, claims.time_network, claims.start):
         assert [judged(claim, others) for others in (0.4, 0.5, 0.6)] == ["yes", "undecided", "no"]
     (item,) = PARTS["S4", "cpu"]
-    assert len({str(sorted(model.items())) for model in models(item)}) == len(protocols.ABLATIONS)
+    assert len({str(sorted(model.items())) for model in models(item)}) == len(studies.ABLATIONS)
 
 
 def restored(ours: float, wide: float) -> Findings:
@@ -340,7 +340,7 @@ def test_the_tokenizer_of_the_smoke_scale_is_the_one_that_is_trained_first():
     (model,) = first.candidates
     assert prepare(first.run(model, first.rates[0], 0)).id == masked.SMOKE_TOKENIZER
     (first,) = masked.tokenizers("cpu")
-    assert first.run(first.candidates[0], first.rates[0], 0) == recipes.cifar10_tokenizer()
+    assert first.run(first.candidates[0], first.rates[0], 0) == cifar10_tokenizer()
 
 
 # At the smoke scale everything is real

@@ -12,8 +12,8 @@ from isthmus.core.config import RunConfig, StudyConfig
 from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.core.record import RunRecord
 from isthmus.papers.engine import find_exhibit, reproduce
+from isthmus.papers.engine.exhibit import Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import Findings, Measured, Part
 from isthmus.studies.statistics import Sample
 from isthmus.training.run import Options
 
@@ -33,7 +33,7 @@ def network(
 
 
 def findings(part: Part, networks: Iterable[Network], **analysis: Any) -> Findings:
-    return Findings([Measured(part, [], list(networks), [])], analysis)
+    return Findings([MeasuredPart(part, [], list(networks), [])], analysis)
 
 
 def size(model: dict[str, Any], d_in: int, d_out: int) -> int:
@@ -118,7 +118,7 @@ def models(part: Part) -> list[dict[str, Any]]:
 
 def as_printed(parts: Sequence[Part]) -> Findings:
     """As if what was trained had come out as printed."""
-    return Findings([Measured(part, [], [row.network for row in part.printed.values()], []) for part in parts])
+    return Findings([MeasuredPart(part, [], [row.network for row in part.printed.values()], []) for part in parts])
 
 
 def smoke(paper: str, table: str, out: Path) -> dict[str, Any]:

@@ -1,0 +1,195 @@
+"""How claims are tested: the same test for every part, on measured and on printed numbers, and the rules behind it.
+
+A finding that is undecided says how many seeds would decide it if the measured difference is the true one. Printed
+numbers are taken as exact; the rounding of their last digit is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import wraps
+from typing import Any, Literal, NamedTuple
+
+from isthmus.core.errors import UserError
+from isthmus.papers import load_paper
+from isthmus.papers.engine.exhibit import ClaimTest, Findings, Judgement, MeasuredPart
+from isthmus.papers.engine.networks import Network
+from isthmus.studies.statistics import Answer, Decision, Interval, Sample, compare, seeds_to_decide
+
+AHEAD: Mapping[Decision, Answer] = {"ahead": "yes", "behind": "no", "undecided": "undecided"}
+REVERSED: Mapping[Answer, Answer] = {
+    "yes": "no", "no": "yes", "undecided": "undecided", "not addressed": "not addressed"
+}  # fmt: skip
+
+Finding = tuple[Answer, dict[str, Any]]
+"""An answer and the numbers behind it; ``said`` among them is the sentence that is printed."""
+Test = Callable[[Sequence[Network]], Finding]
+Judge = Callable[[Findings], Judgement]
+Agreement = Literal["agrees", "higher", "lower", "undecided", "other set-up"]
+
+
+class Claims:
+    """Decorators that turn functions into the tests of one paper's claims.
+
+    A claim without a number in the published data brings its own statement.
+    """
+
+    def __init__(self, paper: str) -> None:
+        self.published = load_paper(paper).claims
+
+    def __call__(self, name: str, statement: str = "") -> Callable[[Judge], ClaimTest]:
+        """A test that reads all findings."""
+        known = self.published.get(name)
+
+        def register(judge: Judge) -> ClaimTest:
+            return ClaimTest(name, known.statement if known else statement, judge, known.supported if known else "")
+
+        return register
+
+    def each_part(self, name: str, *tables: str, statement: str = "") -> Callable[[Test], ClaimTest]:
+        """A test of the networks of one part, applied to every part (beside one of ``tables``, if given)."""
+
+        def register(test: Test) -> ClaimTest:
+            @wraps(test)
+            def judge(findings: Findings) -> Judgement:
+                return judge_parts(findings.parts, test, tables)
+
+            return self(name, statement)(judge)
+
+        return register
+
+
+class NotStored(UserError):
+    """A stored result lacks a metric that a claim needs; the run records have it."""
+
+
+def judge_parts(parts: Sequence[MeasuredPart], test: Test, tables: Sequence[str] = ()) -> Judgement:
+    """The same test for every part, on measured and on printed numbers; the claim must hold in all of them."""
+    chosen = [item for item in parts if not tables or item.part.table in tables]
+    measured = {item.part.title: test(item.networks) for item in chosen}
+    named = {_printed_name(item, chosen): item.part for item in chosen if item.part.printed}
+    return conclude(measured, {name: test(part.printed_networks) for name, part in named.items()})
+
+
+def _printed_name(item: MeasuredPart, parts: Sequence[MeasuredPart]) -> str:
+    """The table; with its data where several parts stand beside one table."""
+    shared = sum(other.part.table == item.part.table for other in parts) > 1
+    return item.part.printed_title if shared else item.part.table
+
+
+def conclude(measured: Mapping[str, Finding], printed: Mapping[str, Finding] | None = None) -> Judgement:
+    """Findings by the name of what they are about; all must hold."""
+    printed = printed or {}
+    return Judgement(
+        measured=all_of([answer for answer, _ in measured.values()]),
+        published=all_of([answer for answer, _ in printed.values()]) if printed else "not printed",
+        numbers={"measured": numbers_of(measured), "published": numbers_of(printed)},
+        because=describe(measured),
+        printed_because=describe(printed),
+    )
+
+
+def describe(found: Mapping[str, Finding]) -> str:
+    return "; ".join(f"{name}: {numbers['said']}" for name, (_, numbers) in found.items())
+
+
+def numbers_of(found: Mapping[str, Finding]) -> dict[str, Any]:
+    return {name: {"answer": answer, **numbers} for name, (answer, numbers) in found.items()}
+
+
+def combine(found: Mapping[str, Finding]) -> Finding:
+    """Several findings as one; all must hold."""
+    return all_of([answer for answer, _ in found.values()]), {"said": describe(found), **numbers_of(found)}
+
+
+def not_addressed(reason: str) -> Finding:
+    return "not addressed", {"said": reason}
+
+
+def all_of(answers: Sequence[Answer]) -> Answer:
+    """A statement about all cases: one counter-example refutes it; cases that were not addressed do not count."""
+    return _join(answers, "no", "yes")
+
+
+def any_of(answers: Sequence[Answer]) -> Answer:
+    """A statement that something happens somewhere: one case shows it; only all cases together refute it."""
+    return _join(answers, "yes", "no")
+
+
+def _join(answers: Sequence[Answer], decisive: Answer, otherwise: Answer) -> Answer:
+    given = set(answers) - {"not addressed"}
+    if not given:
+        return "not addressed"
+    return decisive if decisive in given else otherwise if given == {otherwise} else "undecided"
+
+
+def agree_over_seeds(holds: Sequence[bool]) -> Answer:
+    """One answer per seed: yes or no where all seeds agree."""
+    return "undecided" if len(set(holds)) > 1 else "yes" if holds[0] else "no"
+
+
+def agreement(measured: Sample, published: Sample, same_setup: bool) -> tuple[Agreement, Interval | None]:
+    """A measured value against the published one. Other data or another protocol can neither agree nor contradict."""
+    if not same_setup:
+        return "other set-up", None
+    interval = compare(measured, published)
+    if interval.low is None:
+        return "undecided", interval
+    words: dict[Decision, Agreement] = {"ahead": "higher", "behind": "lower", "undecided": "agrees"}
+    return words[interval.decision], interval
+
+
+def interval_numbers(interval: Interval) -> dict[str, Any]:
+    return asdict(interval) | {"decision": interval.decision}
+
+
+def case(first: Network, second: Network, interval: Interval, bounds: Sequence[float] = (0.0,)) -> dict[str, Any]:
+    """The difference of two networks, and how many seeds of each would decide on which side of the bounds it lies."""
+    said = f"{first.id} − {second.id} is {interval.text(first.unit)}"
+    numbers = {"first": first.id, "second": second.id, "said": said, **interval_numbers(interval)}
+    if interval.low is None or interval.high is None:
+        return numbers
+    open_bounds = [bound for bound in bounds if interval.low <= bound <= interval.high]
+    nearest = min((abs(interval.difference - bound) for bound in open_bounds), default=0.0)
+    if open_bounds and (seeds := seeds_to_decide(first.quality, second.quality, nearest)) is not None:
+        numbers["seeds_to_decide"] = seeds
+        numbers["said"] += f", which about {seeds:,} seeds of each would decide"
+    return numbers
+
+
+def tally(decisions: Sequence[Decision], noun: str) -> str:
+    ahead, behind, undecided = (decisions.count(word) for word in AHEAD)
+    return f"ahead at {ahead}, behind at {behind} and undecided at {undecided} of {len(decisions)} {noun}"
+
+
+class Rule(NamedTuple):
+    """How a difference answers a claim, and the bounds that decide it."""
+
+    judge: Callable[[Interval], Answer]
+    bounds: tuple[float, ...]
+
+
+LEADS = Rule(lambda gap: AHEAD[gap.decision], (0.0,))
+TRAILS = Rule(lambda gap: REVERSED[AHEAD[gap.decision]], (0.0,))
+
+
+def at_least(bound: float) -> Rule:
+    return Rule(lambda gap: gap.above(bound), (bound,))
+
+
+def less_than(bound: float) -> Rule:
+    return Rule(lambda gap: REVERSED[gap.above(bound)], (bound,))
+
+
+def within(bound: float) -> Rule:
+    """Smaller than the bound, in either direction."""
+    return Rule(lambda gap: gap.within(bound), (-bound, bound))
+
+
+def pair(first: Network | None, second: Network | None, rule: Rule = LEADS) -> Finding:
+    """The finding about two networks; by default, whether the first is ahead."""
+    if first is None or second is None:
+        return not_addressed("the two networks that the claim compares are not trained at this scale")
+    interval = compare(first.quality, second.quality)
+    return rule.judge(interval), case(first, second, interval, rule.bounds)

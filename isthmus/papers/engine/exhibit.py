@@ -1,0 +1,198 @@
+"""What a reproduction is made of: a table or figure, the studies behind it, its printed rows, and tests of claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from isthmus.core.config import StudyConfig
+from isthmus.papers import Paper
+from isthmus.papers.engine.differences import list_differences
+from isthmus.papers.engine.networks import Network
+from isthmus.studies.fronts import Candidate
+from isthmus.studies.statistics import Answer, Sample
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Scale = Literal["smoke", "cpu", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of a paper: its columns, and its network with the settings by which a candidate is recognised as it."""
+
+    columns: Mapping[str, Any]
+    network: Network
+
+
+def printed_row(
+    identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
+    unit: str = "points",
+) -> PrintedRow:  # fmt: skip
+    """A printed network is selected by its printed mean, because no validation result is printed."""
+    settings = {name: value for name, value in model.items() if name != "name"}
+    network = Network(identity, model["name"], settings, params, params, quality.mean, quality, unit)
+    return PrintedRow(columns, network)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One study of a reproduction and the printed rows beside it."""
+
+    title: str
+    study: StudyConfig
+    notes: Sequence[str] = ()
+    """Differences from the paper that the two configs do not show."""
+    paper_study: Callable[[], StudyConfig] | None = None
+    """The same study at the paper's scale; None where this is it."""
+    table: str = ""
+    printed_title: str = ""
+    """The table with its data: ``Table 8, ImageNet-32``."""
+    printed: Mapping[str, PrintedRow] = field(default_factory=dict)
+    same_setup: bool = False
+    """Data and protocol are the paper's, so measured and printed values can be compared."""
+    subject: str = ""
+    """The architecture that the paper proposes; each of its networks is compared with a rival of another one."""
+    rival_agrees_in: Sequence[str] = ()
+    """The settings that a rival must share, in a study that varies more than sizes."""
+    fields: Sequence[str] = ("d_z", "d_h", "depth")
+    """The model settings shown in tables."""
+
+    @property
+    def source(self) -> str:
+        return self.study.base.source.name
+
+    @property
+    def printed_networks(self) -> list[Network]:
+        return [row.network for row in self.printed.values()]
+
+    @cached_property
+    def differences(self) -> list[str]:
+        """How this differs from the paper's set-up; computed on first use, because it builds the paper's study."""
+        found = list_differences(self.study, self.paper_study()) if self.paper_study else []
+        return [*found, *self.notes]
+
+
+@dataclass(frozen=True)
+class MeasuredPart:
+    """A part after training. ``networks`` are the candidates under the ids of their rows, in the same order."""
+
+    part: Part
+    candidates: Sequence[Candidate]
+    networks: Sequence[Network]
+    folders: Sequence[Path]
+
+    def of(self, shape: str) -> list[Network]:
+        return [network for network in self.networks if network.shape == shape]
+
+    def runs(self) -> Iterator[tuple[Network, list[Path]]]:
+        """Each network with the folders of its runs."""
+        folders = {folder.name: folder for folder in self.folders}
+        for network, candidate in zip(self.networks, self.candidates, strict=True):
+            yield network, [folders[run] for run in candidate.run_ids]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A value other than a network's quality: as printed, as measured or computed here, and how the two compare."""
+
+    id: str
+    what: str
+    published: Any
+    measured: Any
+    word: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The input of claim tests and figures."""
+
+    parts: Sequence[MeasuredPart]
+    analysis: Mapping[str, Any] = field(default_factory=dict)
+    """What an exhibit measures beyond its run records: ``rows`` (by id), ``quantities``, ``summary`` sentences, and
+    ``differences`` from the paper."""
+
+
+@dataclass(frozen=True)
+class AnalysisInput:
+    """The input of an exhibit's analysis."""
+
+    parts: Sequence[MeasuredPart]
+    scale: Scale
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a claim holds in the measurement and, by the same test, in the printed numbers, and why."""
+
+    measured: Answer
+    published: Answer | Literal["not printed"]
+    numbers: Mapping[str, Any]
+    because: str
+    """The measured numbers in words, or the reason why the claim was not addressed."""
+    printed_because: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """A claim and its test. The docstring of ``judge`` states the test and is printed with the answer."""
+
+    id: str
+    statement: str
+    judge: Callable[[Findings], Judgement]
+    supported: str = ""
+    """Whether the paper's own tables support it, as noted with the published numbers."""
+
+    def __call__(self, findings: Findings) -> Judgement:
+        return self.judge(findings)
+
+
+Analysis = Callable[[AnalysisInput], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure that can be reproduced."""
+
+    id: str
+    printed_as: str
+    shows: str
+    parts: Callable[[Scale], Sequence[Part]]
+    tests: Mapping[str, ClaimTest]
+    draw: Callable[[Findings], Figure]
+    analyse: Analysis | None = None
+    """Measures what run records do not hold. For an exhibit without parts it is the whole measurement."""
+    first: Callable[[Scale], Sequence[StudyConfig]] | None = None
+    """Studies that must run before the parts, such as a tokenizer's."""
+
+
+def no_parts(scale: Scale) -> list[Part]:
+    return []
+
+
+@dataclass(frozen=True)
+class Exhibits:
+    """Makes the exhibits of a paper by id, such as T1 or F3."""
+
+    paper: Paper
+    shared: Mapping[str, tuple[str, str]]
+    """For ids without a published entry of their own: how they are printed, and the id of the entry they share."""
+
+    def __call__(
+        self, name: str, parts: Callable[[Scale], Sequence[Part]], *tests: ClaimTest,
+        draw: Callable[[Findings], Figure], analyse: Analysis | None = None,
+        first: Callable[[Scale], Sequence[StudyConfig]] | None = None,
+    ) -> Exhibit:  # fmt: skip
+        printed_as, entry = self.shared.get(name, ("", name))
+        table = self.paper.tables.get(entry)
+        published = self.paper.figures[entry] if table is None else table
+        shows = self.paper.figures[entry].shows if table is None else table.caption
+        found = {test.id: test for test in tests}
+        return Exhibit(name, printed_as or published.printed_as, shows, parts, found, draw, analyse, first)

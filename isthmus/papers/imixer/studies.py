@@ -1,0 +1,229 @@
+"""The studies behind the tables and figures of the iMixer paper, at three scales.
+
+``paper`` is Table 5: images of 224 pixels, ten seeds. ``smoke`` shows in seconds that everything works. ``cpu`` applies
+the same rules to CIFAR-10 at 32 pixels: patches of 4, a sixteenth of the channels and a quarter of the blocks, so that
+S, B and L keep their proportions (C 32, 48, 64; 2, 3, 6 blocks), few epochs, three seeds. Tables 1 to 3 and the figures
+share runs. Its cost with two workers of one thread, from the CPU time of training steps on a shared machine (an upper
+bound):
+
+    study                 runs   epochs   minutes   used by
+    imixer-small             6        2         3   T1, T4
+    imixer-base              6        2         6   T1
+    imixer-large             6        2         6   T1
+    imixer-search           36        2        20   T2; its 9 runs with h_r = 2 are all that F3, F5, F6 and F7 need
+    imixer-norms            27        2        15   T3; 10 after T2, which has 9 of its runs
+    imixer-mnist             6        2         3   T4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from isthmus.core.config import RunConfig
+from isthmus.papers import load_paper
+from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.parts import (
+    Model,
+    Settings,
+    at_each_scale,
+    change_task,
+    describe_study,
+    make_part,
+    shorten,
+    smoke_base,
+)
+from isthmus.papers.imixer import recipes
+from isthmus.studies.statistics import Sample
+
+SEEDS = range(10)
+SIZES: dict[str, recipes.Size] = {"small": "s", "base": "b", "large": "l"}
+RATIOS = (0.25, 0.5, 1.0, 2.0)
+STEPS = (1, 2, 4)
+NORMS = ("spectral", "none", "batch")
+SHRUNK_SIZES: dict[str, Model] = {  # C 512, 768, 1024 and 8, 12, 24 blocks divided by 16 and by 4
+    "small": {"C": 32, "depth": 2, "token_hidden": 32, "channel_hidden": 128, "drop_path": 0.1},
+    "base": {"C": 48, "depth": 3, "token_hidden": 48, "channel_hidden": 192, "drop_path": 0.2},
+    "large": {"C": 64, "depth": 6, "token_hidden": 64, "channel_hidden": 256, "drop_path": 0.3, "patch": 8},
+}
+TINY: dict[str, Model] = {
+    "small": {"C": 8, "depth": 1, "token_hidden": 8, "channel_hidden": 16},
+    "base": {"C": 12, "depth": 1, "token_hidden": 12, "channel_hidden": 24},
+    "large": {"C": 16, "depth": 2, "token_hidden": 16, "channel_hidden": 32},
+}
+UNPRINTED = (
+    "the paper does not print which epoch it reports, its crops, and its cutout; here: the last epoch, timm's crops "
+    "and flips, and random erasing alone"
+)
+HELD_OUT = "the paper trains on all training images; here some are held out for validation (of CIFAR's, a tenth)"
+SHRUNK = (
+    "images at their own 32 pixels (MNIST: 28) with patches of 4 instead of 224 with patches of 16, a sixteenth of the "
+    "channels, a quarter of the blocks, and as many hidden tokens as channels"
+)
+COARSE = "here iMixer-L and Mixer-L have patches of 8 pixels, a quarter of the tokens, to take a quarter of the time"
+FASTER = "the learning rate is 1e-3 at a batch of 128, because there are so few steps; the rule would give 1.25e-4"
+FOUR = "the paper's four data sets are run at its own scale; here MNIST and CIFAR-10 stand for them"
+BOTH = "Mixer-S and iMixer-S"
+
+
+def imixer(size: str, scale: Scale, **fields: Any) -> Model:
+    """One of three sizes, shrunk as the scale asks; h_r = 2 and n = 2 unless ``fields`` say otherwise."""
+    given = {"h_r": 2.0, "iterations": 2} | fields
+    if scale == "paper":
+        return recipes.imixer(SIZES[size], **given)
+    return {"name": "imixer", **_shrink(size, scale), **given}
+
+
+def mixer(size: str, scale: Scale) -> Model:
+    if scale == "paper":
+        return recipes.mixer(SIZES[size])
+    return {"name": "mlp_mixer", **_shrink(size, scale), "norm_eps": 1e-6, "init": "xavier"}
+
+
+def _shrink(size: str, scale: Scale) -> Model:
+    return {"patch": 4, **SHRUNK_SIZES[size]} if scale == "cpu" else {"patch": 2, **TINY[size]}
+
+
+def _both(size: str) -> Callable[[Scale], list[Model]]:
+    return lambda scale: [mixer(size, scale), imixer(size, scale)]
+
+
+def _base(size: str, scale: Scale, source: str) -> RunConfig | Settings:
+    if scale == "smoke":
+        return smoke_base()
+    recipe = recipes.from_scratch(SIZES[size], source)
+    if scale == "paper":
+        return recipe
+    # Warm-up and cool-down keep their shares of the epochs.
+    schedule = {"warmup_epochs": 0.13, "cooldown_epochs": 0.07}
+    return change_task(shorten(recipe, 2, batch_size=128, learning_rate=1e-3, **schedule), resize=None, crop_ratio=1.0)
+
+
+def _part(
+    title: str, name: str, scale: Scale, models: Callable[[Scale], Sequence[Model]], size: str = "small",
+    source: str = "cifar10", stand_in: str = "cifar10", seeds: Sequence[int] = SEEDS, notes: Iterable[str] = (),
+    **more: Any,
+) -> Part:  # fmt: skip
+    def study(chosen: Scale) -> Settings:
+        repeats = {"paper": seeds, "cpu": range(3), "smoke": range(2)}[chosen]
+        data = source if chosen == "paper" else stand_in
+        label = f"imixer-{name}" if chosen != "paper" or data == "cifar10" else f"imixer-{name}-{data}"
+        return describe_study(label, chosen, _base(size, chosen, data), models(chosen), seeds=tuple(repeats))
+
+    cpu = [SHRUNK, *([COARSE] if size == "large" else []), FASTER]
+    fields = ("C", "depth", "h_r", "iterations", "norm")
+    described = {"subject": "imixer", "rival_agrees_in": ("C", "depth"), "fields": fields} | more
+    all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": cpu}
+    return make_part(title, scale, at_each_scale(study), all_notes, **described)
+
+
+def _cell(
+    identity: str, row: Mapping[str, Any], mean: float, std: float | None, model: Model, runs: int = 10
+) -> PrintedRow:
+    settings = {name: value for name, value in model.items() if name not in ("drop_path", "init", "norm_eps")}
+    return printed_row(identity, row, settings, _count_parameters(model), Sample(mean, std, runs))
+
+
+def _count_parameters(model: Model) -> int:
+    """With ten classes; the paper does not print them."""
+    import torch
+
+    from isthmus.core.registry import create_model
+
+    with torch.device("meta"):
+        network = create_model(**model, input_shape=(3, 224, 224), output_shape=(10,))
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def sizes(scale: Scale) -> list[Part]:
+    """Table 1: a part for each size, because each has its own batch and learning rate."""
+    return [size_part(size, scale) for size in SIZES]
+
+
+def size_part(size: str, scale: Scale) -> Part:
+    letter, models = SIZES[size].upper(), {"mixer": mixer(size, "paper"), "imixer": imixer(size, "paper")}
+    printed = {}
+    for identity, row in load_paper("imixer").tables["T1"].rows.items():
+        name = f"{identity}.{size}"
+        printed[name] = _cell(name, row, row[size], row[f"{size}_std"], models[row["model"]])
+    more: Settings = {"table": "T1", "printed_title": f"Table 1, {size}", "printed": printed}
+    return _part(f"Mixer-{letter} and iMixer-{letter}", size, scale, _both(size), size, **more)
+
+
+def _by_steps(table: str, model: Callable[[Mapping[str, Any], int], Model]) -> Settings:
+    """A table with a column for each n."""
+    printed = {
+        (name := f"{identity}.n{n}"): _cell(name, row, row[f"n{n}"], row[f"n{n}_std"], model(row, n))
+        for identity, row in load_paper("imixer").tables[table].rows.items()
+        for n in STEPS
+    }
+    return {"table": table, "printed_title": f"Table {table[1:]}, CIFAR-10", "printed": printed, "subject": ""}
+
+
+def search(scale: Scale) -> list[Part]:
+    """Table 2: h_r and n."""
+
+    def models(chosen: Scale) -> list[Model]:
+        few = chosen == "smoke"
+        ratios, steps = (RATIOS[1::2], STEPS[:2]) if few else (RATIOS, STEPS)
+        return [imixer("small", chosen, h_r=ratio, iterations=n) for ratio in ratios for n in steps]
+
+    beside = _by_steps("T2", lambda row, n: imixer("small", "paper", h_r=float(row["h_r"]), iterations=n))
+    return [_part("iMixer-S over h_r and n", "search", scale, models, **beside)]
+
+
+def norms(scale: Scale) -> list[Part]:
+    """Table 3: what keeps F small."""
+
+    def models(chosen: Scale) -> list[Model]:
+        changes: list[Model] = [{} if norm == "spectral" else {"norm": norm} for norm in NORMS]
+        steps = STEPS[:2] if chosen == "smoke" else STEPS
+        return [imixer("small", chosen, iterations=n, **change) for change in changes for n in steps]
+
+    notes = [
+        "with batch norm and n = 4 the paper used a smaller batch, which it does not print; here the same",
+        "where batch norm stands is not printed; here after each of the two layers in F, with statistics shared by all "
+        "iterations",
+    ]
+    beside = _by_steps("T3", lambda row, n: imixer("small", "paper", norm=row["norm"], iterations=n))
+    return [_part("iMixer-S with three norms", "norms", scale, models, notes=notes, **beside)]
+
+
+def data_sets(scale: Scale) -> list[Part]:
+    """Table 4. At the small scales, MNIST and CIFAR-10 stand for its four data sets."""
+    if scale != "paper":
+        stand_ins = {"mnist": "mnist", "small": "cifar10"} if scale == "cpu" else {"small": "cifar10"}
+        return [
+            _part(BOTH, name, scale, _both("small"), source="cifar100", stand_in=data, notes=[FOUR])
+            for name, data in stand_ins.items()
+        ]
+    parts = []
+    for identity, row in load_paper("imixer").tables["T4"].rows.items():
+        source = row["dataset"]
+        seeds: Sequence[int] = (0,) if source == "imagenet1k" else SEEDS
+        cells = {
+            (cell := f"{identity}.{name}"): _cell(cell, row, row[f"{name}_s"], row[f"{name}_s_std"], model, len(seeds))
+            for name, model in (("mixer", mixer("small", "paper")), ("imixer", imixer("small", "paper")))
+        }
+        more: Settings = {"table": "T4", "printed_title": f"Table 4, {source}", "printed": cells}
+        parts.append(_part(BOTH, "small", scale, _both("small"), source=source, seeds=seeds, **more))
+    return parts
+
+
+def iterations(scale: Scale) -> list[Part]:
+    """Figures 3, 5 and 6: iMixer-S with n = 1, 2 and 4; Table 2 has the same runs."""
+
+    def models(chosen: Scale) -> list[Model]:
+        return [imixer("small", chosen, iterations=n) for n in STEPS]
+
+    return [_part("iMixer-S with h_r = 2", "iterations", scale, models, subject="")]
+
+
+def feature_maps(scale: Scale) -> list[Part]:
+    """Figure 7: n = 4 on ImageNet-1k."""
+
+    def models(chosen: Scale) -> list[Model]:
+        return [imixer("small", chosen, iterations=4)]
+
+    title = "iMixer-S with h_r = 2 and n = 4"
+    return [_part(title, "feature-maps", scale, models, source="imagenet1k", seeds=(0,), subject="")]

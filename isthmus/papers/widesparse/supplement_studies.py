@@ -1,0 +1,185 @@
+"""The studies behind the supplementary figures S.1 to S.8, at three scales; their cost is in `studies.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from isthmus.core.config import RunConfig
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.parts import Model, change_training, shorten
+from isthmus.papers.widesparse import recipes
+from isthmus.papers.widesparse.models import MASK, Setup, make_parts, mixer, s_mixer, sparse, tokens_of, with_random
+
+CURVES = "losses during training are measured on validation images, not on test images"
+FEW_ROWS = "10,000 images to train on, so that 30 epochs can overfit; the other 40,000 are validation data"
+EIGHT_BLOCKS = "the number of blocks is not printed; here: 8, as in Figure S.6"
+SGD_256: dict[str, Any] = {**recipes.NESTEROV, "learning_rate": 0.1, "batch_size": 256, "weight_decay": 0.0}
+
+
+def density(scale: Scale) -> list[Part]:
+    """Figure S.1 (left): SW-MLP over p at one Ω."""
+
+    def models(densities: Iterable[float], omega: int, blocks: int, **f: int) -> list[Model]:
+        return [sparse(round(math.sqrt(omega / p)), p, blocks, **f) for p in densities]
+
+    wide = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
+    return make_parts(
+        "FS1", "density", "SW-MLP over its density", scale,
+        lambda source: (recipes.figure_5(), models(wide, 2**16, 8), range(5)),
+        lambda: (shorten(recipes.figure_5(), 4), models(wide, 2**14, 8)),
+        lambda: models((1.0, 0.5, 0.1), 2**10, 2, patch=2),
+        {"all": [MASK, "data, blocks and densities of this figure are not printed"], "cpu": ["Ω is 2^14, not 2^16"]},
+    )  # fmt: skip
+
+
+def expanded(scale: Scale) -> list[Part]:
+    """Figure S.2: width with γ = 4."""
+
+    def models(channels: Iterable[int], omegas: Sequence[int], densities: Iterable[float], blocks: int) -> list[Model]:
+        shapes = [mixer(C, tokens_of(C, omega, 4), blocks, 4) for omega in omegas for C in channels]
+        masks = [sparse(round(math.sqrt(omegas[-1] / (4 * p))), p, blocks, block="mlp", gamma=4) for p in densities]
+        return [*with_random(shapes), *masks]
+
+    def paper(source: str) -> Setup:
+        base = change_training(recipes.figure_5(source), epochs=200, learning_rate=0.1)
+        channels, densities = (16, 32, 48, 64, 83, 113, 173), (0.1, 0.3, 0.5, 0.7, 0.9)
+        return base, models(channels, (2**18, 2**20), densities, 8)
+
+    def cpu() -> Setup:
+        base = shorten(recipes.figure_5(), 3, learning_rate=0.1)
+        return base, models((8, 16, 25, 45), (2**16,), (0.1, 0.5, 0.9), 3)
+
+    def smoke() -> list[Model]:
+        tiny = [mixer(4, 12, 1, 2, patch=2), mixer(8, 8, 1, 2, patch=2)]
+        return [*with_random(tiny), sparse(32, 0.5, 1, patch=2, block="mlp", gamma=2)]
+
+    notes = {
+        "all": [MASK, "the number of blocks is not printed; here: 8"],
+        "cpu": ["Ω is 2^16 instead of 2^18 and 2^20, and there are 3 blocks"],
+    }
+    return make_parts("FS2", "expanded", "width with γ = 4", scale, paper, cpu, smoke, notes, ("cifar10", "cifar100"))
+
+
+def expansion(scale: Scale) -> list[Part]:
+    """Figure S.3: γ at one m, for several Ω and C."""
+
+    def models(m: int, omegas: Iterable[int], channels: Iterable[int], blocks: int, **f: int) -> list[Model]:
+        shapes = [(C, m // C, round(2 * omega / (m * (C + m / C)), 4)) for omega in omegas for C in channels]
+        return with_random(mixer(C, S, blocks, gamma, **f) for C, S, gamma in shapes)
+
+    def paper(source: str) -> Setup:
+        return recipes.figure_5(), models(4096, (2**n for n in range(19, 23)), (16, 32, 64, 128, 256), 8)
+
+    def cpu() -> Setup:
+        small = models(1024, (2**15, 2**16, 2**17), (32,), 3) + models(1024, (2**16,), (8, 16, 64, 128), 3)
+        return shorten(recipes.figure_5(), 3), small
+
+    notes = {
+        "all": ["data, blocks and C of this figure are not printed; here: CIFAR-10, 8, and 16 to 256"],
+        "cpu": ["m is 1024 instead of 4096, Ω 2^15 to 2^17 at C = S and 2^16 elsewhere; 3 blocks"],
+    }
+    tiny = models(64, (2**8, 2**9), (4, 8), 1, patch=2)
+    return make_parts("FS3", "expansion", "γ at one m", scale, paper, cpu, lambda: tiny, notes)
+
+
+def replacement(scale: Scale) -> list[Part]:
+    """Figure S.4: one random block among four."""
+
+    def models(size: int, blocks: int, **f: int) -> list[Model]:
+        from isthmus.analysis.block_replacement import trained_configs
+
+        return trained_configs(s_mixer(size, size, blocks, **f))
+
+    return make_parts(
+        "FS4", "replacement", "one random block", scale,
+        lambda source: (recipes.figure_5(source), models(64, 4)),
+        lambda: (shorten(recipes.figure_5(), 5), models(32, 4)),
+        lambda: models(8, 2, patch=2),
+        {
+            "all": ["C = S = 64 as in the text of D.5; the caption of Figure S.4 says 128"],
+            "cpu": ["C = S = 32 instead of 64"],
+        },
+        ("cifar10", "cifar100", "stl10"), fields=("C", "S", "depth", "permutation", "random_blocks"),
+    )  # fmt: skip
+
+
+def patches(scale: Scale) -> list[Part]:
+    """Figure S.5: the patch size."""
+
+    def models(sides: Iterable[int], size: int, blocks: int) -> list[Model]:
+        return with_random(s_mixer(size, size, blocks, side) for side in sides)
+
+    def paper(source: str) -> Setup:
+        if source == "stl10":
+            return recipes.stl10_90(), models((1, 3, 6, 10, 18, 30), 64, 4), range(5)
+        base = change_training(recipes.figure_5(source), epochs=200, learning_rate=0.1)
+        return base, models((1, 2, 4, 8, 16, 32), 64, 4)
+
+    return make_parts(
+        "FS5", "patches", "patch size", scale, paper,
+        lambda: (shorten(recipes.figure_5(), 4, learning_rate=0.1), models((2, 4, 8, 16, 32), 32, 4)),
+        lambda: models((2, 4), 8, 1),
+        {"cpu": ["C = S = 32 instead of 64; no patches of one pixel"]},
+        ("cifar10", "cifar100", "stl10"), fields=("patch", "C", "S", "depth", "permutation"),
+    )  # fmt: skip
+
+
+def overfitting(scale: Scale) -> list[Part]:
+    """Figure S.6: the loss of S-Mixers during training."""
+
+    def models(omega: int, channels: Iterable[int], blocks: int, **f: int) -> list[Model]:
+        return with_random(s_mixer(C, tokens_of(C, omega, 1), blocks, **f) for C in channels)
+
+    def paper(source: str) -> Setup:
+        base = change_training(recipes.figure_5(), epochs=600, learning_rate=0.1)
+        return base, models(2**18, (16, 32, 64, 114, 173), 8), range(5)
+
+    return make_parts(
+        "FS6_FS8", "overfitting", "loss during training", scale, paper,
+        lambda: (_on_few_rows(recipes.figure_5(), learning_rate=0.1), models(2**14, (8, 25, 60), 8)),
+        lambda: models(2**9, (4, 12), 1, patch=2),
+        {"all": [CURVES], "cpu": [FEW_ROWS, "Ω is 2^14 instead of 2^18, C 8 to 60"]},
+    )  # fmt: skip
+
+
+def overfitting_mlp(scale: Scale) -> list[Part]:
+    """Figure S.7: the same for MLP-Mixers with AutoAugment."""
+
+    def models(omega: int, channels: Iterable[int], blocks: int, gamma: float, **f: int) -> list[Model]:
+        return with_random(mixer(C, tokens_of(C, omega, gamma), blocks, gamma, **f) for C in channels)
+
+    def paper(source: str) -> Setup:
+        base = change_training(recipes.figure_4(), **SGD_256, epochs=600)
+        return base, models(2**18, (16, 32, 64, 114, 173), 8, 4), range(5)
+
+    return make_parts(
+        "FS6_FS8", "overfitting-mlp", "loss during training, γ = 4", scale, paper,
+        lambda: (_on_few_rows(recipes.figure_4(), **SGD_256), models(2**14, (16, 40), 3, 4)),
+        lambda: models(2**9, (4, 8), 1, 2, patch=2),
+        {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, "Ω is 2^14, C 16 and 40, and there are 3 blocks"]},
+    )  # fmt: skip
+
+
+def adamw(scale: Scale) -> list[Part]:
+    """Figure S.8: C = S with AdamW."""
+
+    def models(size: int, blocks: int, gamma: float, **f: int) -> list[Model]:
+        return with_random([mixer(size, size, blocks, gamma, **f)])
+
+    smaller = "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8"
+    return make_parts(
+        "FS6_FS8", "adamw", "loss during training, AdamW", scale,
+        lambda source: (change_training(recipes.figure_4(), epochs=600, batch_size=256), models(64, 8, 4), range(5)),
+        lambda: (_on_few_rows(recipes.figure_4(), batch_size=256), models(32, 3, 2)),
+        lambda: models(8, 1, 2, patch=2),
+        {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, smaller]},
+    )  # fmt: skip
+
+
+def _on_few_rows(recipe: RunConfig, **train: Any) -> RunConfig:
+    """30 epochs of 10,000 images, evaluated every third."""
+    base = shorten(recipe, 30, **train, evaluate_every=3)
+    source = type(base.source)(**base.source.model_dump() | {"validation": 40_000})
+    return base.model_copy(update={"source": source})

@@ -1,0 +1,116 @@
+"""Hourglass and conventional MLPs on embedded and on small data sets.
+
+Command, result and time of a recipe are in its docstring; times are on two cores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
+from isthmus.recipes import recipe
+
+NAMES = {
+    "demo": "demo",
+    "digits-shapes": "digits_shapes",
+    "mnist5k-shapes": "mnist5k_shapes",
+    "mnist5k-denoise": "mnist5k_denoise",
+    "mnist-denoise": "mnist_denoise",
+    "mnist-super-resolution": "mnist_super_resolution",
+    "mnist-generative-classification": "mnist_generative_classification",
+    "cifar10-denoise": "cifar10_denoise",
+    "cifar10-super-resolution": "cifar10_super_resolution",
+    "photos-denoise": "photos_denoise",
+}
+
+STARTS = ["zero_w2", "pytorch", "xavier"]
+
+
+def hourglass(d_z: int, d_h: int, depth: int, **fields: Any) -> dict[str, Any]:
+    return {"name": "hourglass_mlp", "d_z": d_z, "d_h": d_h, "depth": depth, **fields}
+
+
+def conventional(d_z: int, d_h: int, depth: int, **fields: Any) -> dict[str, Any]:
+    return {"name": "conventional_mlp", "d_z": d_z, "d_h": d_h, "depth": depth, **fields}
+
+
+def demo() -> StudyConfig:
+    """Both shapes on 5,000 digits, six sizes each, two seeds: `isthmus demo`."""
+    base = mnist5k_denoise().model_copy(update={"threads": 1})
+    models = [
+        conventional(196, 392, 1), conventional(392, 784, 1), conventional(588, 785, 1), conventional(784, 785, 1),
+        conventional(784, 785, 2), conventional(784, 1176, 2),
+        hourglass(785, 16, 3), hourglass(785, 64, 4), hourglass(785, 128, 5), hourglass(785, 256, 4),
+        hourglass(1000, 256, 4), hourglass(1000, 256, 6),
+    ]  # fmt: skip
+    return study_config({"name": "demo", "base": base, "candidates": models, "seeds": (0, 1)})
+
+
+def digits_shapes() -> StudyConfig:
+    """`isthmus study digits-shapes`: a grid of 240 Hourglasses on the smallest data; a few minutes on one core."""
+    base = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "batch_size": 64}}
+    shapes = {"d_z": [65, 96, 128, 192], "d_h": [4, 8, 16, 32, 64], "depth": [1, 2, 4, 6]}
+    return _shapes("digits-shapes", base, shapes | {"init": STARTS})
+
+
+def mnist5k_shapes() -> StudyConfig:
+    """`isthmus study mnist5k-shapes`: a grid of 240 Hourglasses on 5,000 digits; under an hour on one core."""
+    base = {"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "betas": [0.9, 0.99]}}
+    shapes = {"d_z": [785, 900, 1100, 1400], "d_h": [16, 32, 64, 128, 256], "depth": [1, 2, 4, 6]}
+    return _shapes("mnist5k-shapes", base, shapes | {"init": STARTS})
+
+
+def _shapes(name: str, base: dict[str, Any], vary: dict[str, list[Any]]) -> StudyConfig:
+    space = {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]}
+    return study_config({"name": name, "base": base | {"threads": 1}, "spaces": [space]})
+
+
+def mnist5k_denoise() -> RunConfig:
+    """`isthmus train mnist5k-denoise`: embedded digits, no download."""
+    train = {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "betas": [0.9, 0.99]}
+    model = hourglass(785, 128, 5)
+    return run_config({"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "model": model, "train": train})
+
+
+def mnist(task: str, epochs: int) -> RunConfig:
+    """The Hourglass paper's protocol on MNIST, with any number of epochs."""
+    settings = {"name": task} | ({"flips": True} if task == "super_resolution" else {})
+    train = {"epochs": epochs, "batch_size": 128, "learning_rate": 1e-3}
+    model = hourglass(785, 256, 4)
+    return run_config({"source": {"name": "mnist"}, "task": settings, "model": model, "train": train})
+
+
+mnist_denoise = recipe(
+    "`isthmus train mnist-denoise`: the Hourglass paper's protocol with 20 epochs instead of 50.", mnist, "denoise", 20
+)
+mnist_super_resolution = recipe(
+    "`isthmus train mnist-super-resolution`: 14×14 to 28×28, four orientations, 5 epochs instead of 50.",
+    mnist, "super_resolution", 5,
+)  # fmt: skip
+mnist_generative_classification = recipe(
+    "`isthmus train mnist-generative-classification`: the Hourglass paper's protocol with 20 epochs instead of 50.",
+    mnist, "generative_classification", 20,
+)  # fmt: skip
+
+
+def colour(
+    source: str, task: str, epochs: int, model: dict[str, Any], batch: int = 512, flips: bool = True
+) -> RunConfig:
+    """The Hourglass paper's protocol on colour images; with ``flips``, each image in four orientations."""
+    settings = {"name": task} | ({"flips": True} if flips else {})
+    train = {"epochs": epochs, "batch_size": batch, "learning_rate": 5e-4}
+    return run_config({"source": {"name": source}, "task": settings, "model": model, "train": train})
+
+
+cifar10_denoise = recipe(
+    "`isthmus train cifar10-denoise`: the Hourglass paper's ImageNet-32 protocol on CIFAR-10's 32×32×3 images.",
+    colour, "cifar10", "denoise", 2, hourglass(3075, 270, 4),
+)  # fmt: skip
+cifar10_super_resolution = recipe(
+    "`isthmus train cifar10-super-resolution`: the same from 16×16 to 32×32.",
+    colour, "cifar10", "super_resolution", 2, hourglass(3075, 270, 4),
+)  # fmt: skip
+photos_denoise = recipe(
+    "`isthmus train photos-denoise`: colour patches of embedded photographs, no download.",
+    colour, "photos", "denoise", 4, hourglass(3075, 115, 4), 64,
+)  # fmt: skip
