@@ -37,7 +37,7 @@ from isthmus.core.registry import Kind, catalogue, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.loop import Diverged, Stopped
 from isthmus.training.run import Options, prepare, run
-from tests.architecture.test_commands import TINY, Answer, call, tiny, train
+from tests.command_line import TINY, Answer, call, tiny, train
 
 
 def _files(folder: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ import isthmus
 from isthmus.core.registry import Kind, catalogue
 
 ROOT = Path(isthmus.__file__).parent
+TESTS = Path(__file__).parents[1]
 KINDS: tuple[Kind, ...] = ("models", "sources", "tasks", "recipes")
 
 LAYERS = (
@@ -136,3 +137,17 @@ def test_no_module_shares_the_name_of_a_public_function() -> None:
     modules = {file.stem for file in ROOT.glob("*.py")} | {file.parent.name for file in ROOT.glob("*/__init__.py")}
     assert not modules & set(isthmus.__all__)
     assert all(getattr(isthmus, name) for name in isthmus.__all__)
+
+
+def test_a_module_of_tests_is_imported_by_no_other() -> None:
+    nodes = [(file, node) for file in TESTS.rglob("*.py") for node in ast.walk(ast.parse(file.read_text()))]
+    named = [
+        (file, f"{node.module}.{name.name}")
+        for file, node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    ]
+    named += [(file, name.name) for file, node in nodes if isinstance(node, ast.Import) for name in node.names]
+    ours = [(file, name) for file, name in named if name.startswith("tests.")]
+    assert len(ours) > 50
+    assert not [f"{file.relative_to(TESTS)} imports {name}" for file, name in ours if ".test_" in name]

@@ -14,7 +14,7 @@ import pytest
 import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.registry import catalogue, find
-from tests.architecture.test_commands import call
+from tests.command_line import call
 
 PARTS = """
 import numpy as np

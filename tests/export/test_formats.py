@@ -15,7 +15,7 @@ from isthmus.export import folded
 from isthmus.export.programs import program, read_program, write_program
 from isthmus.export.writing import TOLERANCE, difference, read_format, write_format
 from isthmus.training.exported import FILES
-from tests.conformance.test_models import CASES, SMALL, build, inputs, stepped
+from tests.conformance.small_models import CASES, SMALL, build, inputs, stepped
 
 FIRST = [pytest.param(name, SMALL[name][0], id=name) for name in SMALL]
 OTHERS = [

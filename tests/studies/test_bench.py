@@ -15,7 +15,7 @@ from isthmus.studies.planning import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
-from tests.studies.test_space import BASE
+from tests.studies.spaces import BASE
 
 SPACE = {
     "model": {"name": "hourglass_mlp"},

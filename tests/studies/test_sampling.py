@@ -9,7 +9,7 @@ import pytest
 from isthmus.core.config import study_config
 from isthmus.studies.judging import Judge
 from isthmus.studies.sampling import Tried, draw
-from tests.studies.test_space import BASE, SIGNATURE
+from tests.studies.spaces import BASE, SIGNATURE
 
 SPACE = {
     "model": {"name": "hourglass_mlp"},

@@ -13,7 +13,7 @@ from isthmus.core.protocols import Signature
 from isthmus.export import prediction
 from isthmus.export.prediction import Predictor, class_names, pixels, result_paths
 from isthmus.sources.streaming import write_pieces
-from tests.unit.test_sources_arrays import write_csv, write_parquet
+from tests.unit.tables import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
 NAMED = {"a": ROWS[:, 0], "b": ROWS[:, 1], "c": ROWS[:, 2]}
