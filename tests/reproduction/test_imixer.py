@@ -11,18 +11,18 @@ import pytest
 from isthmus.papers import load_paper
 from isthmus.papers.engine import list_reproductions
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.protocol import SCALES, Findings
+from isthmus.papers.engine.protocol import Findings
 from isthmus.papers.imixer import claims, protocols
 from isthmus.papers.imixer.exhibits import TABLES
 from isthmus.studies.statistics import Sample, compare, contrast, seeds_to_decide
-from tests.reproduction.making import around, as_printed, classifier, completed, findings, models, run_ids, smoke
+from tests.reproduction.making import Parts, around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")
 MAKERS: dict[str, Any] = {
     "T1": protocols.sizes, "T2": protocols.search, "T3": protocols.norms, "T4": protocols.data_sets,
     "F3": protocols.iterations, "F7": protocols.feature_maps,
 }  # fmt: skip
-PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
+PARTS = Parts(MAKERS)
 
 
 def printed(name: str) -> Findings:

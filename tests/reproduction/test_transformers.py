@@ -18,7 +18,7 @@ from isthmus.papers.hourglass import vit_recipes as recipes
 from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.studies.judging import Judge
 from isthmus.training.counting import cost
-from tests.reproduction.making import around, classifier, completed, run_ids
+from tests.reproduction.making import around, classifier, completed, parameters, run_ids
 
 PAPER = load_paper("hourglass")
 MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13")}
@@ -72,11 +72,13 @@ def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
         classes = (transformers.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
-            (model.name, model.model_dump()["d_z"]): cost(model.completed(Signature((3, 224, 224), (classes,)), 0))
+            (model.name, model.model_dump()["d_z"]): parameters(
+                model.completed(Signature((3, 224, 224), (classes,)), 0)
+            )
             for model in part.study.candidates
         }
         for row in part.printed.values():
-            assert counted[row.network.shape, row.network.model["d_z"]].params == row.network.params
+            assert counted[row.network.shape, row.network.model["d_z"]] == row.network.params
     assert len(PARTS["T3", "paper"]) == 5
     assert len(PARTS["T4", "paper"]) == 6
 
