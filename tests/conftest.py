@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,14 @@ settings.register_profile(
     derandomize="ISTHMUS_FIXED_EXAMPLES" in os.environ,
 )
 settings.load_profile("isthmus")
+
+gc.disable()  # nothing that imports and the collection of tests make is garbage
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # and no collection in a test has to look at it again
+    gc.enable()
+
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.tasks.augment", "isthmus.tasks"]

@@ -33,7 +33,8 @@ def run_command(line: str) -> None:
         assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
         return
     assert words[0] == "isthmus", line
-    result = CliRunner().invoke(app, words[1:])
+    here = ["--workers", "1"] if words[1] == "study" else []  # each worker would import torch again
+    result = CliRunner().invoke(app, [*words[1:], *here])
     assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
 
 

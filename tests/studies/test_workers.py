@@ -109,6 +109,7 @@ def test_two_drivers_at_once_train_no_run_twice(
     assert result(study) == expected
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_held_up_beyond_its_lease_adds_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
