@@ -92,8 +92,9 @@ def test_doctor() -> None:
     findings = {line["subject"]: line for line in json.loads(call("doctor", "--json").out)}
     assert findings["torch"]["good"]
     assert findings["ISTHMUS_HOME"]["good"]
-    assert call("doctor").code == 0
-    assert "ISTHMUS_HOME" in call("doctor").out
+    answer = call("doctor")
+    assert answer.code == 0
+    assert "ISTHMUS_HOME" in answer.out
 
 
 @pytest.mark.parametrize(
@@ -392,10 +393,7 @@ def test_images_of_many_channels_leave_a_sheet(tmp_path: Path) -> None:
 
 
 def test_the_program_itself_runs(tmp_path: Path) -> None:
-    """As a process: exit codes, one line of error, and nothing on standard output that is not JSON."""
-    program = [sys.executable, "-m", "isthmus"]
-    good = subprocess.run([*program, "train", tiny(tmp_path), "--json"], capture_output=True, text=True)
-    assert (good.returncode, json.loads(good.stdout)["status"]) == (0, "finished")
-    bad = subprocess.run([*program, "train", "mnist5k-denoize"], capture_output=True, text=True)
-    assert bad.returncode == 2
-    assert bad.stderr == "isthmus: unknown recipe 'mnist5k-denoize'; did you mean 'mnist5k-denoise'?\n"
+    """As a process: nothing on standard output that is not JSON. A refusal as a process: test_bench.py."""
+    command = [sys.executable, "-m", "isthmus", "train", str(tiny(tmp_path)), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, json.loads(done.stdout)["status"]) == (0, "finished")

@@ -33,10 +33,22 @@ def studied(given: Plan, tmp_path: Path) -> Study:
     return study
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which every network of the grid is on record."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder))
+        studied(plan(), folder)
+    return folder
+
+
 @pytest.mark.parametrize("sampler", ["grid", "tpe", "nsga2"])
-def test_a_counted_search_is_the_study(sampler: str, tmp_path: Path) -> None:
+def test_a_counted_search_is_the_study(
+    sampler: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(trained))
     whole = plan()
-    studied(whole, tmp_path)
     sampling = Sampling.model_validate(
         {"name": sampler, "candidates": None if sampler == "grid" else 9, "generation": 3}
     )
