@@ -214,6 +214,7 @@ def test_the_protocol_of_table_8(recipe, params):
     assert (config.task.decoding_steps, config.task.temperature, config.task.most_masked) == (24, 1.0, 0.4)
 
 
+@pytest.mark.slow  # the digest of all of CIFAR-10 takes seconds
 def test_the_recipe_of_the_masked_model_names_the_run_of_the_tokenizers_recipe(shared_data):
     """An id is a hash of config and data: a change of either must be made in both recipes."""
     from isthmus.training.run import Options, prepare

@@ -98,12 +98,10 @@ def test_members_are_chosen_on_validation_and_drawn_with_test_values_whatever_me
         assert members["x"] == sorted(members["x"])
         assert members["y"] == [metric_values("psnr", test)[metric] for test in (20.4, 20.0, 20.2)]
     assert [row[""] for row in table(section.candidates)] == ["●", "●", "", "●"]
-    assert answer(section)[0].replace("\N{NO-BREAK SPACE}", " ") == (
-        "Only sw_mlp was tried; its best on validation data, with 2.72 M parameters, "
-        "reaches PSNR 20.200 dB on test data."
-    )
+    said = answer(section)[0].replace("\N{NO-BREAK SPACE}", " ")
+    assert all(fact in said for fact in ("Only sw_mlp", "2.72 M parameters", "20.200 dB on test data"))
     text = write_report([tmp_path], tmp_path / "out", "One shape").read_text(encoding="utf-8")
-    assert text.count("Members are chosen on validation data; the values shown are on test data.") == 1
+    assert text.count("chosen on validation data") == 1
 
 
 def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_too_many_points(
@@ -141,13 +139,9 @@ def test_plotly_accepts_the_drawings(study: Path):
 def test_the_answer_says_who_leads_where_and_what_is_undecided(study: Path):
     (section,), _ = gather([study])
     verdict, limits = (text.replace("\N{NO-BREAK SPACE}", " ") for text in answer(section))
-    assert verdict.startswith("By parameters, the Hourglass leads at 1.27–1.45 M, ")
-    assert verdict.endswith("4.34–7.65 M, by up to 0.48 dB at 1.27 M.")
+    assert all(fact in verdict for fact in ("Hourglass leads", "1.27–1.45 M", "4.34–7.65 M", "0.48 dB at 1.27 M"))
     assert "conventional shape leads" not in verdict, "where the noise explains a difference, nobody leads"
-    assert (
-        limits
-        == "At 133 k–1.27 M and 7.63–8.61 M parameters, the conventional shape was tried and the Hourglass was not."
-    )
+    assert all(fact in limits for fact in ("133 k–1.27 M", "7.63–8.61 M", "conventional")), "where one is without rival"
     assert "MACs per row" in answer(section, "macs")[0]
 
 
@@ -164,14 +158,14 @@ def plain_answer(root: Path) -> list[str]:
 
 def test_the_answer_where_there_is_little_to_say(tmp_path: Path):
     verdict, _ = two_runs(tmp_path / "apart", HOURGLASS[0], CONVENTIONAL[0])
-    assert verdict.startswith("The Hourglass and the conventional shape were tried at no common number of parameters: ")
+    assert "no common number of parameters" in verdict
     verdict, limits = two_runs(tmp_path / "same", HOURGLASS[0], HOURGLASS[0], objective="accuracy")
     assert verdict.startswith("One seed says nothing")
     assert limits == ""
     for place, seed, test in ((1, 0, 0.5), (1, 1, 0.501), (2, 0, 0.6), (2, 1, 0.62)):
         model = model_config("hourglass_mlp", HOURGLASS[place], 0)
         write_run(tmp_path / "same", model, 1e-3, seed, objective="accuracy", test=test)
-    assert "one seed only: the others’ spread over seeds stands in for theirs." in plain_answer(tmp_path / "same")[1]
+    assert "one seed only" in plain_answer(tmp_path / "same")[1]
 
 
 def test_terminal_table_has_one_row_per_candidate(study: Path):
