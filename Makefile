@@ -23,10 +23,10 @@ demo: $(VENV)/.installed
 	$(BIN)/isthmus demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -m "not slow" -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --dist worksteal
 
 test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-timm: $(TIMM)/.installed
 	$(TIMM)/bin/python -m pytest -q tests/timm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,14 +26,24 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # How long an example takes says something about a busy machine, and nothing about the claim.
-# Where a change is judged, examples are the same every time; elsewhere hypothesis looks for new ones.
+# Where a change is judged, examples are the same every time; elsewhere hypothesis looks for new ones, so that half of
+# its usual hundred is enough for one run.
 settings.register_profile(
     "isthmus",
     deadline=None,
+    max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="ISTHMUS_FIXED_EXAMPLES" in os.environ,
 )
 settings.load_profile("isthmus")
+
+gc.disable()  # nothing that imports and the collection of tests make is garbage
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # and no collection in a test has to look at it again
+    gc.enable()
+
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 SHAPED = ["isthmus.layers", "isthmus.models", "isthmus.tasks.augment", "isthmus.tasks"]

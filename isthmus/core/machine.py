@@ -92,6 +92,7 @@ def code_version(*modules: str) -> dict[str, str]:
     return {"version": versions(("isthmus",))["isthmus"], "digest": content.hexdigest()[:16]}
 
 
+@cache
 def bfloat16_works() -> bool:
     """Tested in another process, because some virtual machines advertise instructions that crash."""
     attempt = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); (a @ a).sum().item()"

@@ -18,7 +18,7 @@ from isthmus.core.files import read_sealed
 from isthmus.core.record import find_run
 from isthmus.core.registry import catalogue, create_model, find
 from isthmus.training.run import run
-from tests.architecture.test_commands import call
+from tests.command_line import call
 
 FOLDER = Path(isthmus.analysis.__file__).parent
 

@@ -10,6 +10,7 @@ import json
 import operator
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -37,7 +38,7 @@ from isthmus.core.registry import Kind, catalogue, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.loop import Diverged, Stopped
 from isthmus.training.run import prepare, run
-from tests.architecture.test_commands import TINY, Answer, call, tiny, train
+from tests.command_line import TINY, Answer, call, tiny, train
 from tests.listeners import stop_after
 
 
@@ -405,9 +406,18 @@ def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
 # What a user gives to a trained run.
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder / "isthmus-home"))
+        return find_run(train(folder)["id"])
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    return find_run(train(tmp_path)["id"])
+def finished(trained: Path) -> Path:
+    """A finished run of this test's own, trained once for all of them."""
+    return Path(shutil.copytree(trained, home() / "runs" / trained.name))
 
 
 def _bad_files(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -747,7 +757,8 @@ ANY = st.lists(st.one_of(PARTS), max_size=2).map(dict)
 ODD_OVERRIDES = st.text(max_size=12) | st.sampled_from(
     ["a=" + "[" * 9_000, "seed=" + "9" * 5_000, "train.epochs=1e999"]
 )
-MANY = settings(max_examples=350, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+# A sample: `make fuzz` tries thousands of configs, overrides and files.
+MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture
@@ -803,7 +814,7 @@ def test_any_model_is_described_or_refused(model: dict[str, Any]) -> None:
     assert _is_an_answer(call("describe", "--json", "--", str(model["name"]), *words))
 
 
-@settings(MANY, max_examples=100)
+@MANY
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | VALUES.map(json.dumps).map(str.encode))
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 def test_any_file_trains_or_is_refused(suffix: str, content: bytes, data: Path) -> None:

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
-import io
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
-from typer.testing import CliRunner
 
 import isthmus
-from isthmus.cli.main import app
-from isthmus.core.config import run_config, study_config
-from isthmus.core.record import run_folders
 from isthmus.core.registry import catalogue
 from isthmus.papers import list_papers, load_paper
-from isthmus.studies.plan import Plan
-from isthmus.training.run import Options
-from tests.unit.test_sudoku import SEVENTEEN
+from tests.architecture.documents import DOCS, IN_TIMM, run_blocks
+from tests.unit.boards import SEVENTEEN
 
-DOCS = Path(__file__).parents[2] / "docs"
-IN_TIMM = DOCS / "in-timm.md"
 PAGES = sorted(set(DOCS.glob("*.md")) - {IN_TIMM})
 """What needs timm is run beside the other tests of timm, in its environment."""
-
-
-def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    text = page.read_text(encoding="utf-8")
-    yield from re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def files_of_the_reader(folder: Path) -> None:
@@ -48,44 +31,11 @@ def files_of_the_reader(folder: Path) -> None:
     (folder / "puzzle.txt").write_text(SEVENTEEN)
 
 
-def run_command(line: str) -> None:
-    (last, *_) = [*sorted(run_folders(), key=lambda folder: folder.stat().st_mtime, reverse=True), Path()]
-    words = [re.sub(r"(^|=)RUN$", rf"\g<1>{last.name}", word) for word in shlex.split(line, comments=True)]
-    if words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
-        return
-    assert words[0] == "isthmus", line
-    result = CliRunner().invoke(app, words[1:])
-    assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files_of_the_reader(tmp_path)
     run_blocks(page)
-
-
-def run_blocks(page: Path) -> None:
-    """In order, as a reader would type them; what is printed is what the comment behind it says."""
-    namespace: dict[str, Any] = {}
-    for language, text in blocks(page):
-        if language == "sh":
-            for line in text.splitlines():
-                run_command(line)
-        elif language == "python":
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                exec(compile(text, page.name, "exec"), namespace)
-            assert printed.getvalue().splitlines() == re.findall(r"^print\(.*\)  # (.*)$", text, flags=re.MULTILINE)
-        elif language == "yaml":
-            settings = yaml.safe_load(text)
-            if "spaces" in settings:
-                assert Plan.of(study_config(settings), Options()).preview
-            else:
-                assert run_config(settings)
-        else:
-            assert language in ("text", "json", "toml"), f"{page.name}: nothing checks a block of {language}"
 
 
 @pytest.fixture(scope="module")

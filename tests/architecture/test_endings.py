@@ -28,8 +28,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import as_cell, home, write_text
 from isthmus.core.record import CONFIG, RECORD, find_run, read_record
 from isthmus.sources.streaming import write_pieces
-from tests.architecture.test_commands import call, tiny, train
-from tests.training.test_resume import weights, without_time
+from tests.command_line import call, tiny, train
+from tests.training.bits import weights, without_time
 
 PROGRAM = [sys.executable, "-m", "isthmus"]
 MARKUP = "[/x] [red]b[/red] :cat:"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import isthmus
 from isthmus.core.registry import Kind, catalogue
 
 ROOT = Path(isthmus.__file__).parent
+TESTS = Path(__file__).parents[1]
 KINDS: tuple[Kind, ...] = ("models", "sources", "tasks", "costs", "recipes")
 
 LAYERS = (
@@ -137,3 +139,10 @@ def test_no_module_shares_the_name_of_a_public_function() -> None:
     modules = {file.stem for file in ROOT.glob("*.py")} | {file.parent.name for file in ROOT.glob("*/__init__.py")}
     assert not modules & set(isthmus.__all__)
     assert all(getattr(isthmus, name) for name in isthmus.__all__)
+
+
+def test_a_module_of_tests_is_imported_by_no_other() -> None:
+    imports = re.compile(r"^ *(?:from (tests[\w.]*) import (\([^)]*\)|.*)|import (tests[\w.]*))", re.MULTILINE)
+    found = [(file.name, *match) for file in TESTS.rglob("*.py") for match in imports.findall(file.read_text())]
+    assert len(found) > 50
+    assert not [each for each in found if re.search(r"\btest_", " ".join(each[1:]))]

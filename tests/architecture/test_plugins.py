@@ -17,7 +17,7 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
 from isthmus.core.registry import catalogue, find
-from tests.architecture.test_commands import call
+from tests.command_line import call
 
 PARTS = """
 import numpy as np

@@ -29,10 +29,14 @@ def test_every_block_is_of_a_kind_that_a_test_runs() -> None:
 
 
 SMALLER = {
-    "study": ["base.train.epochs=1", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null"],
+    "study": [
+        "base.train.epochs=1", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null",
+        "--workers", "1",
+    ],
+    "reproduce": ["--workers", "1"],
     "train": ["threads=1"],  # two threads wait for each other where other tests run beside
-}
-"""The same commands in seconds."""
+}  # fmt: skip
+"""The same commands in seconds. Workers, which each import torch again, are in tests/studies/test_workers.py."""
 
 COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("isthmus ")]
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,29 +9,10 @@ import pytest
 
 from isthmus.reports import write_report
 from isthmus.reports.plots import COLOURS
-from tests.unit.test_reports import write_study
+from tests.browser import browse
+from tests.unit.fabricated_runs import write_study
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--window-size=1000,1600",
-)
-
-WATCH = """<script>
-window.seen = { refused: [], errors: [] };
-addEventListener("securitypolicyviolation", (event) => seen.refused.push(event.blockedURI));
-addEventListener("error", (event) => seen.errors.push(event.message));
-</script>"""
-
-TRY_OUT = """<script>
+TRY_OUT = """
 const all = (selector) => [...document.querySelectorAll(selector)];
 const column = (title) => all("table.sortable th").findIndex((head) => head.textContent === title);
 const values = (title) => all("table.sortable tbody tr").map((row) => row.cells[column(title)].dataset.value);
@@ -63,11 +39,7 @@ seen.titles = all(".plot.front .xtitle, .plot.front .ytitle").map((title) => tit
 const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
 seen.loads = loaded.filter((name) => !name.startsWith("data:"));
 seen.wide = document.documentElement.scrollWidth - innerWidth;
-const result = document.createElement("pre");
-result.id = "seen";
-result.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(seen))));
-document.body.append(result);
-</script>"""
+"""
 
 
 @pytest.fixture(scope="module")
@@ -76,27 +48,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report([write_study(root / "runs", seeds=2, samples=True, epochs=4)], root / "out", "Shapes")
 
 
-def browse(page: Path, *flags: str) -> dict:
-    """Open a copy of the page that tries itself out, and read back what it saw."""
-    if BROWSER is None:
-        pytest.skip("there is no Chromium on this machine")
-    text = page.read_text(encoding="utf-8").replace("<title>", f"{WATCH}<title>", 1)
-    head, end, tail = text.rpartition("</body>")
-    copy = page.with_name("tried.html")
-    copy.write_text(head + TRY_OUT + end + tail, encoding="utf-8")
-    profile = page.parent / "profile"
-    command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={profile}", "--dump-dom", copy.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
-    shutil.rmtree(profile, ignore_errors=True)
-    found = re.search(r'<pre id="seen">([^<]*)</pre>', shown)
-    assert found, "the page's script did not come to its end"
-    result: dict = json.loads(base64.b64decode(found.group(1)))
-    return result
-
-
 @pytest.fixture(scope="module")
 def seen(page: Path) -> dict:
-    return browse(page)
+    return browse(page, TRY_OUT)
 
 
 def rgb(colour: str) -> str:
@@ -128,7 +82,7 @@ def test_the_switches_change_the_plot_and_the_answer(seen):
 
 
 def test_dark_readers_get_dark_colours(page):
-    assert browse(page, "--blink-settings=preferredColorScheme=0")["stroke"] == rgb(COLOURS[0][1])
+    assert browse(page, TRY_OUT, "--blink-settings=preferredColorScheme=0")["stroke"] == rgb(COLOURS[0][1])
 
 
 def test_nothing_is_loaded_and_nothing_sticks_out(seen, page):

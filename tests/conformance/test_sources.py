@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,13 +92,3 @@ def test_sources_do_without_torch_and_import_heavy_packages_late():
     environment = {key: value for key, value in os.environ.items() if not key.startswith("COV_")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"
-
-
-def test_no_source_imports_another():
-    folder = Path(registry.__file__).parent / "sources"
-    registering = {path.stem for path in folder.glob("*.py") if "\nNAMES = " in path.read_text()}
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-            if module.startswith("isthmus.sources."):
-                assert module.rpartition(".")[2] not in registering, f"{path.name} imports {module}"

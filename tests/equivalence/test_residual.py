@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Block, Branch, Pathway, Plain, ResidualModel, Stack, State
-from tests.conformance.test_models import SMALL, build, inputs
+from tests.conformance.small_models import SMALL, build, inputs
 
 RESIDUAL = [
     pytest.param(name, fields, id=f"{name}-{n}")

@@ -25,7 +25,7 @@ from isthmus.export.prediction import open_predictor
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
 from isthmus.training.exported import EXPORT, FILES, FORMATS, FormatName
-from tests.architecture.test_commands import call, train, write_table
+from tests.command_line import call, train, write_table
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,12 @@ from isthmus.export import folded
 from isthmus.export.formats import TOLERANCE, difference, read_format, write_format
 from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.exported import FILES
-from tests.conformance.test_models import CASES, SMALL, build, inputs, stepped
+from tests.conformance.small_models import CASES, SMALL, build, inputs, stepped
 
-FIRST = [pytest.param(name, SMALL[name][0], id=name) for name in SMALL]
-OTHERS = [
-    pytest.param(*case.values, id=case.id, marks=pytest.mark.slow) for case in CASES if not str(case.id).endswith("-0")
+EVERY_TIME = {"hourglass_mlp-0", "mlp_mixer-0", "imixer-0", "sw_mlp-0", "vit-0", "vq_tokenizer-0"}
+"""One of each family of layers; `test_tokens.py` exports hyper_set. The other cases are slow."""
+EXPORTED = [
+    pytest.param(*case.values, id=case.id, marks=() if case.id in EVERY_TIME else pytest.mark.slow) for case in CASES
 ]
 
 
@@ -27,7 +28,7 @@ def is_anderson(fields: dict[str, Any]) -> bool:
     return fields.get("solver") == "anderson"
 
 
-@pytest.mark.parametrize(("name", "fields"), [*FIRST, *OTHERS])
+@pytest.mark.parametrize(("name", "fields"), EXPORTED)
 def test_onnx_and_torch_programs_give_the_same(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
     model = stepped(name, fields).eval()
     exported = program(model)

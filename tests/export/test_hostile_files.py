@@ -30,7 +30,7 @@ from isthmus.export.prediction import open_predictor
 from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
-from tests.conformance.test_models import SMALL, build
+from tests.conformance.small_models import SMALL, build
 
 Files = dict[str, bytes]
 

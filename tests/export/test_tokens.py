@@ -12,10 +12,9 @@ from PIL import Image
 from isthmus.core.config import run_config
 from isthmus.core.record import find_run
 from isthmus.training.run import run
-from tests.architecture.test_commands import call
-from tests.unit.test_hyperset_runs import SETTINGS
-from tests.unit.test_masked_images import TOKENIZER, masked
-from tests.unit.test_sudoku import SEVENTEEN, SOLUTION
+from tests.command_line import call
+from tests.unit.boards import SEVENTEEN, SOLUTION
+from tests.unit.token_runs import SETTINGS, TOKENIZER, masked
 
 FORMATS = ("onnx", "torch", "safetensors")
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from isthmus.core import registry
 from isthmus.core.config import RunConfig
 from isthmus.core.files import digest
-from tests.conformance.test_models import SMALL, build, inputs
+from tests.conformance.small_models import SMALL, build, inputs
 
 GOLDEN = Path(__file__).with_name("unchanged.json")
 CASES = {f"{name}-{n}": (name, fields) for name in SMALL for n, fields in enumerate(SMALL[name])}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from isthmus.cli.complete import complete_study
 from isthmus.core.config import RunConfig, StudyConfig
-from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.protocols import Component, ModelConfig, Signature
 from isthmus.core.record import RunRecord
+from isthmus.core.registry import find
 from isthmus.papers.engine import find_exhibit, reproduce
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
@@ -99,6 +102,24 @@ def completed(part: Part) -> list[ModelConfig]:
     shapes = {"digits": (1, 8, 8), "mnist": (1, 28, 28)}
     signature = Signature(shapes.get(part.study.base.source.name, (3, 32, 32)), (10,))
     return [candidate.complete(signature, seed=0) for candidate in part.study.candidates]
+
+
+class Parts(dict[tuple[str, str], Sequence[Part]]):
+    """The parts of every exhibit by name and scale, made where a test asks for them: some count large networks."""
+
+    def __init__(self, makers: Mapping[str, Callable[[str], Sequence[Part]]]) -> None:
+        self.makers = makers
+
+    def __missing__(self, key: tuple[str, str]) -> Sequence[Part]:
+        name, scale = key
+        return self.setdefault(key, self.makers[name](scale))
+
+
+def parameters(config: Component) -> int:
+    """Without the FLOPs that ``cost`` counts too."""
+    with torch.device("meta"):
+        model = find("models", config.name)(config)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def run_ids(parts: Iterable[Part]) -> set[str]:

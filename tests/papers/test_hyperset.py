@@ -17,7 +17,7 @@ from isthmus.papers.hyperset.exhibits import TABLES
 from isthmus.recipes.recurrent import cifar10_tokenizer
 from isthmus.training.counting import cost
 from isthmus.training.run import prepare
-from tests.papers.networks import around, as_printed, classifier, findings, models, run_ids, smoke
+from tests.papers.networks import around, as_printed, classifier, findings, models, parameters, run_ids, smoke
 
 PAPER = load_paper("hyperset")
 MAKERS: dict[str, Any] = {
@@ -109,13 +109,13 @@ def test_the_paper_scale_of_images_is_tables_5_to_7(place):
 
 
 def test_the_paper_s_models_have_their_counted_sizes_and_the_wide_ones_match():
-    *counted, crate = (cost(model).params for model in complete(PARTS["T1", "paper"][0]))
+    *counted, crate = (parameters(model) for model in complete(PARTS["T1", "paper"][0]))
     assert counted == [row.network.params for row in PARTS["T1", "paper"][0].printed.values()]
     assert crate == pytest.approx(counted[0], rel=0.01), "the wide CRATE has the Transformer's parameters"
     for scale in ("paper", "cpu"):
-        _, theirs, wide = (cost(model).params for model in complete(PARTS["F3", scale][0]))
+        _, theirs, wide = (parameters(model) for model in complete(PARTS["F3", scale][0]))
         assert wide == pytest.approx(theirs, rel=0.04)
-    sizes = [cost(model).params for model in complete(PARTS["T1", "cpu"][0])]
+    sizes = [parameters(model) for model in complete(PARTS["T1", "cpu"][0])]
     for wide in sizes[4:]:
         assert wide == pytest.approx(sizes[0], rel=0.05), "wide ones have the Transformer's parameters"
     assert 1 - sizes[3] / sizes[0] == pytest.approx(0.4, abs=0.03), "and the narrow one saves as many as in the paper"

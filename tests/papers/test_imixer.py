@@ -10,19 +10,19 @@ import pytest
 
 from isthmus.papers import load_paper
 from isthmus.papers.engine import list_reproductions
-from isthmus.papers.engine.exhibit import SCALES, Findings
+from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.imixer import claims, studies
 from isthmus.papers.imixer.exhibits import TABLES
 from isthmus.studies.statistics import Sample, compare, contrast, seeds_to_decide
-from tests.papers.networks import around, as_printed, classifier, completed, findings, models, run_ids, smoke
+from tests.papers.networks import Parts, around, as_printed, classifier, completed, findings, models, run_ids, smoke
 
 PAPER = load_paper("imixer")
 MAKERS: dict[str, Any] = {
     "T1": studies.sizes, "T2": studies.search, "T3": studies.norms, "T4": studies.data_sets,
     "F3": studies.iterations, "F7": studies.feature_maps,
 }  # fmt: skip
-PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
+PARTS = Parts(MAKERS)
 
 
 def printed(name: str) -> Findings:

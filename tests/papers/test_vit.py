@@ -19,7 +19,7 @@ from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.recipes.classifiers import cifar10_vit_shapes
 from isthmus.studies.proposals import Judge
 from isthmus.training.counting import cost
-from tests.papers.networks import around, classifier, completed, run_ids
+from tests.papers.networks import around, classifier, completed, parameters, run_ids
 
 PAPER = load_paper("hourglass")
 MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13")}
@@ -73,11 +73,11 @@ def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
         classes = (vit_studies.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
-            (model.name, model.model_dump()["d_z"]): cost(model.complete(Signature((3, 224, 224), (classes,)), 0))
+            (model.name, model.model_dump()["d_z"]): parameters(model.complete(Signature((3, 224, 224), (classes,)), 0))
             for model in part.study.candidates
         }
         for row in part.printed.values():
-            assert counted[row.network.shape, row.network.model["d_z"]].params == row.network.params
+            assert counted[row.network.shape, row.network.model["d_z"]] == row.network.params
     assert len(PARTS["T3", "paper"]) == 5
     assert len(PARTS["T4", "paper"]) == 6
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import isthmus
@@ -71,7 +71,6 @@ shapes = st.fixed_dictionaries(
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
-@settings(max_examples=80)
 @given(fields=shapes, dtype=st.sampled_from(list(BOUNDS)), scale=st.sampled_from([0.1, 1.0, 100.0]))
 def test_the_narrow_form_is_the_same_function(fields, dtype, scale):
     model = built(**fields).to(dtype)

@@ -13,10 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from isthmus.core.config import study_config
 from isthmus.core.files import home
 from isthmus.core.record import MODEL, read_record, run_folders
 from isthmus.studies.database import default_url
+from isthmus.studies.executors import Ended, Event, ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
@@ -202,3 +205,28 @@ def eventually(what: Callable[[], Any], seconds: float = 240.0) -> Any:
         assert time.monotonic() < until, f"not within {seconds:.0f} s"
         time.sleep(0.02)
     return found
+
+
+def carry_out(study: Study) -> list[str]:
+    """The runs that were trained, in this process."""
+    ended: list[str] = []
+
+    def tell(trial: Any, run: Any, event: Event) -> None:
+        if isinstance(event, Ended):
+            ended.append(event.id)
+
+    study.carry_out(ThisProcess(), tell)
+    return ended
+
+
+def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.training.run._train", lambda *arguments: pytest.fail("trained again"))
+
+
+def undisturbed(given: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What one process finds, in a home of its own."""
+    with monkeypatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder))
+        study = opened(given)
+        study.carry_out(ThisProcess(), lambda trial, run, event: None)
+        return result(study)

@@ -16,7 +16,7 @@ from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.studies.trials import State, Trial
 from isthmus.training.run import Options
-from tests.studies.test_space import BASE
+from tests.studies.spaces import BASE
 
 SPACE = {
     "model": {"name": "hourglass_mlp"},
@@ -34,10 +34,22 @@ def studied(given: Plan, tmp_path: Path) -> Study:
     return study
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which every network of the grid is on record."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(folder))
+        studied(plan(), folder)
+    return folder
+
+
 @pytest.mark.parametrize("sampler", ["grid", "tpe", "nsga2"])
-def test_a_counted_search_is_the_study(sampler: str, tmp_path: Path) -> None:
+def test_a_counted_search_is_the_study(
+    sampler: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(trained))
     whole = plan()
-    studied(whole, tmp_path)
     sampling = Sampling.model_validate(
         {"name": sampler, "candidates": None if sampler == "grid" else 9, "generation": 3}
     )

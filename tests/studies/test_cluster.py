@@ -24,8 +24,7 @@ from isthmus.core.files import home, write_json
 from isthmus.core.record import run_folders
 from isthmus.studies.cluster import RayCluster
 from tests.studies.conftest import Nodes, free_port, started_in
-from tests.studies.drivers import BASE, SAMPLED, SPACES, Driver, eventually, opened, result, settings
-from tests.studies.test_workers import undisturbed
+from tests.studies.drivers import BASE, SAMPLED, SPACES, Driver, eventually, opened, result, settings, undisturbed
 
 LONGER = settings(base=BASE | {"train": {"epochs": 50}}, spaces=SPACES[:1])
 

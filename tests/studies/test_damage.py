@@ -26,7 +26,7 @@ from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 from isthmus.training.run import run as execute
-from tests.architecture.test_commands import call
+from tests.command_line import call
 from tests.studies.drivers import BASE, SAMPLED, SPACES, opened, result, settings
 
 ATTACKS = 40

@@ -13,7 +13,7 @@ from isthmus.studies import estimate as module
 from isthmus.studies.estimate import Pace, check_room, estimate, fit, measure_paces
 from isthmus.studies.plan import Plan
 from isthmus.training.run import Options
-from tests.studies.test_space import BASE, HOURGLASS
+from tests.studies.spaces import BASE, HOURGLASS
 
 CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}
 

@@ -111,7 +111,7 @@ def disturb(command: Command, draw: random.Random, watch: Watch, whole: int) -> 
             watch.look_at_trials()
             command.start()
         else:
-            os.kill(draw.choice(workers_of(command.process.pid)), signal.SIGKILL)
+            os.kill(draw.choice(eventually(partial(workers_of, command.process.pid))), signal.SIGKILL)
 
 
 def _trains(command: Command, before: int) -> bool:

@@ -11,7 +11,7 @@ from isthmus.core.config import study_config
 from isthmus.studies.proposals import Judge
 from isthmus.studies.sampling import draw
 from isthmus.studies.trials import State, Trial
-from tests.studies.test_space import BASE, SIGNATURE
+from tests.studies.spaces import BASE, SIGNATURE
 
 SPACE = {
     "model": {"name": "hourglass_mlp"},

@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 
 from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Signature
 from isthmus.core.space import Budget, Range, Space, amount, condition
 from isthmus.studies.proposals import Judge
 from isthmus.studies.sampling import list_candidates, thin
-
-BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 4}, "threads": 1}
-SIGNATURE = Signature((1, 8, 8), (1, 8, 8))
-HOURGLASS: dict[str, Any] = {
-    "model": {"name": "hourglass_mlp"},
-    "vary": {"d_z": [65, 96], "d_h": [8, 64, 80], "depth": {"low": 1, "high": 2}},
-}
+from tests.studies.spaces import BASE, HOURGLASS, SIGNATURE
 
 
 def config(*spaces: dict[str, Any], **more: Any) -> Any:

@@ -21,30 +21,14 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import write_json
 from isthmus.core.record import read_record
 from isthmus.costs.latency import LATENCY
-from isthmus.studies.executors import Ended, Event, ThisProcess
+from isthmus.studies.executors import Event, ThisProcess
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
-from tests.architecture.test_commands import call
-from tests.studies.drivers import BASE, SAMPLED, SPACES, models, opened, result, settings
+from tests.command_line import call
+from tests.studies.drivers import BASE, SAMPLED, SPACES, carry_out, forbid_training, models, opened, result, settings
 
 TWO = [SPACES[0] | {"vary": {"d_z": [65], "d_h": [4, 8]}}]
 """Two candidates."""
-
-
-def carry_out(study: Study) -> list[str]:
-    """The runs that were trained, in this process."""
-    ended: list[str] = []
-
-    def tell(trial: Any, run: Any, event: Event) -> None:
-        if isinstance(event, Ended):
-            ended.append(event.id)
-
-    study.carry_out(ThisProcess(), tell)
-    return ended
-
-
-def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.training.run._train", lambda *arguments: pytest.fail("trained again"))
 
 
 def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sql
@@ -29,19 +28,11 @@ from tests.studies.drivers import (
     opened,
     result,
     settings,
+    undisturbed,
     workers_of,
 )
 
 ENDLESS = settings(base=BASE | {"train": {"epochs": 2000}})
-
-
-def undisturbed(given: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What one process finds, in a home of its own."""
-    with monkeypatch.context() as patch:
-        patch.setenv("ISTHMUS_HOME", str(folder))
-        study = opened(given)
-        study.carry_out(ThisProcess(), lambda trial, run, event: None)
-        return result(study)
 
 
 def test_troubled_runs_fail_with_their_reason_and_the_others_finish(troubled: None) -> None:
@@ -119,6 +110,7 @@ def test_two_drivers_at_once_train_no_run_twice(
     assert result(study) == expected
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_held_up_beyond_its_lease_adds_nothing(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,8 @@ from isthmus.core.errors import UserError
 from isthmus.models.mlp_mixer import VARIANTS as MIXERS
 from isthmus.models.vit import VARIANTS as VITS
 from isthmus.training.timm_weights import in_our_names
-from tests.architecture.test_docs import IN_TIMM, run_blocks
-from tests.papers.test_vit_counts import EXACT
+from tests.architecture.documents import IN_TIMM, run_blocks
+from tests.papers.exact_counts import EXACT
 
 HOURGLASS = "isthmus_hourglass_vit_tiny_patch16_224"
 NAMES = sorted(isthmus.timm.VARIANTS)

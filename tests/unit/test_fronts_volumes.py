@@ -16,7 +16,7 @@ from isthmus.core.errors import UserError
 from isthmus.studies.fronts import Candidate, best, compare, front, noise_of
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Reference, Saving, area, gap, hypervolume, measure_savings, reference_point
-from tests.unit.test_fronts import make_candidate, points
+from tests.unit.candidates import make_candidate, points
 
 pairs = st.lists(st.tuples(st.floats(1e-3, 1e9), st.floats(-50, 50)), max_size=12)
 references = st.builds(Reference, st.floats(1e-3, 1e9), st.floats(-50, 50))

@@ -22,22 +22,8 @@ from isthmus.export.prediction import open_predictor
 from isthmus.sources.puzzles.boards import draw, parse
 from isthmus.tasks.sudoku_prediction import only_solution, read_puzzles
 from isthmus.training.run import run
-from tests.unit.test_sudoku import NO_SOLUTION, SEVENTEEN, SOLUTION
-
-SETTINGS = {
-    "source": {"name": "sudoku", "givens": [70], "train": 16, "validation": 4, "test": 6},
-    "task": {"name": "sudoku", "symmetries": True, "by_givens": [70]},
-    "model": {
-        "name": "hyper_set",
-        "d": 16,
-        "num_heads": 2,
-        "iterations": 3,
-        "positions": "learned",
-        "step_sizes": "X_0",
-    },
-    "train": {"epochs": 1, "batch_size": 8},
-    "threads": 1,
-}
+from tests.unit.boards import NO_SOLUTION, SEVENTEEN, SOLUTION
+from tests.unit.token_runs import SETTINGS
 
 
 @pytest.fixture

@@ -24,27 +24,7 @@ from isthmus.core.registry import component, find
 from isthmus.training.loading import load
 from isthmus.training.run import load_data, run
 from isthmus.training.tokenizers import GREY, open_tokenizer
-
-DIGITS = {"name": "digits", "validation": 20, "test": 60}
-TOKENIZER = {
-    "source": DIGITS,
-    "task": {"name": "tokenization"},
-    "model": {"name": "vq_tokenizer", "codes": 16, "stride": 2, "width": 8},
-    "train": {"epochs": 1, "batch_size": 256, "learning_rate": 5e-3},
-    "threads": 1,
-}
-
-
-def masked(tokenizer, **source):
-    return {
-        "source": {"name": "tokens", "tokenizer": tokenizer, "images": DIGITS, **source},
-        "task": {"name": "masked_tokens", "decoding_steps": 4},
-        "model": {
-            "name": "hyper_set", "d": 16, "num_heads": 2, "iterations": 2, "step_sizes": "X_0", "time_mlp": False,
-        },
-        "train": {"epochs": 1, "batch_size": 256},
-        "threads": 1,
-    }  # fmt: skip
+from tests.unit.token_runs import DIGITS, TOKENIZER, masked
 
 
 @pytest.fixture
@@ -233,6 +213,7 @@ def test_the_protocol_of_table_8(recipe, params):
     assert (config.task.decoding_steps, config.task.temperature, config.task.most_masked) == (24, 1.0, 0.4)
 
 
+@pytest.mark.slow  # the digest of all of CIFAR-10 takes seconds
 def test_the_recipe_of_the_masked_model_names_the_run_of_the_tokenizers_recipe(shared_data):
     """An id is a hash of config and data: a change of either must be made in both recipes."""
     from isthmus.training.run import Options, prepare

@@ -35,8 +35,7 @@ from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.exported import read_exported
 from isthmus.training.run import run
-from tests.studies.drivers import opened
-from tests.studies.test_study import carry_out, forbid_training
+from tests.studies.drivers import carry_out, forbid_training, opened
 
 WRONG = 1.0
 """What an older version found for noise."""

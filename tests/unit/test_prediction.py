@@ -11,7 +11,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature, Trained
 from isthmus.sources.streaming import write_pieces
 from isthmus.tasks.row_prediction import RowPredictor, class_names, pixels, result_paths
-from tests.unit.test_sources_arrays import write_csv, write_parquet
+from tests.unit.tables import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
 NAMED = {"a": ROWS[:, 0], "b": ROWS[:, 1], "c": ROWS[:, 2]}

@@ -20,7 +20,6 @@ from isthmus.core.machine import CAN_CHANGE_BITS, code_version
 from isthmus.core.record import (
     METRICS,
     LogChecks,
-    RunRecord,
     find_run,
     flatten,
     read_metrics,
@@ -32,23 +31,7 @@ from isthmus.core.record import (
     write_record,
 )
 from isthmus.training.samples import write_sheet, write_values
-
-
-def record(**changes: Any) -> RunRecord:
-    given: dict[str, Any] = {
-        "id": "0123456789abcdef",
-        "status": "finished",
-        "config": {"model": {"name": "hourglass_mlp"}},
-        "seed": 0,
-        "fingerprint": "data",
-        "objective": "psnr",
-        "maximise": True,
-        "code": {"version": "0"},
-        "machine": {"cores": 2},
-        "versions": {"torch": "2"},
-        "metrics": {"test": {"psnr": 21.5}},
-    }
-    return RunRecord(**given | changes)
+from tests.unit.fabricated_runs import record
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from isthmus.reports.text import answer, difference_text, summary
 from isthmus.studies.fronts import noise_of
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import gap, hypervolume, reference_point
-from tests.architecture import test_report_page
-from tests.unit.test_reports import CONVENTIONAL, HOURGLASS, model_config, write_run, write_study
+from tests.browser import browse
+from tests.unit.fabricated_runs import CONVENTIONAL, HOURGLASS, model_config, write_run, write_study
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +268,7 @@ def test_a_wrong_name_of_a_published_front_is_one_clear_line(study: Path, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-TRY_OUT = """<script>
+TRY_OUT = """
 const shown = () => [...document.querySelectorAll(".measures")].filter((block) => !block.hidden);
 const look = () => shown().map((block) => ({
   cost: block.dataset.cost,
@@ -283,20 +283,13 @@ cost.value = "macs";
 cost.dispatchEvent(new Event("change"));
 seen.second = look();
 seen.wide = document.documentElement.scrollWidth - innerWidth;
-const result = document.createElement("pre");
-result.id = "seen";
-result.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(seen))));
-document.body.append(result);
-</script>"""
+"""
 
 
 @pytest.mark.parametrize("width", [1000, 500])
-def test_the_browser_draws_the_gap_of_the_chosen_cost(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
-):
-    monkeypatch.setattr(test_report_page, "TRY_OUT", TRY_OUT)
+def test_the_browser_draws_the_gap_of_the_chosen_cost(study: Path, tmp_path: Path, width: int):
     page = write_report([study], tmp_path, "Gap", published=["hourglass/T8"])
-    seen = test_report_page.browse(page, f"--window-size={width},1600")
+    seen = browse(page, TRY_OUT, f"--window-size={width},1600")
     assert seen["errors"] == []
     figure = gap_of(only(study))
     assert figure

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from isthmus.analysis import shape_theory as theory
 from isthmus.core.errors import UserError
-from tests.architecture.test_commands import call
+from tests.command_line import call
 
 sizes = st.floats(1, 1e4)
 omegas = st.floats(1, 1e12)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data
+from tests.unit.tables import write_csv, write_parquet
 
 GENERATOR = np.random.default_rng(0)
 FEATURES = GENERATOR.normal(size=(40, 3))
@@ -22,18 +23,6 @@ LABELS = np.arange(40) % 4
 def load(data_dir, path, **fields):
     config = registry.component("sources", {"name": "arrays", "path": str(path), **fields})
     return registry.find("sources", "arrays")(config).load(data_dir)
-
-
-def write_csv(path, columns, header=True):
-    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
-    path.write_text("\n".join(([",".join(columns)] if header else []) + rows) + "\n")
-
-
-def write_parquet(path, columns):
-    import pyarrow
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
 def named(**extra):

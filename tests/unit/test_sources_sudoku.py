@@ -13,7 +13,7 @@ from isthmus.core.protocols import SPLITS
 from isthmus.sources.puzzles.boards import grid_keys, is_complete, random_symmetries
 from isthmus.sources.puzzles.generation import generate
 from isthmus.sources.puzzles.solver import solve
-from tests.unit.test_sudoku import SEVENTEEN, SOLUTION
+from tests.unit.boards import SEVENTEEN, SOLUTION
 
 MADE = generate(np.resize([50, 60], 40), np.random.default_rng(0))
 

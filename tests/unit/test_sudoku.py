@@ -22,10 +22,7 @@ from isthmus.sources.puzzles.boards import (
 )
 from isthmus.sources.puzzles.generation import derive, dig, generate, random_grids, reveal
 from isthmus.sources.puzzles.solver import solve
-
-SEVENTEEN = "000000010400000000020000000000050407008000300001090000300400200050100000000806000"
-SOLUTION = "693784512487512936125963874932651487568247391741398625319475268856129743274836159"
-NO_SOLUTION = ".....5.8....6.1.43..........1.5........1.6...3.......553.....61........4........."
+from tests.unit.boards import NO_SOLUTION, SEVENTEEN, SOLUTION
 
 
 def board(text):

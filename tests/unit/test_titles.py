@@ -14,7 +14,7 @@ from isthmus.core.registry import _declared_title_fields, catalogue, component, 
 from isthmus.reports.sections import Run, read_setting, varying_settings
 from isthmus.studies.fronts import COSTS, summarise
 from isthmus.studies.runs import overview
-from tests.unit.test_records import record
+from tests.unit.fabricated_runs import record
 
 OURS = {name: home for name, home in catalogue("models").items() if home.startswith("isthmus.")}
 MIXER = {"name": "mlp_mixer", "patch": 2, "C": 8, "depth": 2, "permutation": "random"}
