@@ -1,5 +1,5 @@
-"""Step 1 of the way of the data: raw bytes to checked arrays, three splits and a fingerprint. One file per family.
+"""Raw files to checked arrays, three splits and a fingerprint; one file per source.
 
-What the families share registers nothing: ``reading`` (files and what is wrong with them), ``imaging`` (pictures),
-``tables`` (columns), ``caching`` (what is decoded once) and ``splitting`` (parts, checks, fingerprint).
+Shared code that registers no source: ``files``, ``images``, ``tables``, ``streaming``, ``cache``, ``splits``,
+``pictures``, ``huggingface`` and ``puzzles``.
 """

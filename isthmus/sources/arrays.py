@@ -40,7 +40,7 @@ ACCEPTED = ".npy, .npz, .csv, .csv.gz or .parquet"
 
 
 class Part(NamedTuple):
-    """Of one file: inputs as they will be used, targets as they are in the file, and the inputs' names in a table."""
+    """The content of one file: converted inputs, raw targets, and the names of the input columns."""
 
     inputs: np.ndarray
     targets: np.ndarray | None
@@ -55,7 +55,7 @@ class Arrays(Source):
         path: str
         """The file, absolute, under the data folder or under the current one."""
         test_path: str | None = None
-        """A file of the same form with the test rows; without it they are drawn from ``path``."""
+        """A file of the same form with the test rows (default: drawn from ``path``)."""
         targets: ColumnNames = ()
         """The array or column(s) to predict; none for a task that needs no targets."""
         inputs: ColumnNames = ()
@@ -63,15 +63,15 @@ class Arrays(Source):
         kind: Kind = "auto"
         """``auto``: text and whole numbers are classes; floats, or several columns, are values (``regression``)."""
         header: bool | None = None
-        """Whether a csv file begins with names; by default, if no cell of its first line is a number."""
+        """Whether a csv file has a header (default: if no cell of its first line is a number)."""
         layout: Literal["auto", "channels_first", "channels_last"] = "auto"
-        """Of four-dimensional images; ``auto`` takes the axis of size 1 or 3."""
+        """Position of the channels of four-dimensional images; ``auto``: the axis of size 1 or 3."""
 
     def load(self, data_dir: Path) -> Data:
         given = {"source.path": self.config.path, "source.test_path": self.config.test_path}
         paths = [resolve(data_dir, path, f"give a {ACCEPTED} file as {field}") for field, path in given.items() if path]
         parts = [self._read(paths[0], self.config.inputs)]
-        # The test file's columns may stand in another order.
+        # The test file may have its columns in another order.
         parts += [self._read(path, self.config.inputs or parts[0].columns) for path in paths[1:]]
         shapes = [part.inputs.shape[1:] for part in parts]
         if len(set(shapes)) > 1:
@@ -93,7 +93,7 @@ class Arrays(Source):
         return check_splits(str(paths[0]), chosen, classes, columns=parts[0].columns)
 
     def _read(self, path: Path, names: tuple[str, ...]) -> Part:
-        """One file; ``names`` are the columns to use as inputs, or none for all that are no targets."""
+        """Read one file; ``names`` are the input columns (default: all except targets)."""
         name = path.name.lower()
         if name.endswith(".npz"):
             part = self._from_archive(path)
@@ -102,7 +102,7 @@ class Arrays(Source):
         elif name.endswith(ENDINGS):
             part = self._from_table(path, names)
         else:
-            raise UserError(f"{path} is of a kind that is not read here; give a {ACCEPTED} file")
+            raise UserError(f"{path} has an unsupported format; give a {ACCEPTED} file")
         inputs, targets = part.inputs, part.targets
         if inputs.size == 0 or inputs.ndim == 0:
             raise UserError(f"{path} has no rows")
@@ -119,8 +119,8 @@ class Arrays(Source):
             wanted = self.config.inputs or tuple(name for name in names if name not in self.config.targets)
             if len(wanted) != 1 or len(self.config.targets) > 1:
                 raise UserError(
-                    f"{path} holds the arrays {', '.join(names)}: "
-                    "say which one is source.inputs and which one, if any, source.targets"
+                    f"{path} contains the arrays {', '.join(names)}; "
+                    "set source.inputs and, if there are targets, source.targets"
                 )
             inputs, *targets = (read_member(path, archive, name) for name in (*wanted, *self.config.targets))
             return Part(inputs, targets[0] if targets else None)
@@ -154,13 +154,13 @@ class Arrays(Source):
             return part._replace(targets=read)
 
     def _inputs(self, wanted: tuple[str, ...], names: list[str], path: Path) -> tuple[str, ...]:
-        """The wanted columns, or all that are no targets; targets that are not there are refused as well."""
+        """The wanted columns, or all except targets; unknown names are refused."""
         for name in (*self.config.targets, *wanted):
             if name not in names:
                 raise UserError(f"{path} has no column {name!r}; {nearest(name, names)}")
         inputs = wanted or tuple(name for name in names if name not in self.config.targets)
         if not inputs:
-            raise UserError(f"{path} has no column beside source.targets")
+            raise UserError(f"{path} has no column besides source.targets")
         return inputs
 
     def _shape_inputs(self, inputs: np.ndarray, path: Path) -> np.ndarray:
@@ -169,7 +169,7 @@ class Arrays(Source):
             return numbers(inputs, f"{path}: the inputs", whole=True).reshape(len(inputs), -1)
         if inputs.ndim > 4 or inputs.dtype != np.uint8:
             raise UserError(
-                f"{path}: inputs are features (rows, features) or uint8 images in three or four dimensions, "
+                f"{path}: inputs must be features (rows, features) or uint8 images in three or four dimensions, "
                 f"not {inputs.dtype} of shape {inputs.shape}"
             )
         if inputs.ndim == 3:
@@ -178,15 +178,15 @@ class Arrays(Source):
         layout = self.config.layout
         if layout == "auto" and first == last:
             raise UserError(
-                f"{path}: where are the channels of images of shape {inputs.shape[1:]}? "
-                "Say source.layout=channels_first or source.layout=channels_last"
+                f"{path}: the channel axis of images of shape {inputs.shape[1:]} is ambiguous; "
+                "set source.layout=channels_first or source.layout=channels_last"
             )
         channels_last = layout == "channels_last" or (layout == "auto" and last)
         return np.ascontiguousarray(inputs.transpose(0, 3, 1, 2)) if channels_last else inputs
 
 
 def names_in(path: Path) -> list[str]:
-    """The arrays of an archive or the columns of a table; none where a file names nothing."""
+    """The names of the arrays of an archive or the columns of a table; empty for an npy file."""
     name = path.name.lower()
     if name.endswith(".npz"):
         with open_archive(path) as archive:
@@ -196,9 +196,9 @@ def names_in(path: Path) -> list[str]:
 
 @contextmanager
 def hint_at_header(guessed_absent: bool) -> Iterator[None]:
-    """A line of names such as ``2019,2020,y`` looks like a row: what is wrong then may be that."""
+    """Mention the header in errors, because a header such as ``2019,2020,y`` looks like a row."""
     try:
         yield
     except UserError as error:
-        hint = "; if its first line holds names, say source.header=true" if guessed_absent else ""
+        hint = "; if its first line is a header, set source.header=true" if guessed_absent else ""
         raise UserError(f"{error}{hint}") from None

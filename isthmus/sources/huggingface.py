@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, or folders that its package ``datasets`` can read."""
+"""Opens data sets of the Hugging Face hub, or folders that the package ``datasets`` can read."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, r
     try:
         import datasets
     except ImportError:
-        raise UserError("data sets of the hub need another package: pip install 'isthmus[hub]'") from None
+        raise UserError("data sets of the hub need the package datasets: pip install 'isthmus[hub]'") from None
     folder = data_dir / expand_user(repo)
     try:
-        with quiet("huggingface_hub", "datasets"):  # each of the hub's retries is a warning, and then comes our line
+        with quiet("huggingface_hub", "datasets"):  # the hub warns on every retry
             dataset = datasets.load_dataset(
                 str(folder) if folder.is_dir() else repo, subset, revision=revision, split=split
             )
-    except Exception as error:  # the hub, the network and the readers of many formats each raise their own
+    except Exception as error:  # the hub and the readers raise many kinds of error
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         raise UserError(
             f"cannot load the split {split!r} of {repo!r}, a folder or a data set of the hub: {reason}"

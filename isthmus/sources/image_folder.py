@@ -47,9 +47,9 @@ class ImageFolder(Source):
         size: Annotated[int, Field(ge=1, le=4096)] = 32
         """Height and width in pixels."""
         channels: Literal[1, 3] = 3
-        """1 is grey, 3 is colour."""
+        """1 for greyscale, 3 for colour."""
         unreadable: Literal["fatal", "skip"] = "fatal"
-        """What an image that cannot be decoded does: it ends the run, or is named and left out."""
+        """An image that cannot be decoded is an error (``fatal``), or is reported and skipped."""
 
     def load(self, data_dir: Path) -> Data:
         advice = "give as source.path a folder that holds images, or class folders of images"
@@ -58,7 +58,7 @@ class ImageFolder(Source):
             raise UserError(f"{root} is a file; {advice}")
         homes = {name: root / sub for name, subs in SUBFOLDERS.items() for sub in subs if (root / sub).is_dir()}
         if homes and "train" not in homes:
-            raise UserError(f"{root} has the folder {next(iter(homes.values())).name} but none named train")
+            raise UserError(f"{root} has a folder {next(iter(homes.values())).name} but no folder train")
         homes = homes or {"train": root}
         classes = class_names(homes["train"])
         given = {name: list_files(home, classes) for name, home in homes.items()}
@@ -104,11 +104,13 @@ def list_files(folder: Path, classes: list[str]) -> Files:
             raise UserError(f"there are no images in {folder}")
         return Files(loose, None)
     if loose:
-        raise UserError(f"{folder} holds class folders and also loose images, such as {loose[0].name}: of which class?")
+        raise UserError(
+            f"{folder} has class folders and loose images such as {loose[0].name}; move these into a class folder"
+        )
     unknown = sorted(set(class_names(folder)) - set(classes))
     if unknown:
         raise UserError(
-            f"{folder / unknown[0]} is a class that has no training images; the classes are {', '.join(classes)}"
+            f"{folder / unknown[0]} is a class without training images; the classes are {', '.join(classes)}"
         )
     by_class = [image_files(folder / name) if (folder / name).is_dir() else [] for name in classes]
     for name, paths in zip(classes, by_class, strict=True):

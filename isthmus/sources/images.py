@@ -1,4 +1,4 @@
-"""Pictures as uint8 arrays: opened, brought to one size, cut into patches."""
+"""Opens, resizes, crops and cuts images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 
 
 def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
-    """A fully decoded image in RGB, or in grey with one channel."""
+    """A decoded image in RGB, or in greyscale with one channel."""
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(file, Path):
@@ -28,27 +28,27 @@ def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
     with name_errors(name, "an image"):
         try:
             opened = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
-        except UnidentifiedImageError:  # whose text names an object in memory
-            raise UserError(f"cannot read {name} as an image: it is of no kind that is known") from None
+        except UnidentifiedImageError:  # its message names an object in memory
+            raise UserError(f"cannot read {name} as an image: the format is unknown") from None
     with name_errors(name, "an image"), opened as image:
-        if image.mode.startswith(("I", "F")):  # Pillow would clip 16 bits to 8 without a word
+        if image.mode.startswith(("I", "F")):  # Pillow would silently clip 16 bits to 8
             raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
         return image.convert("RGB" if channels == 3 else "L")
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images directly in a folder, by name; hidden files and other kinds are left alone."""
+    """The image files directly in a folder, sorted by name, without hidden files."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
 def resize_short_side(image: Image, size: int, name: object = "the image") -> Image:
-    """The usual resize of the field: the short side becomes ``size``; bilinear, antialiased."""
+    """Resize the short side to ``size``, bilinear with antialiasing."""
     from PIL.Image import Resampling
 
     short, long = min(image.size), max(image.size)
     if size * (size * long // short) > _MOST_PIXELS:
         raise UserError(
-            f"{name} of {image.width}×{image.height} pixels is too long to be resized to a short side of {size}; "
+            f"{name} of {image.width}×{image.height} pixels is too elongated to be resized to a short side of {size}; "
             "crop it first"
         )
     return image.resize((size * image.width // short, size * image.height // short), Resampling.BILINEAR)

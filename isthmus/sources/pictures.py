@@ -1,4 +1,4 @@
-"""What the named data sets of photographs share: pictures with labels, from files or the hub, decoded to one size."""
+"""Base of the labelled photograph data sets: pictures from files or the hub, decoded to one size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pictures(NamedTuple):
     labels: np.ndarray
     open: Callable[[Any], Image]
     key: Mapping[str, Any]
-    """What identifies these pictures, in this order."""
+    """Identifies these pictures in the cache."""
 
     def take(self, rows: np.ndarray) -> Pictures:
         items = [self.items[row] for row in rows.tolist()]
@@ -38,22 +38,22 @@ class PictureSettings(Component):
     """Settings of a source of photographs."""
 
     hub: str | None = None
-    """Taken from the Hugging Face hub instead of a folder: a name there, or a folder of parquet files."""
+    """Read from the Hugging Face hub instead of a folder: a repository, or a folder of parquet files."""
     revision: str | None = None
-    """Branch, tag or commit on the hub; a commit makes a run repeatable for years."""
+    """Branch, tag or commit on the hub; a commit keeps a run repeatable."""
     size: Annotated[int, Field(ge=1, le=4096)] = 256
-    """Height and width: the short side is resized to it, then the centre cropped. 256 leaves ``task.resize=224`` and
-    ``task.crop_ratio=0.875`` what they need."""
+    """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
+    ``task.crop_ratio=0.875``."""
     validation: Rows = 1_000
-    """Training rows held out for validation, where the data set has none of its own."""
+    """Training rows held out for validation, if the data set has no validation split."""
     split_seed: int = 0
     """Seed of the choice of these rows; the run's seed does not change it."""
     unreadable: Literal["fatal", "skip"] = "fatal"
-    """What an image that cannot be decoded does: it ends the run, or is named and left out."""
+    """An image that cannot be decoded is an error (``fatal``), or is reported and skipped."""
 
 
 class PictureSource(Source):
-    """Decodes the pictures that a subclass finds, once, into a memory-mapped cache."""
+    """Decodes the pictures that a subclass finds into a memory-mapped cache."""
 
     title: ClassVar[str]
     hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "test"}
@@ -61,7 +61,7 @@ class PictureSource(Source):
 
     @abstractmethod
     def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        """The splits that the files bring, and the names of the classes."""
+        """The splits found in the files, and the names of the classes."""
 
     def load(self, data_dir: Path) -> Data:
         given, classes = self._on_hub(data_dir) if self.config.hub else self.find_pictures(data_dir)
@@ -109,10 +109,10 @@ class PictureSource(Source):
 
 
 def list_pictures(root: Path, paths: Sequence[Path], labels: Sequence[int] | np.ndarray) -> Pictures:
-    """Pictures in files; one that is not there is named before anything is decoded."""
+    """Pictures in files; a missing file is reported before decoding."""
     for path in paths:
         if not path.is_file():
-            raise not_found(path.name, [path.parent], "the download is not complete")
+            raise not_found(path.name, [path.parent], "the download is incomplete; download it again")
     return Pictures(
         paths,
         np.asarray(labels, np.int64),
@@ -122,7 +122,7 @@ def list_pictures(root: Path, paths: Sequence[Path], labels: Sequence[int] | np.
 
 
 def folder(data_dir: Path, path: str, advice: str) -> Path:
-    """A folder that a setting names, absolute, under the data folder or under the current one."""
+    """A folder given in the settings: absolute, under the data folder or under the current one."""
     found = resolve(data_dir, path, advice)
     if not found.is_dir():
         raise UserError(f"{found} is a file; {advice}")
@@ -130,7 +130,7 @@ def folder(data_dir: Path, path: str, advice: str) -> Path:
 
 
 def matlab(path: Path, advice: str) -> dict[str, Any]:
-    """The arrays of a MATLAB file of version 5, which the Oxford and Stanford data sets bring."""
+    """The arrays of a MATLAB 5 file."""
     from scipy.io import loadmat
 
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Rows to three parts, and the checks and the fingerprint that every source ends with."""
+"""Splits rows into three parts; checks and fingerprints the result of every source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = Annotated[int, Field(ge=1)]
 
 
 class DrawnSplits(Component):
-    """Settings of a source whose validation and test rows are drawn from all rows unless the data bring their own."""
+    """Settings of a source that draws validation and test rows from all rows, unless the data have their own splits."""
 
     validation: Fraction = 0.1
     """Fraction of the rows drawn for validation."""
@@ -31,24 +31,24 @@ class DrawnSplits(Component):
     def _leaves_training_rows(self) -> Self:
         if self.validation + self.test >= 1:
             raise ValueError(
-                f"source.validation={self.validation:g} and source.test={self.test:g} leave nothing to train on"
+                f"source.validation={self.validation:g} and source.test={self.test:g} must add up to less than 1"
             )
         return self
 
     def held_out(self, rows: int, given: Sequence[SplitName] = ()) -> list[int]:
-        """How many of ``rows`` to hold out for validation and for the test: none for a split that is already given."""
+        """The numbers of rows to hold out for validation and test; 0 for a split that is given."""
         shares: dict[SplitName, float] = {"validation": self.validation, "test": self.test}
         return [0 if name in given else max(1, round(rows * share)) for name, share in shares.items()]
 
 
 def partition(rows: int, held_out: Sequence[int], seed: int, labels: np.ndarray | None = None) -> list[np.ndarray]:
-    """Shuffled, disjoint indices: of the rows that stay, then of each held-out part; by class if there are labels.
+    """Shuffled, disjoint indices of the training rows and of each held-out part; stratified if there are labels.
 
-    Each row gets its place within its class as a fraction. In the order of these fractions any stretch holds the
-    classes in proportion, so that parts of exactly the wanted sizes are cut, each class within one row of its share.
+    Each row gets its rank within its class as a fraction. Sorted by these fractions, every slice has the classes in
+    proportion, so parts have exactly the requested sizes and each class is within one row of its share.
     """
     if rows - sum(held_out) < 1:
-        raise UserError(f"of {rows} rows, {sum(held_out)} are to be held out: none is left to train on")
+        raise UserError(f"{sum(held_out)} of {rows} rows are held out, and none is left to train on; hold out fewer")
     generator = numpy_generator(seed, "split")
     order = generator.permutation(rows)
     if labels is not None:
@@ -75,9 +75,9 @@ def check_splits(
     input_digests: Sequence[str | None] = (None, None, None),
     columns: Sequence[str] = (),
 ) -> Data:
-    """Training, validation and test rows as :class:`Data`, or one line that says what is wrong with them.
+    """Check training, validation and test rows and fingerprint them.
 
-    ``input_digests`` spares the reading of inputs whose :func:`array_digest` is already known, such as a huge cache's.
+    ``input_digests`` are known :func:`array_digest` values, so that a large cache is not read again.
     """
     splits = [split if split.inputs.flags.c_contiguous else _contiguous(split) for split in splits]
     hasher = hashlib.sha256()
@@ -102,16 +102,16 @@ def _check_inputs(where: str, inputs: np.ndarray) -> None:
     kind = (inputs.dtype.name, inputs.ndim)
     if kind not in {("uint8", 4), ("float32", 2), ("int16", 2)}:
         raise UserError(
-            f"{where}: inputs are uint8 images (rows, channels, height, width), float32 features (rows, features) or "
-            f"int16 tokens (rows, positions), not {inputs.dtype} of shape {inputs.shape}"
+            f"{where}: inputs must be uint8 images (rows, channels, height, width), float32 features (rows, features) "
+            f"or int16 tokens (rows, positions), not {inputs.dtype} of shape {inputs.shape}"
         )
     if inputs.size == 0:
-        raise UserError(f"{where}: no data, the inputs have the shape {inputs.shape}")
+        raise UserError(f"{where}: no data; the inputs have the shape {inputs.shape}")
     if inputs.dtype == np.int16 and inputs.min() < 0:
-        raise UserError(f"{where}: tokens are numbers from 0, and the inputs hold {inputs.min()}")
+        raise UserError(f"{where}: tokens must be at least 0, but an input is {inputs.min()}")
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
         row, column = np.argwhere(~np.isfinite(inputs))[0]
-        raise UserError(f"{where}: the inputs hold NaN or infinity, first in row {row}, feature {column}")
+        raise UserError(f"{where}: the inputs contain NaN or infinity, first in row {row}, feature {column}")
 
 
 def check_labels(where: str, labels: np.ndarray, classes: int) -> None:
@@ -132,13 +132,13 @@ def _check_targets(where: str, split: Split, classes: int) -> None:
     elif targets.dtype == np.float32 and targets.ndim == 2:
         if not np.isfinite(targets).all():
             raise UserError(
-                f"{where}: the targets hold NaN or infinity, first in row {np.argwhere(~np.isfinite(targets))[0][0]}"
+                f"{where}: the targets contain NaN or infinity, first in row {np.argwhere(~np.isfinite(targets))[0][0]}"
             )
     elif targets.dtype == np.int16 and targets.ndim == 2:
         if targets.min() < 0:
-            raise UserError(f"{where}: tokens are numbers from 0, and the targets hold {targets.min()}")
+            raise UserError(f"{where}: tokens must be at least 0, but a target is {targets.min()}")
     else:
         raise UserError(
-            f"{where}: targets are int64 labels (rows,), float32 values (rows, outputs) or int16 tokens "
+            f"{where}: targets must be int64 labels (rows,), float32 values (rows, outputs) or int16 tokens "
             f"(rows, positions), not {targets.dtype} of shape {targets.shape}"
         )

@@ -1,4 +1,4 @@
-"""Files of rows in pieces, read and written: a file that is larger than memory is never in it at once."""
+"""Reads and writes files of rows in pieces, so that a file may be larger than memory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 PIECE = 2**26
-"""Bytes of a piece, about."""
+"""Approximate bytes of a piece."""
 _BLOCK = 2**24
 
 
 def array_pieces(file: IO[bytes], size: int) -> Iterator[np.ndarray]:
-    """The rows of an npy file of so many bytes, which may be a member of an archive."""
+    """The rows of an npy file of ``size`` bytes, which may be a member of an archive."""
     header = read_header(file)
     need_content(header, size - file.tell())
     rows, at_once = _rows(header)
@@ -48,7 +48,7 @@ def array_pieces(file: IO[bytes], size: int) -> Iterator[np.ndarray]:
     for start in range(0, rows, at_once):
         count = min(at_once, rows - start)
         raw = file.read(count * header.row_bytes)
-        if len(raw) < count * header.row_bytes:  # of an archive that is damaged
+        if len(raw) < count * header.row_bytes:  # a damaged archive
             raise ValueError(f"it ends in row {start + len(raw) // header.row_bytes} of {rows}")
         shape = (count, *header.shape[1:])
         yield np.frombuffer(raw, header.dtype).reshape(shape, order="F" if header.fortran else "C")
@@ -58,7 +58,7 @@ def npy_pieces(path: Path) -> Iterator[np.ndarray]:
     size = need_regular(path)
     with name_errors(path, "an npy file"), path.open("rb") as file:
         if file.read(2) == b"PK":
-            raise UserError(f"{path} is an npz archive; name it so")
+            raise UserError(f"{path} is an npz archive; rename it to .npz")
         file.seek(0)
         header = read_header(file)
         if _column_by_column(header):
@@ -69,9 +69,9 @@ def npy_pieces(path: Path) -> Iterator[np.ndarray]:
 
 
 def _mapped_pieces(path: Path, header: Header, offset: int) -> Iterator[np.ndarray]:
-    """Rows whose columns come first: each piece gathers its part of every column."""
+    """Rows stored column by column: each piece gathers its part of every column."""
     rows, at_once = _rows(header)
-    if not header.bytes:  # which cannot be mapped
+    if not header.bytes:  # an empty array cannot be mapped
         return
     if path.stat().st_size < offset + header.bytes:
         raise ValueError(f"it ends before the last of its {rows} rows, which are stored column by column")
@@ -81,7 +81,7 @@ def _mapped_pieces(path: Path, header: Header, offset: int) -> Iterator[np.ndarr
 
 
 def _rows(header: Header) -> tuple[int, int]:
-    """How many there are, and how many make a piece."""
+    """The number of rows, and the rows per piece."""
     return header.shape[0] if header.shape else 0, max(1, PIECE // max(1, header.row_bytes))
 
 
@@ -90,7 +90,7 @@ def _column_by_column(header: Header) -> bool:
 
 
 def table_pieces(path: Path, header: bool | None, wanted: Sequence[str]) -> Iterator[np.ndarray]:
-    """The wanted columns of a table, or all of them where it has no names or none are wanted, as float32."""
+    """The wanted columns of a table as float32; all columns if it has no names or none are wanted."""
     start = 0
     for table, named in _tables(path, header, wanted):
         names = list(wanted) if named and wanted else table.column_names
@@ -121,7 +121,7 @@ def _parquet_tables(path: Path, wanted: Sequence[str]) -> Iterator[tuple[pyarrow
 
 
 def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Iterator[tuple[pyarrow.Table, bool]]:
-    """Every column is read as a number: what a column's first block holds says nothing of its last."""
+    """Every column is read as a number, because its first block does not determine the type of its last."""
     import pyarrow
     import pyarrow.csv
 
@@ -133,7 +133,7 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
             line = first_line(head.read(LONGEST_LINE + 1))
         named = is_named(line, header)
         cells = next(csv.reader([line]))
-        # As pyarrow calls columns without names.
+        # pyarrow's names of columns without a header.
         names = {name.strip(): name for name in cells} if named else {f"f{i}": f"f{i}" for i in range(len(cells))}
         if missing := [name for name in wanted if named and name not in names]:
             raise UserError(f"{path} has no column {missing[0]!r}; {nearest(missing[0], names)}")
@@ -149,7 +149,7 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
 
 
 def write_pieces(path: Path, pieces: Iterable[np.ndarray]) -> None:
-    """One npy or csv file of all pieces, whole or absent; a first piece that fails leaves no folder either."""
+    """Write all pieces to one npy or csv file, atomically; if the first piece fails, no folder is created."""
     write = _write_csv if path.suffix == ".csv" else _write_npy
     rest = iter(pieces)
     first = next(rest)
@@ -165,7 +165,7 @@ def _write_csv(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> Non
 
 
 def _write_npy(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> None:
-    """The header is written again at the end, when the number of rows is known; numpy leaves room for it to grow."""
+    """The header is rewritten at the end with the number of rows; numpy reserves space for it."""
     rows = 0
     with path.open("wb") as file:
         _write_header(file, first, rows)

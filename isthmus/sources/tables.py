@@ -1,4 +1,4 @@
-"""Columns of a table as features, and whatever names a class or a value as targets."""
+"""Reads csv and parquet tables: columns as features, and targets as labels or values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Kind = Literal["auto", "classification", "regression"]
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 LONGEST_LINE, _MOST_COLUMNS, _LONGEST_TEXT = 2**24, 2**16, 1_000
 _LARGEST_CSV = 2**31 - 1
-"""Of a block that pyarrow reads at once."""
+"""The largest block that pyarrow reads at once."""
 _FIRST_LINE = re.compile(rb"\s*([^\r\n]*)")
 
 
@@ -36,7 +36,7 @@ def as_names(value: Any) -> tuple[str, ...]:
 
 
 def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
-    """A table of one of :data:`ENDINGS`, and whether its columns have names; else these are numbers from "0"."""
+    """A table in one of :data:`ENDINGS`, and whether its columns have names; otherwise they are numbered from "0"."""
     table, named = (read_parquet(path), True) if path.suffix.lower() == ".parquet" else read_csv(path, header)
     if not table.num_rows:
         raise UserError(f"{path} has no rows")
@@ -45,7 +45,7 @@ def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
 
 
 def column_names(path: Path) -> list[str]:
-    """What the first line of a csv file or the schema of a parquet file says; numbers from "0" where it says none."""
+    """The column names of a csv or parquet file; numbers from "0" if it has no header."""
     if path.suffix.lower() == ".parquet":
         with open_parquet(path) as file:
             return list(file.schema_arrow.names)
@@ -58,7 +58,7 @@ def column_names(path: Path) -> list[str]:
 
 def check_columns(path: Path, names: Sequence[str]) -> None:
     if len(names) > _MOST_COLUMNS:
-        raise UserError(f"{path} has {len(names):,} columns, more than {_MOST_COLUMNS:,}; give them as an npy file")
+        raise UserError(f"{path} has {len(names):,} columns, more than {_MOST_COLUMNS:,}; use an npy file")
     if len(set(names)) < len(names):
         twice = next(name for name, times in Counter(names).items() if times > 1)
         raise UserError(f"{path} has two columns of the same name: {twice}")
@@ -74,7 +74,7 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
     raw = read_bytes(path, _LARGEST_CSV)
     with name_errors(path, "a csv table"):
         named = is_named(line, header)
-        # One block for all: the type of a column is decided on its first block.
+        # One block, because pyarrow infers the type of a column from its first block.
         options = pyarrow.csv.ReadOptions(block_size=max(len(raw), 1 << 16), autogenerate_column_names=not named)
         table = pyarrow.csv.read_csv(io.BytesIO(raw), options)
         names = table.column_names if named else [str(number) for number in range(table.num_columns)]
@@ -82,7 +82,7 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
 
 
 def first_line(raw: bytes) -> str:
-    """The first line that is not empty; what is longer than a row of the widest table is a ValueError."""
+    """The first line that is not empty; a line that is too long raises a ValueError."""
     found = _FIRST_LINE.match(raw)
     line = found[1] if found else b""
     if len(line) > LONGEST_LINE:
@@ -93,7 +93,7 @@ def first_line(raw: bytes) -> str:
 
 
 def is_named(line: str, header: bool | None) -> bool:
-    """Whether the first line of a table names its columns: as told, or where nothing in it is a number."""
+    """Whether the first line is a header: as given, or if no cell is a number."""
     return header if header is not None else not any(_is_number(cell) for cell in line.split(","))
 
 
@@ -111,7 +111,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
     need_regular(path)
     with name_errors(path, "a parquet file"):
-        # A text that is repeated in many rows is stored once, and stays so.
+        # Keeps repeated text dictionary-encoded.
         texts = [field.name for field in pyarrow.parquet.read_schema(path) if _is_text(field.type)]
         with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
             yield file
@@ -124,7 +124,7 @@ def read_parquet(path: Path) -> pyarrow.Table:
 
 
 def row_bytes(file: Any) -> int:
-    """Of a row of a parquet file when it is unpacked, about: a value that is repeated takes no room in the file."""
+    """Approximate bytes of an unpacked row; repeated values take no space in the file."""
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     cells = [group.column(number) for group in groups for number in range(group.num_columns)]
     unpacked = max(sum(group.total_byte_size for group in groups), sum(4 * cell.num_values for cell in cells))
@@ -132,9 +132,9 @@ def row_bytes(file: Any) -> int:
 
 
 def column(table: pyarrow.Table, name: str, origin: str, start: int = 0) -> np.ndarray:
-    """One column as it is: numbers, or text; a list of numbers in each row gives (rows, numbers).
+    """One column: numbers or text; lists of numbers give (rows, numbers).
 
-    ``start`` is the number of the first row, where the table is a piece of a larger one.
+    ``start`` is the number of the first row, if the table is a piece of a larger one.
     """
     import pyarrow
     import pyarrow.types as types
@@ -166,12 +166,14 @@ def _is_text(kind: Any) -> bool:
 
 
 def _check_lengths(texts: Any, rows: int, where: str) -> None:
-    """In numpy, every row takes as much room as the longest text."""
+    """Refuse long text, because numpy stores every row at the length of the longest."""
     import pyarrow.compute
 
     longest = pyarrow.compute.max(pyarrow.compute.utf8_length(texts)).as_py() or 0
     if longest > _LONGEST_TEXT:
-        raise UserError(f"{where} holds a text of {longest:,} characters; at most {_LONGEST_TEXT:,} name a class")
+        raise UserError(
+            f"{where} contains a text of {longest:,} characters; the limit for class names is {_LONGEST_TEXT:,}"
+        )
     need_room(where, 4 * longest * rows)
 
 
@@ -186,30 +188,28 @@ def columns(
 
 
 def numbers(values: np.ndarray, where: str, start: int = 0, *, whole: bool = False) -> np.ndarray:
-    """As finite float32. Of ``whole`` columns, one that float32 would round to nothing is refused."""
+    """Convert to finite float32. With ``whole``, a column that float32 would round to zero is refused."""
     if values.dtype.kind not in "biuf":
         example = f", such as {str(values.flat[0])[:40]!r}" if values.size else ""
-        raise UserError(
-            f"{where} does not hold numbers but {values.dtype}{example}; leave it out or encode it as numbers"
-        )
+        raise UserError(f"{where}: {values.dtype}{example} is not a number; leave it out or encode it as numbers")
     with np.errstate(over="ignore"):
         converted = values.astype(np.float32)
     if not np.isfinite(converted).all():
         first = start + np.argwhere(~np.isfinite(converted))[0][0]
-        raise UserError(f"{where} holds NaN, infinity or a number beyond float32, first in row {first}")
+        raise UserError(f"{where}: NaN, infinity or a number beyond float32, first in row {first}")
     if whole and values.dtype.kind == "f":
         largest = np.atleast_1d(np.abs(values).max(axis=0, initial=0))
         vanishing = (largest > 0) & (largest < np.finfo(np.float32).tiny)
         if vanishing.any():
             raise UserError(
-                f"{where}: a column holds no number above {largest[vanishing].max():.2g}, which float32 rounds away; "
+                f"{where}: a column has at most {largest[vanishing].max():.2g}, which float32 rounds to zero; "
                 "multiply it by a constant, or leave it out"
             )
     return converted
 
 
 def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels with the names of their classes, or values (rows, outputs) without.
+    """Labels with class names, or values (rows, outputs) without.
 
     ``auto``: text, booleans and whole-number types are classes; floats, or several columns, are values.
     """
@@ -225,16 +225,14 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
         raise UserError(f"{where}: a classification has one target per row, not the shape {raw.shape}")
     if raw.dtype.kind == "f":
         if not (numbers(raw, f"{where}: the targets") == np.rint(raw)).all():
-            raise UserError(
-                f"{where}: the targets are not whole numbers; say source.kind=regression to learn them as values"
-            )
+            raise UserError(f"{where}: the targets are not whole numbers; set source.kind=regression")
         raw = raw.astype(np.int64)
     if raw.dtype.kind not in "biuU":
-        raise UserError(f"{where}: classes are named by text or whole numbers, not by {raw.dtype}")
+        raise UserError(f"{where}: classes must be text or whole numbers, not {raw.dtype}")
     names, labels = np.unique(raw, return_inverse=True)
     if len(names) > max(2, len(raw) // 2):
         raise UserError(
-            f"{where}: {len(names)} different targets in {len(raw)} rows are hardly classes; "
-            "say source.kind=regression to learn them as values"
+            f"{where}: {len(names)} different targets in {len(raw)} rows are too many classes; "
+            "set source.kind=regression"
         )
     return labels.astype(np.int64), tuple(str(name) for name in names)

@@ -84,11 +84,11 @@ def test_images_are_uint8_or_floats_from_0_to_1(predictor):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (np.array([[1, np.nan, 3]]), "the input holds NaN, infinity or a number beyond float32, first in row 0"),
+        (np.array([[1, np.nan, 3]]), "the input: NaN, infinity or a number beyond float32, first in row 0"),
         (np.array([[1, 1e300, 3]]), "a number beyond float32, first in row 0"),
         (ROWS[:0], "the input has no rows; give at least one"),
         (ROWS.tolist(), r"the input is a list, not an array of rows; give np\.asarray\(rows\)"),
-        (ROWS.astype(str), "the input does not hold numbers but <U"),
+        (ROWS.astype(str), "the input: <U"),
         (ROWS[:, :2], r"rows of \(2,\) do not fit a model of inputs \(3,\)"),
     ],
 )

@@ -103,7 +103,7 @@ def test_wrong_scenes_are_named(fields, message):
 
 
 def test_a_missing_package_or_file_is_named():
-    with pytest.raises(UserError, match="no_such_package is not installed"):
+    with pytest.raises(UserError, match="pip install no_such_package"):
         find_packaged("no_such_package", "data.csv")
     with pytest.raises(UserError, match=r"no_such_photo.png is missing"):
         find_packaged("skimage", "data", "no_such_photo.png")

@@ -71,7 +71,7 @@ def test_splits_of_its_own_are_kept(zoo):
     data = load("image_folder", zoo, path="own", size=4)
     assert [len(data.train), len(data.validation), len(data.test)] == [20, 6, 4]
     (zoo / "own" / "train").rename(zoo / "kept")
-    with pytest.raises(UserError, match="has the folder val but none named train"):
+    with pytest.raises(UserError, match="has a folder val but no folder train"):
         load("image_folder", zoo, path="own", size=4)
     (zoo / "kept").rename(zoo / "own" / "train")
     (zoo / "own" / "test").rename(zoo / "aside")
@@ -101,7 +101,7 @@ def test_wrong_folders_and_images_are_named(zoo):
         load("image_folder", zoo, path="zoo")
     (zoo / "zoo" / "birds").rmdir()
     write_image(zoo / "zoo" / "loose.png", (1, 1, 1))
-    with pytest.raises(UserError, match=r"loose.png: of which class"):
+    with pytest.raises(UserError, match=r"loose.png"):
         load("image_folder", zoo, path="zoo")
     (zoo / "zoo" / "loose.png").unlink()
     whole = (zoo / "zoo" / "cats" / "3.png").read_bytes()
@@ -194,7 +194,7 @@ def test_wrong_hub_data_are_named(hub):
         load("hub", folder, repo="data", image="animal")
     with pytest.raises(UserError, match="no column 'label'"):
         load("hub", folder, repo="data", image="picture", label="label")
-    with pytest.raises(UserError, match=r"does not hold numbers|cannot") as error:
+    with pytest.raises(UserError, match=r"is not a number|cannot") as error:
         load("hub", folder, repo="data", features=["picture"])
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="cannot load the split 'exam' of 'data'"):

@@ -61,7 +61,7 @@ def test_imagenet32_changed_files_are_read_again(imagenet32):
         ({"data": np.zeros((5, 3072), np.uint8), "labels": np.ones(6, int)}, "should be uint8"),
         ({"data": np.zeros((6, 3072)), "labels": np.ones(6, int)}, "data is float64"),
         ({"data": np.zeros((6, 3072), np.uint8)}, "labels"),
-        ({"data": np.zeros((6, 3072), np.uint8), "labels": np.array([{}] * 6)}, "holds Python objects"),
+        ({"data": np.zeros((6, 3072), np.uint8), "labels": np.array([{}] * 6)}, "contains Python objects"),
         ({"data": np.zeros((0, 3072), np.uint8), "labels": np.ones(0, int)}, "holds no rows"),
     ],
 )

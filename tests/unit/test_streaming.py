@@ -137,7 +137,7 @@ def test_columns_that_come_first_may_be_cut_short_or_none(tmp_path: Path) -> Non
 def test_what_is_no_archive_is_told_so_without_pickle(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"not an archive")
     with pytest.raises(
-        UserError, match=r"bad\.npz as an npz file: it is no archive; write it with np\.savez"
+        UserError, match=r"bad\.npz as an npz file: it is not an archive; write it with np\.savez"
     ) as caught:
         open_archive(tmp_path / "bad.npz").__enter__()
     assert "pickle" not in str(caught.value)
