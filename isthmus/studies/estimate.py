@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
@@ -135,19 +134,17 @@ def fit(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
     most = len(plan.preview)
     if estimate(plan, paces, workers).seconds <= seconds:
         return plan
-    takes = partial(_seconds_of, plan, paces, workers)
+
+    def takes(candidates: int) -> float:
+        return estimate(plan.limit(candidates), paces, workers).seconds
+
     number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
     if number:
         return plan.limit(number)
-    least = takes(1)
     raise UserError(
-        f"one candidate takes about {least:.0f} s with its learning rates and seeds, and the time budget is "
+        f"one candidate takes about {takes(1):.0f} s with its learning rates and seeds, and the time budget is "
         f"{seconds:.0f} s; use fewer epochs, rates or seeds"
     )
-
-
-def _seconds_of(plan: Plan, paces: Paces, workers: int, candidates: int) -> float:
-    return estimate(plan.limit(candidates), paces, workers).seconds
 
 
 def check_room(needed: Estimate, workers: int) -> None:

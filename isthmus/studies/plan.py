@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from isthmus.core.record import runs_folder
 from isthmus.core.space import Range, Space
 from isthmus.studies.proposals import Judge, Proposal
 from isthmus.studies.sampling import draw, list_candidates
-from isthmus.studies.trials import Trial
+from isthmus.studies.trials import Run, Trial
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
 
 _PREVIEWED = 16  # random draws from a space, whose costs stand for all
@@ -80,6 +81,11 @@ class Plan:
         if place not in self._runs:
             self._runs[place] = prepare(config, self.options, self.data, self.task)
         return self._runs[place]
+
+    def runs(self, model: ModelConfig) -> dict[Run, Prepared]:
+        """The runs of a candidate with every learning rate and seed."""
+        runs = itertools.product(self.config.rates, self.config.seeds)
+        return {(rate, seed): self.run(model, rate, seed) for rate, seed in runs}
 
     @cached_property
     def listed(self) -> list[Proposal]:

@@ -67,25 +67,15 @@ class Progress:
     def recorded_runs(self) -> int:
         """How many runs need no more training."""
         remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
-        begun = [
-            sum(
-                has_ended(self.plan.run(item.model, *run))
-                for run in itertools.product(self.config.rates, self.config.seeds)
-            )
-            for item in remaining
-        ]
-        return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in begun)
+        ended = [sum(map(has_ended, self.plan.runs(item.model).values())) for item in remaining]
+        return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in ended)
 
     def _is_on_record(self, proposal: Proposal) -> bool:
         """Whether other studies have trained what this one needs: every rate with its search seeds, one with all."""
-        ended = [
-            {seed for seed in self.config.seeds if has_ended(self.plan.run(proposal.model, rate, seed))}
-            for rate in self.config.rates
-        ]
-        searched = set(self.plan.search_seeds)
-        return all(searched <= seeds for seeds in ended) and any(
-            len(seeds) == len(self.config.seeds) for seeds in ended
-        )
+        ended = {run for run, prepared in self.plan.runs(proposal.model).items() if has_ended(prepared)}
+        rates, seeds = self.config.rates, self.config.seeds
+        is_searched = ended.issuperset(itertools.product(rates, self.plan.search_seeds))
+        return is_searched and any(ended.issuperset(itertools.product([rate], seeds)) for rate in rates)
 
     def outcomes(self) -> list[dict[str, Any]]:
         """Every trial in plain values."""
@@ -134,8 +124,7 @@ class Progress:
                 self.plan.check_progress(trial)
                 if trial.number >= len(self.trials):
                     self.plan.check(trial, self.trials[-1] if self.trials else None)
-                    runs = itertools.product(self.config.rates, self.config.seeds)
-                    trial.runs = {run: self.plan.run(trial.model, *run) for run in runs}
+                    trial.runs = self.plan.runs(trial.model)
                     self.trials.append(trial)
             except (ValueError, TypeError, KeyError) as error:
                 raise self.storage.damage(f"trial {trial.number}: {error}") from None

@@ -62,20 +62,7 @@ def optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: TrainConfi
         groups = [group for group in groups if group["params"]]
     if config.optimizer == "beta_lasso":
         return BetaLasso(groups, config.learning_rate, config.lasso_lambda, config.lasso_beta)
+    shared: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
-        return torch.optim.SGD(
-            groups,
-            lr=config.learning_rate,
-            momentum=config.momentum,
-            nesterov=config.nesterov,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
-    return torch.optim.AdamW(
-        groups,
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.epsilon,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
+        return torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.nesterov, **shared)
+    return torch.optim.AdamW(groups, betas=config.betas, eps=config.epsilon, **shared)

@@ -155,9 +155,11 @@ def study(base: dict[str, Any]) -> Callable[..., Study]:
     return lambda **changes: opened({"name": "noise", "base": base, "spaces": [space]} | changes)
 
 
-def without_version(begun: Callable[[Storage], dict[str, Any] | None]) -> Callable[[Storage], dict[str, Any]]:
+def without_version(stored_config: Callable[[Storage], dict[str, Any] | None]) -> Callable[[Storage], dict[str, Any]]:
     """What an older version wrote down of a study when it began."""
-    return lambda storage: {name: value for name, value in (begun(storage) or {}).items() if name != "metric_versions"}
+    return lambda storage: {
+        name: value for name, value in (stored_config(storage) or {}).items() if name != "metric_versions"
+    }
 
 
 def test_a_study_of_an_older_version_is_not_gone_on_with(

@@ -162,8 +162,8 @@ def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndar
     [
         ({"norm": "batch"}, "norm"),
         ({"d_h": 0}, "d_h=0"),
-        ({"device": "abacus"}, "device='abacus' is none that torch knows"),
-        ({"device": None}, "device=None is none that torch knows"),
+        ({"device": "abacus"}, "device='abacus' is not a torch device"),
+        ({"device": None}, "device=None is not a torch device"),
         ({"device": "meta"}, "device='meta' is not on this machine; try 'cpu'"),
         ({"max_iter": 0}, "max_iter=0 must be a whole number above 0"),
         ({"max_iter": 2.5}, r"max_iter=2\.5 must be a whole number above 0"),
