@@ -23,7 +23,7 @@ class Proposal:
     model: ModelConfig
     key: str
     """Equal for networks that are the same, however they were written down."""
-    cost: Mapping[str, float]
+    cost: Mapping[str, Any]
     space: int | None = None
     varied: Mapping[str, Any] = field(default_factory=dict)
 

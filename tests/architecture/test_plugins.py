@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -333,7 +334,7 @@ def test_one_of_each_kind_works_together(installed: str, tmp_path: Path) -> None
     assert "worst error" in page
 
     best = found["candidates"][0]["run_ids"][0]
-    model = isthmus.load(best)
+    model: Any = isthmus.load(best)
     assert [name for name, _ in model.trajectory(torch.ones(1, 3))] == ["x_0", "map_1", "x_1", "map_2", "x_2", "output"]
     (tmp_path / "row.txt").write_text("0.1\n0.2\n0.3\n")
     (predicted,) = call("predict", best, tmp_path / "row.txt", "--json").json()

@@ -296,8 +296,8 @@ def test_a_measured_latency_outlives_the_database(tmp_path: Path, monkeypatch: p
     given = RATES | {"base": base, "cost": "latency", "learning_rates": [], "seeds": [0], "pruning": pruning}
     first = opened(given, str(tmp_path / "first.db"))
     carry_out(first)
-    again = replace(LATENCY, compute=lambda *given: pytest.fail("measured again"))
-    monkeypatch.setattr("isthmus.costs.latency.LATENCY", again)
+    spent = replace(LATENCY, compute=lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.costs.latency.LATENCY", spent)
     again = opened(given, str(tmp_path / "second.db"))
     carry_out(again)
     assert result(again) == result(first)
