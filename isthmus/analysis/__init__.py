@@ -1,17 +1,17 @@
-"""What can be read off a trained run: one measurement per file, written as ``analysis/NAME.json`` beside its record.
+"""Measurements of trained runs, one per file, written as ``analysis/NAME.json`` beside the record.
 
-A file of this folder that defines ``of_run`` is an analysis, and ``isthmus analyze RUN`` finds it by that; nothing else
-changes when one is added. It offers
+A file of this folder that defines ``of_run`` is an analysis, and ``isthmus analyze RUN`` finds it by that. Another
+package names its module under the entry points ``isthmus.analyses``. An analysis defines
 
     applies(model, task) -> str | None
-        Why nothing can be measured on this model, or of its task ("it has no token mixing"); None where it can.
+        Why it cannot measure this model or task ("it has no token mixing"); None if it can.
     of_run(run, data_dir=None) -> dict[str, Any]
         The numbers, measured once: later calls answer from the sealed ``RUN/analysis/NAME.json`` (``NAME`` is the
         file's name, ``schema`` and ``run`` are among the fields). A run to which it does not apply is a ``UserError``.
     summary(found) -> dict[str, float | str]
-        Of what ``of_run`` found, the few numbers that fit into a table of the terminal, by their titles.
+        The few numbers to show in the terminal, by their titles.
     draw(found, folder) -> list[Path]
-        Pictures of it, drawn from ``found`` alone into ``folder``, as ``NAME.png`` or ``NAME-PART.png``.
+        Figures drawn from ``found`` alone into ``folder``, as ``NAME.png`` or ``NAME-PART.png``.
 
 An analysis of two runs takes the other one as ``of_run(run, data_dir=None, against=None)``.
 

@@ -1,4 +1,4 @@
-"""Every analysis that applies to a run: its numbers, and its figures in files."""
+"""Run every analysis that applies to a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def analyze(
     data_dir: Path | None = None,
     progress: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> dict[str, Any]:
-    """Measure and draw. Returns what was found, the files that hold it, and why other analyses do not apply.
+    """Measure and draw. Returns the numbers, the files of figures, and why other analyses do not apply.
 
-    ``progress`` iterates over the names of the analyses and may show which one is under way.
+    ``progress`` iterates over the names of the analyses and may show the current one.
     """
     folder = find_run(run)
     record = read_record(folder)
@@ -56,17 +56,17 @@ def analyze(
 
 
 def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
-    """JSON has no NaN, and a reader has no use for it."""
+    """JSON has no NaN."""
     return {title: value if isinstance(value, str) or math.isfinite(value) else "–" for title, value in numbers.items()}
 
 
 def _choose(only: Sequence[str], against: str | None) -> Sequence[str]:
-    """The analyses that were asked for: all of one run, or those that compare it with another."""
+    """The requested analyses: by default all, or with ``against`` those that compare two runs."""
     names = list(dict.fromkeys(only)) or list(catalogue("analyses"))
     if against is None:
         return names
     compare = [name for name in names if "against" in inspect.signature(find("analyses", name).of_run).parameters]
     for name in only:
         if name not in compare:
-            raise UserError(f"{name} looks at one run and takes no --against")
+            raise UserError(f"{name} measures one run; leave out --against")
     return compare

@@ -1,12 +1,12 @@
-"""Replacement of a single block: how much a mixer's quality hangs on the order in which one block mixes.
+"""Replacement of a single block: how much a mixer depends on the order in which one block mixes.
 
 Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.5 and Figure S.4: of four blocks the
 l-th is a random-permuted one, the others are normal, and the network is *trained* so; only l = 1 costs accuracy.
 ``trained_configs`` lists the networks of that figure.
 
-Of a run, something else is measured: one normal block of the *trained* network gets random permutations, its weights
-stay as they are, and nothing is trained again. That says how much the learned weights rely on the order of the units
-in this block, not how well the other network could learn. Each block is replaced by several draws.
+For a run, something else is measured: one normal block of the *trained* network gets random permutations; its weights
+stay, and nothing is retrained. That shows how much the learned weights rely on the order of the units in this block,
+not how well the other network could learn. Each block is replaced by several draws.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 def replace_block(model: Any, block: int, seed: int) -> Any:
-    """The same weights, with random permutations in one block more."""
+    """The same weights, with random permutations in one more block."""
     chosen = {"permutation": "random", "random_blocks": (block,), "permutation_seed": seed}
     other: Any = create_model(**model.config.model_dump() | chosen)
     other.load_state_dict(model.state_dict())  # a permutation is no weight: the same names and shapes

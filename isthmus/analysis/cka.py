@@ -1,18 +1,17 @@
-"""Minibatch CKA: how alike the features of two networks are, layer by layer.
+"""Minibatch CKA: how similar the features of two networks are, layer by layer.
 
     CKA(X, Y) = Σ_b HSIC(K_b, L_b) / √(Σ_b HSIC(K_b, K_b) · Σ_b HSIC(L_b, L_b)),   K_b = X_b X_bᵀ,  L_b = Y_b Y_bᵀ
 
 over batches b of test rows, with the unbiased estimate of HSIC (Song et al. 2007; Nguyen et al. 2021, section 3.1).
 Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida) compares a Mixer with sparse MLPs in this way
-(Figure 2a–c). The features are a block's output before the skip connection, flattened to one row per image: token and
-channel mixing of a Mixer count as two blocks; of a residual MLP they are W2 h, not h, because W2 h is what the skip
-receives.
+(Figure 2a–c). The features are the updates of the branches, flattened to one row per image: token and channel mixing
+of a Mixer are two branches; a residual MLP's update is W2 h.
 
 How it is computed: the unbiased estimate is an inner product of U-centred Gram matrices (Székely and Rizzo 2014), so
 each layer's matrix is made and centred once per batch, every pair of layers is one matrix product, HSIC of a layer with
 itself is a square, and |CKA| ≤ 1 by Cauchy–Schwarz. An estimate below zero (unrelated features) stays as it is.
-Features that do not vary within any batch, or whose rows all lie equally far apart, up to the rounding of their type,
-have nothing to align: their CKA is 0, with themselves too.
+Features that do not vary within any batch, or whose rows are all equally far apart up to rounding, have nothing to
+align: their CKA is 0, even with themselves.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ Layers = Iterable[Tensor]
 
 SCHEMA = "isthmus.analysis.cka/1"
 UNTRAINED = "untrained"
-"""In the place of another run: the run's own model as its seed drew it."""
+"""Instead of another run: the run's own model as initialised."""
 BATCH = 128
 ROWS = 10_000
 LEAST = 4
 """Rows of a batch: the unbiased estimate divides by n − 3."""
 _ROUNDING = 8
-"""Features that vary by less than so many units in the last place of their size are constant."""
+"""Features that vary by less than this many units in the last place are constant."""
 
 
 def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows rows"]:
@@ -55,12 +54,12 @@ def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows r
     if n < LEAST:
         raise UserError(f"CKA needs batches of at least {LEAST} rows, not of {n}")
     x = features.detach().flatten(1)
-    # Shorter numbers are taken as they are: of a handful of rows in bfloat16, any could be called equidistant.
+    # Not the coarser precision of half types: any few rows of bfloat16 would count as equidistant.
     rounding = _ROUNDING * min(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
     x = x.double()
     if not bool(x.isfinite().all()):
         raise UserError("CKA needs finite features; this network overflows on the test rows")
-    centred = x - x.mean(dim=0)  # changes nothing below, and keeps a large mean from drowning the rest
+    centred = x - x.mean(dim=0)  # does not change the result, and avoids cancellation under a large mean
     if float(centred.norm()) <= rounding * float(x.norm()):
         return torch.zeros(n, n, dtype=torch.float64)
     gram = centred @ centred.mT
@@ -91,7 +90,7 @@ def cka(first: Iterable[Layers], second: Iterable[Layers] | None = None) -> Floa
 
 
 def _centred_grams(layers: Layers) -> Float[Tensor, "layers entries"]:
-    """One layer after the other, so that only Gram matrices are held and no network's features."""
+    """Layer by layer, so that only Gram matrices are kept in memory."""
     return torch.stack([u_centred_gram(features).flatten() for features in layers])
 
 

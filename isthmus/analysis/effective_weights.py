@@ -1,4 +1,4 @@
-"""Effective weights: where the connections of a mixing step lie in the matrix of the wide MLP that it is.
+"""Effective weights: the positions of a mixing step's connections in the weight matrix of the equivalent wide MLP.
 
 Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), Figure S.9: I ⊗ W of a normal mixer lies in blocks,
 J2 (I ⊗ W) J1 of a random-permuted one everywhere, and so does M ⊙ A of an SW-MLP. In numbers, for every layer:
@@ -7,8 +7,8 @@ J2 (I ⊗ W) J1 of a random-permuted one everywhere, and so does M ⊙ A of an S
     aligned     connections whose two ends belong to the same channel (mixing tokens) or token (mixing channels), as a
                 share of all: 1 for a normal mixer, about 1/copies where the permutation is random
 
-W_eff itself is never held: it has (SC)² entries, and an entry of the picture is the largest |w| of its cell.
-``isthmus.effective_weight(layer)`` gives the matrix of a small layer.
+W_eff has (SC)² entries and is never formed: a pixel of the picture is the largest |w| of its cell.
+``isthmus.effective_weight(layer)`` returns the matrix of a small layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from isthmus.layers.permuted_kronecker import PermutedKronecker
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
 CELLS = 128
-"""Along a side of the picture of a whole matrix."""
+"""Side of the picture of a whole matrix."""
 CORNER = 64
-"""Entries along a side of the picture of its corner, as many as Figure S.9 shows."""
+"""Side of the picture of its corner, as in Figure S.9."""
 
 
 def applies(model: Any, task: str) -> str | None:
@@ -38,7 +38,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 class Entries(NamedTuple):
-    """Some of the connections of a layer, each with its row and its column in W_eff."""
+    """Connections of a layer with their rows and columns in W_eff."""
 
     rows: Int[Tensor, " connections"]
     columns: Int[Tensor, " connections"]
@@ -67,7 +67,7 @@ def shape_of(layer: Layer) -> tuple[int, int]:
 
 
 def whole(layer: Layer, cells: int = CELLS) -> Float[Tensor, "rows columns"]:
-    """|W_eff| in at most so many cells each way, each as large as the largest entry in it."""
+    """|W_eff| in at most ``cells`` cells along each side; each shows its largest entry."""
     rows, columns = shape_of(layer)
     down, across = min(rows, cells), min(columns, cells)
     picture = torch.zeros(down * across)
@@ -95,14 +95,14 @@ def density(layer: Layer) -> float:
 
 
 def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
-    """The share of connections between units of the same channel or token; None of a layer without either."""
+    """The share of connections between units of the same channel or token; None for a layer without either."""
     layer = step.layers[name]
     if not isinstance(layer, PermutedKronecker):
         return None
     place = list(step.layers).index(name)
     to = layer.after.sigma().argsort().view(layer.copies, -1)
     of = layer.before.sigma().view(layer.copies, -1)
-    # Within a step nothing is permuted: units of a hidden layer belong to its copies, one after the other.
+    # Hidden units are not permuted: they belong to the copies in order.
     starts = _owner(of, tokens_in, step.name) if place == 0 else of // of.shape[1]
     ends = _owner(to, tokens_out, step.name) if place == len(step.layers) - 1 else to // to.shape[1]
     same = sum(int((a[:, None] == b).sum()) for a, b in zip(ends, starts, strict=True))
@@ -110,7 +110,7 @@ def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> flo
 
 
 def _owner(unit: Int[Tensor, "copies width"], tokens: int, step: str) -> Int[Tensor, "copies width"]:
-    """The channel of a unit of vec(X) in token mixing, its token in channel mixing: vec has column after column."""
+    """The channel of a unit of vec(X) in token mixing, its token in channel mixing; vec is column-major."""
     return unit // tokens if step.startswith("token") else unit % tokens
 
 
@@ -144,7 +144,7 @@ def measure_layers(model: Any) -> list[dict[str, Any]]:
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
-    """Of the layers that are pictured."""
+    """Density and alignment of the layers that are drawn."""
     shown: dict[str, float | str] = {}
     for line in _pictured(found):
         rows, columns = line["shape"]

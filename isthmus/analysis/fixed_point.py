@@ -4,12 +4,11 @@
     cosine    cos(x^{a+1}, x^a)                                          (Figures 3 and 6)
     maps      ξ^(v,x) e(x^a) of the last layer, as pictures of tokens    (Figure 7)
 
-Sixteen test rows are drawn once for all runs of the same data. Each layer receives what it would in the trained model
-and is iterated further than the n that the run was trained with, always plainly, so that runs of different n and
-solvers can be laid over each other. S C is the size of the stream, as in the paper, although x has D_S C entries. What
-Figure 7 calls the output of an iteration is not said: x itself has no place in the image, so the maps are what the
-block would add to the stream if it stopped there, of one row and in the channels where the first and the last differ
-most.
+Sixteen test rows are drawn once for all runs of the same data. Each layer gets its input in the trained model and is
+iterated beyond the n of the training by the plain solver, so that runs with different n and solvers are comparable.
+S C is the size of the stream, as in the paper, although x has D_S C entries. The paper does not define the output of an
+iteration in Figure 7, and x has no positions in the image. So the maps show what the block would add to the stream if
+it stopped there, for one row, in the channels where the first and the last iterate differ most.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
         found["cosines"].append(_finite(measured.cosines))
     shown = solution.trajectory[: ITERATIONS + 1]
     maps = torch.stack([block.token.visible(iterate[:1])[0] for iterate in shown])  # iterates, C, S
-    maps = maps.nan_to_num(0.0, 0.0, 0.0)  # an iteration without a contraction may leave the numbers
+    maps = maps.nan_to_num(0.0, 0.0, 0.0)  # an iteration that is no contraction may overflow
     channels = (maps[-1] - maps[0]).norm(dim=1).topk(min(CHANNELS, config.C)).indices.sort().values
     _, height, width = config.image
     grid = (height // config.patch, width // config.patch)
@@ -76,13 +75,13 @@ def _finite(values: Tensor) -> list[list[float | None]]:
 
 
 def typical(rows: Sequence[float | None]) -> float:
-    """The mean over the rows, or NaN where one of them is no number."""
+    """The mean over the rows; NaN if any value is missing."""
     known = [value for value in rows if value is not None]
     return descriptive.fmean(known) if len(known) == len(rows) else math.nan
 
 
 def summary(found: dict[str, Any]) -> dict[str, float | str]:
-    """At the n of the training: how far the next iteration would still go, in the first layer and the worst."""
+    """How far the iteration after the n-th would move, in the first layer and the worst."""
     place = min(found["trained_iterations"], len(found["norms"][0]) - 1)
     left = [typical(layer[place]) for layer in found["norms"]]
     turned = [typical(layer[place]) for layer in found["cosines"]]

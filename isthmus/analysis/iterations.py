@@ -1,4 +1,4 @@
-"""Quality against the number of iterations, up to twice the trained one: what more computation at test time brings.
+"""Quality against the number of iterations, up to twice the trained number.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figure 3. The task's metrics on the test split after each
 iteration of a model with recurrent depth and one layer, all from one pass.

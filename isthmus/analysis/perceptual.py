@@ -1,4 +1,4 @@
-"""LPIPS and FID, whose networks were trained by others: measured where their weights are on disk.
+"""LPIPS and FID, measured if the weights of their networks are on disk.
 
 Both files are safetensors in the data folder. No weights come with this package.
 
@@ -26,12 +26,12 @@ _ROWS_AT_ONCE = 32
 
 
 def missing(name: str) -> str:
-    """The line that stands in the place of a number."""
-    return f"{name.upper()} needs its weights as {FILES[name]} in the data folder, and they are not there"
+    """The line to show instead of a number."""
+    return f"{name.upper()} needs its weights as {FILES[name]} in the data folder; the file is missing"
 
 
 def _weights(name: str, data_dir: Path, model: nn.Module) -> bool:
-    """Put the file's weights into the model; a weight that is absent or of another shape is named."""
+    """Load the file's weights; an error names a missing weight or one of another shape."""
     path = data_dir / FILES[name]
     if not path.is_file():
         return False
@@ -43,7 +43,7 @@ def _weights(name: str, data_dir: Path, model: nn.Module) -> bool:
             raise UserError(f"{path} is not what {name.upper()} needs: {key} is {given}, not {tuple(tensor.shape)}")
         if not found[key].is_floating_point():
             raise UserError(f"{path} is damaged: {key} holds {found[key].dtype}, not real numbers")
-    model.load_state_dict({key: found[key].float() for key in wanted}, strict=False)  # but for counts of batches
+    model.load_state_dict({key: found[key].float() for key in wanted}, strict=False)  # no batch counters
     return True
 
 
@@ -74,7 +74,7 @@ class Lpips(nn.Module):
         return model.eval() if _weights("lpips", data_dir, model) else None
 
     def distances(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """Of every pair of images in [0, 1]; grey ones count as three equal colours."""
+        """The distance of every pair of images in [0, 1]; grey images become three equal channels."""
         one, other = (((2 * x - 1).expand(-1, 3, -1, -1) - self.shift) / self.scale for x in (ours, theirs))
         total, place = torch.zeros(len(ours)), 0
         for layer in self.features.values():
@@ -108,7 +108,7 @@ class Fid:
 
     def __init__(self, network: Inception) -> None:
         self.network = network
-        self.known: Moments | None = None  # of the originals, which stay the same
+        self.known: Moments | None = None  # of the originals, computed once
 
     @classmethod
     def found(cls, data_dir: Path) -> Self | None:

@@ -1,4 +1,4 @@
-"""How analyses draw: the colours and rules of the report's page, and PNG files that are whole or absent."""
+"""Figures in the style of the report's page, written as PNG files atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INK, RULE = "#22262b", "#dfe3e8"
 
 
 def page(rows: int, columns: int, width: float = 4.6, height: float = 3.8) -> tuple[Figure, list[list[Axes]]]:
-    # Without pyplot there is no global state, and no display is looked for.
+    # pyplot would keep global state and look for a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
@@ -31,7 +31,7 @@ def style(place: int) -> dict[str, Any]:
 
 
 def finish(axis: Axes, title: str, x: str, y: str) -> None:
-    """Of an axis with curves or points."""
+    """Titles, grid and legend of an axis with curves or points."""
     axis.set_title(title, loc="left", fontsize=10, color=INK)
     axis.set_xlabel(x)
     axis.set_ylabel(y)

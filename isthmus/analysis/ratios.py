@@ -1,7 +1,7 @@
-"""Two ways of doing the same work, measured against each other: one form of row, whatever is compared.
+"""Time two ways of doing the same work against each other.
 
-The rounds are interleaved, because a shared machine changes its speed by the minute; what counts is the median of the
-rounds' ratios. A ratio is ours over the rival's, and its bar is what it may be at most.
+Rounds are interleaved, because the speed of a shared machine changes by the minute, and the result is the median of the
+rounds' ratios. A ratio is ours over the rival's; the bar is its upper limit.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 Work = Callable[[], object]
 CALLS, SECONDS = 3, 0.15
-"""Timed in a row, at least so many and for at least so long, so that work that is over sooner is repeated more often:
-the first calls after a rival's find memory and threads as the rival left them, and the very first is not timed."""
+"""At least this many timed calls, and at least this long, because the first calls after the rival's find its memory and
+threads; one call before them is not timed."""
 
 
 def load() -> float:
@@ -23,7 +23,7 @@ def load() -> float:
 
 
 def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: float) -> dict[str, Any]:
-    """Milliseconds of both, in so many rounds of which every other begins with the rival."""
+    """Milliseconds of both; every other round begins with the rival."""
     before = load()
     ours(), rival()  # the first calls pay for memory and kernels
     pairs = []
@@ -37,7 +37,7 @@ def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: floa
 
 
 def row(measured: str, unit: str, pairs: Sequence[tuple[float, float]], bar: float, before: float) -> dict[str, Any]:
-    """Of pairs (ours, the rival's), one for each round; ``before`` is the load at the beginning."""
+    """A row from (ours, the rival's) of each round; ``before`` is the load average at the start."""
     return {
         "measured": measured,
         "unit": unit,

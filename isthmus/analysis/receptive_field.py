@@ -35,11 +35,11 @@ from isthmus.layers.residual import ResidualModel
 SCHEMA = "isthmus.analysis.receptive_field/1"
 UNITS = 64
 IMAGES = 16
-_AT_ONCE = 4  # images: the graph of a deep network on many of them would not fit into memory
+_AT_ONCE = 4  # images, because the graph of a deep network on more would not fit into memory
 _PIXELS = 64
-"""A side of a map: more cannot be told apart in a figure of several."""
+"""Side of a map: finer ones would not be visible in a figure of several."""
 _MAPS = 8
-"""In a row: what is deeper looks like the last of them."""
+"""Maps in a row: deeper ones look like the last."""
 
 
 def applies(model: Any, task: str) -> str | None:
@@ -51,7 +51,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 def backwards(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tensor, "units inputs"]:
-    """The inputs of a layer with a connection to any of the given outputs; of a mixer numbered as in vec(X)."""
+    """The inputs of a layer that are connected to any of the given outputs; a mixer's are numbered as in vec(X)."""
     if isinstance(layer, PermutedKronecker):
         to = layer.after.sigma().argsort().view(layer.copies, -1)
         of = layer.before.sigma().view(layer.copies, -1)
@@ -73,7 +73,7 @@ def fields(path: Sequence[Step], size: int, units: Sequence[int]) -> Iterator[Bo
     """After every step: which units of the embedded image reach the given ones of the stream, which has ``size``."""
     found: Tensor | None = None
     for depth in range(1, len(path) + 1):
-        # A skip keeps what was reached, so a full field stays full.
+        # A skip keeps every unit that was reached, so a full field stays full.
         if found is None or not bool(found.all()):
             found = functional.one_hot(torch.as_tensor(units), size).bool()
             for step in reversed(path[:depth]):
@@ -117,7 +117,7 @@ def _middle(tokens: int, config: Any) -> int:
 
 
 def influence(model: Any, images: Iterator[Tensor]) -> dict[str, Any]:
-    """Spread and map of the squared derivatives, for every stream of the trajectory."""
+    """Spread and map of the squared derivatives of every stream in the trajectory."""
     found = squared_derivatives(model, images)
     if not all(bool(squares.isfinite().all()) for squares in found.values()):
         raise UserError("the receptive field needs finite derivatives; this network overflows on the test rows")

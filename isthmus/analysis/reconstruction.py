@@ -1,13 +1,13 @@
-"""Images of which parts were hidden and filled in again: how close they are to the originals.
+"""How close images with masked and filled-in tokens are to the originals.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth, Tables 2 and 10 to 12 and Figures 7 and 13. For runs of
-task masked_tokens: a tenth to four tenths of the tokens of test images are hidden, filled in as the task says (24
-arccos steps), and drawn by the tokenizer. With nothing hidden, the same numbers say what the tokenizer alone loses.
+task masked_tokens: 10 to 40 % of the tokens of test images are masked, filled in as the task defines it (24 arccos
+steps), and decoded by the tokenizer. With nothing masked, the same numbers show the loss of the tokenizer alone.
 
     psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; torchmetrics', whose SSIM counts the mirrored border;
                          MS-SSIM has five scales and needs 161 pixels
-    lpips, fid           lower is better, where their weights are on disk (``perceptual.py``)
-    token_accuracy       of the hidden tokens
+    lpips, fid           lower is better; measured if their weights are on disk (``perceptual.py``)
+    token_accuracy       of the masked tokens
 """
 
 from __future__ import annotations
@@ -53,10 +53,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> dict[str, Any]:
-    """The numbers and a sheet of pictures, measured once: then ``analysis/reconstruction.json``.
-
-    Of another number of test images they have a file of their own.
-    """
+    """Metrics and a sheet of pictures, measured once: then ``analysis/reconstruction.json``, or a file per ``rows``."""
 
     name = "reconstruction" if rows == ROWS else f"reconstruction-{rows}"
     place = data_dir or default_data_dir()
@@ -65,7 +62,7 @@ def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> d
 
 @torch.no_grad()
 def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, Any]:
-    """Of at most so many test images, drawn once and for every run alike."""
+    """Measure at most ``rows`` test images, the same for every run."""
     config = trained.record.config["source"]
     images = load_data(component("sources", config["images"]), data_dir).test.inputs
     tokenizer = open_tokenizer(config["tokenizer"], data_dir, images.shape[1:])
@@ -95,7 +92,7 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
 
 
 class Quality:
-    """How close pictures are to the originals, by every measure that can be taken here."""
+    """The distance of pictures from the originals, by every metric that is available."""
 
     def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
         self.originals = originals
@@ -104,7 +101,7 @@ class Quality:
         self.missing = [missing(name) for name, measure in found.items() if measure is None]
         if min(originals.shape[2:]) < _MS_SSIM_FROM:
             height, width = originals.shape[2:]
-            self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels, and these have {height}×{width}")
+            self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels; these have {height}×{width}")
 
     def __call__(self, pictures: np.ndarray) -> dict[str, float]:
         means: dict[str, float] = {}
@@ -114,7 +111,7 @@ class Quality:
         return means | ({"fid": self.fid(_pieces(pictures), _pieces(self.originals))} if self.fid is not None else {})
 
     def _distances(self, ours: Tensor, theirs: Tensor) -> dict[str, Any]:
-        """Those that are means over images."""
+        """The metrics that are means over images."""
         found: dict[str, Any] = {
             "psnr": peak_signal_noise_ratio(ours, theirs, data_range=1.0, dim=(1, 2, 3), reduction="elementwise_mean"),
             "ssim": structural_similarity_index_measure(ours, theirs, data_range=1.0),
@@ -125,7 +122,7 @@ class Quality:
 
 
 def _pieces(images: np.ndarray) -> Iterator[Tensor]:
-    """Values in [0, 1] of a few hundred images at a time: thousands of photographs would take gigabytes."""
+    """Values in [0, 1], a few hundred images at a time to save memory."""
     for start in range(0, len(images), _PIECE):
         yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
 
@@ -147,13 +144,13 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The measures over the hidden part, and the sheet: original, tokenizer alone, hidden, filled in."""
+    """The metrics over the masking rate, and the sheet: original, tokenizer alone, masked, filled in."""
     table = found["table"]
     names = [name for name in _BETTER if name in table[0]]
     figure, (axes,) = page(1, len(names), width=3.6, height=3.0)
     for place, (axis, name) in enumerate(zip(axes, names, strict=True)):
         axis.plot([row["masked"] for row in table], [row[name] for row in table], **style(place))
-        finish(axis, name.upper().replace("_", "-"), "part of the tokens that was hidden", _BETTER[name])
+        finish(axis, name.upper().replace("_", "-"), "masked part of the tokens", _BETTER[name])
     sheet = folder / "reconstruction-images.png"
 
     def write(temporary: Path) -> None:

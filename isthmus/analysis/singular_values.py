@@ -35,7 +35,7 @@ from isthmus.layers.sparse_linear import SparseLinear, positions
 
 SCHEMA = "isthmus.analysis.singular_values/1"
 _DENSE = 512
-"""Up to this side the whole spectrum is quicker than an iteration."""
+"""Up to this side, computing the whole spectrum is faster than iterating."""
 
 
 def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows columns"]) -> float:
@@ -55,14 +55,14 @@ def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows column
 
 
 def singular_values(matrix: sparse.csr_array) -> np.ndarray:
-    """All that are not surely zero, descending."""
+    """All but those of empty rows and columns, descending."""
     compact = _without_empty_lines(matrix).toarray()
     values: np.ndarray = np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
     return values
 
 
 def _without_empty_lines(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Rows and columns of zeros change no other singular value, and of a very sparse matrix they are most."""
+    """Rows and columns of zeros add only zero singular values, and are most of a very sparse matrix."""
     rows = np.flatnonzero(np.diff(matrix.indptr))
     columns = np.unique(matrix.indices)
     return matrix[rows][:, columns]

@@ -1,4 +1,4 @@
-"""The sparse wide layers of a model, step by step: of mixers by their copies, of SW-MLPs by their masks."""
+"""The sparse wide layers of mixers and SW-MLPs, in the order of computation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Layer = PermutedKronecker | SparseLinear
 
 
 class Step(NamedTuple):
-    """What one skip connection goes around, named as in the trajectory. Layers in the skip: none is the identity."""
+    """The layers between two skip connections, named as in the trajectory; an empty ``skip`` is the identity."""
 
     name: str
     layers: dict[str, Layer]
@@ -19,7 +19,7 @@ class Step(NamedTuple):
 
 
 def steps_of(model: Any) -> list[Step]:
-    """In the order of computation; none for a model of other layers."""
+    """In the order of computation; empty for a model without such layers."""
     found = []
     for number, block in enumerate(getattr(model, "blocks", ()), start=1):
         if hasattr(block, "token_mixing"):

@@ -11,10 +11,10 @@ after every iteration, with tokens projected into the subspace of each head:
     mean_of_angles        the mean of the arccos instead, which is what the authors' code takes
     sphere                the tokens of one row in the first head, on the three directions in which they vary most
 
-A model of one layer is iterated twice as often as it was trained. Of several layers each is applied as often as in
-training, and measured with its own weights: the state between two layers once with either's, because the energies and
-subspaces of different weights do not compare. Rivals of Hyper-SET have no energies; their subspaces are those of what a
-head mixes, CRATE's U and a Transformer's values.
+A model of one layer makes twice the trained number of iterations. With several layers, each makes as many as in
+training and is measured with its own weights; the state between two layers is measured with both, because energies and
+subspaces of different weights are not comparable. Other models have no energies; their subspaces are those that a head
+mixes: CRATE's U and a Transformer's values.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _points(layer: Any, tokens: Tensor) -> Float[Tensor, "N p"]:
 
 
 def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -> Any:
-    """Three coordinates each; a head of width 1 or 2 fills a line or a circle of the sphere."""
+    """Three coordinates per point; a head of width 1 or 2 lies on a line or circle."""
     coordinates = torch.nn.functional.normalize(points @ directions.mT, dim=-1)
     return round_values(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
 

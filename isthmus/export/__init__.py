@@ -1,4 +1,4 @@
-"""A trained model as a faster or a portable one."""
+"""Trained models in portable and faster formats, and predictions on files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model card of an export: what it is, how good it was, and how to use it."""
+"""The model card of an export: what it is, its test metrics, and how to use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USE = {
     "safetensors": """```python
 import isthmus
 
-model = isthmus.load("FOLDER")        # a torch.nn.Module, in evaluation
+model = isthmus.load("FOLDER")        # a torch.nn.Module in evaluation mode
 ```
 
 `isthmus.export.HubModel.from_pretrained("FOLDER")` reads the same folder, here or on the Hugging Face Hub.""",
@@ -51,7 +51,7 @@ A `{name}` of {record.cost["params"]:,} parameters, trained by Isthmus on `{reco
 |---|---|
 {metrics}
 
-These numbers are of rows that were neither trained nor selected on; other data may differ.
+Measured on test rows, which were used neither for training nor for selection; other data may differ.
 
 ## Use
 

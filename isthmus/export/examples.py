@@ -1,4 +1,4 @@
-"""Inputs on which an export is traced and compared, and those that it takes."""
+"""Example inputs to trace and compare exports, and a check of input shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isthmus.core.errors import UserError
 
 
 def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
-    """So many rows as the model takes them: numbers in its precision, or tokens of its vocabulary."""
+    """Random rows that the model accepts: numbers in its precision, or tokens of its vocabulary."""
     shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
     vocabulary: int = getattr(model, "vocabulary", 0)
@@ -22,7 +22,7 @@ def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
 
 
 def need_rows(path: Path, shape: tuple[Any, ...], x: Tensor) -> None:
-    """A file may hold another model than its folder says."""
+    """Refuse rows of another shape: a file may hold another model than its folder says."""
     if tuple(x.shape[1:]) != shape:
         raise UserError(
             f"{path} takes rows of {shape}, and was given rows of {tuple(x.shape[1:])}; export the run again"

@@ -1,4 +1,4 @@
-"""A trained model in plain layers: normalised, frozen and masked weights become the weights of linear layers."""
+"""Trained models with plain layers: normalised, frozen and masked weights become those of linear layers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from torch import nn
 
 
 def folded(model: nn.Module) -> nn.Module:
-    """The same function in evaluation. Every layer with a ``fold`` method is replaced by what it returns.
+    """A copy that computes the same in evaluation mode, with every layer that has a ``fold`` method replaced by its result.
 
-    A Hadamard projection has none: its fast transform is made of small products that every runtime knows.
+    A Hadamard projection needs none: its fast transform consists of small products that every runtime supports.
     """
     plain = copy.deepcopy(model).eval().requires_grad_(False)
     for name, module in list(plain.named_modules()):

@@ -1,4 +1,4 @@
-"""A trained run in another format: written, run beside the original, and only then called an export."""
+"""Exports of trained runs: written in another format, and compared with the original before they replace anything."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatNa
 from isthmus.training.loading import load, load_task
 
 TOLERANCE = 1e-4
-"""Of outputs, relative to the largest."""
+"""Largest error of an output, relative to the largest output."""
 _ROWS = (1, 3)
 CARD = "README.md"
 _KEPT = ("arrays", "tokens")
-"""Sources that say how files to predict from are read."""
+"""Sources whose settings are needed to read files for predictions."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of an export: ``error`` is that of its outputs, relative to the largest."""
+    """A finished export; ``error`` is the largest of its outputs, relative to the largest output."""
 
     folder: Path
     format: FormatName
@@ -51,7 +51,7 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
     if record.status != "finished":
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already and is no export; choose another --out")
+        raise UserError(f"{out} exists and is not an export; choose another --out")
     original, note = load(run), ""
     model = original
     if form == "narrow":
@@ -73,7 +73,7 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
 
 @contextmanager
 def _written_aside(out: Path) -> Iterator[Path]:
-    """A folder beside ``out`` that takes its place if all goes well; else ``out`` is as it was."""
+    """A folder beside ``out`` that replaces it on success; on failure, ``out`` stays unchanged."""
     target = resolve_links(out)
     make_folder(target.parent)
     remove_abandoned(target)
@@ -92,15 +92,15 @@ def _written_aside(out: Path) -> Iterator[Path]:
 
 
 def _take_place(aside: Path, target: Path) -> None:
-    """What else is in the target stays; an export stays one at any moment, so that what was killed can be repeated."""
+    """Move the files; others in the target stay. It is a valid export at any moment, so a killed call can rerun."""
     if not target.exists():
-        aside.chmod(0o755)  # mkdtemp makes folders for their owner only
+        aside.chmod(0o755)  # mkdtemp allows only the owner to read
         aside.rename(target)
         return
     names = {path.name for path in aside.iterdir()}
     for name in sorted(names, key=lambda name: name == EXPORT):
         (aside / name).replace(target / name)
-    for name in set(FILES.values()) - names:  # of the format that was here before
+    for name in set(FILES.values()) - names:  # left by another format
         (target / name).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The door to the Hugging Face Hub: models with ``from_pretrained``, ``save_pretrained`` and ``push_to_hub``."""
+"""Models for the Hugging Face Hub, with ``from_pretrained``, ``save_pretrained`` and ``push_to_hub``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError:
 
 
 class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["isthmus"]):
-    """Any model of Isthmus' under the Hub's own names for reading and writing."""
+    """Any model of Isthmus with the Hub's methods for reading and writing."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

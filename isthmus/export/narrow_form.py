@@ -1,7 +1,7 @@
 """A trained residual MLP without its residual stream: the same function, in ``models/narrow.py``'s form.
 
-All products are made in float64 and then cast. Whether the narrow form is the cheaper one is a matter of shape, so the
-multiply–adds are counted first, and where they promise something both forms are timed.
+All products are computed in float64 and then cast. Whether the narrow form is faster depends on the shape, so the
+multiply–adds are counted first, and if they promise a gain, both forms are timed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from isthmus.models.narrow import NarrowConfig, NarrowMLP
 from isthmus.training.counting import cost
 
 _WORTH_TRYING = 0.97
-"""Of the multiply–adds. Above it what the smaller products lose in efficiency takes the rest."""
+"""Fraction of the multiply–adds above which small, less efficient products use up the gain."""
 _WORTH_TAKING = 1.05
-"""Times as fast, at least: a smaller gain is within the noise of a short measurement."""
+"""The smallest speed-up that counts: less is within the noise of a short measurement."""
 _ROUNDS = 5
 _SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What the narrow form of a model costs beside its wide one.
+    """The cost of the narrow form of a model compared with the wide one.
 
-    ``speed`` is the least of those measured, for one row, for an eighth of ``batch`` and for ``batch`` rows; None where
-    it was not measured.
+    ``speed`` is the smallest speed-up for 1, ``batch`` / 8 and ``batch`` rows; None if it was not measured.
     """
 
     wide_macs: int
@@ -44,7 +43,7 @@ class Gain:
 
     @property
     def pays(self) -> bool:
-        """Whether the narrow form is worth taking: fewer multiply–adds and, where that was measured, faster."""
+        """Whether the narrow form has fewer multiply–adds and, if measured, is faster."""
         fewer = self.narrow_macs <= _WORTH_TRYING * self.wide_macs
         return fewer and (self.speed is None or self.speed >= _WORTH_TAKING)
 
@@ -57,10 +56,10 @@ class Gain:
 
 
 def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch: int = 256) -> nn.Module:
-    """The same function without the residual stream where that is faster, else ``model`` itself.
+    """The same function without the residual stream if that is faster, otherwise ``model`` itself.
 
-    ``force`` converts whatever it costs; ``measure=False`` goes by multiply–adds alone; ``batch`` is the largest number
-    of rows that is timed: what gains with many rows may lose with few.
+    ``force`` always converts; ``measure=False`` decides by multiply–adds alone; ``batch`` is the largest batch that is
+    timed: the narrow form may be faster for many rows and slower for few.
     """
     converted, gain = _convert(model, force, measure, batch)
     return model if converted is None or not (force or gain.pays) else converted
@@ -73,7 +72,7 @@ def narrow_if_it_pays(model: nn.Module) -> tuple[nn.Module, Gain]:
 
 
 def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
-    """Whether :func:`narrow` pays, counted and, where the count promises something, measured."""
+    """Whether :func:`narrow` pays: counted and, if the count promises a gain, measured."""
     return _convert(model, False, measure, batch)[1]
 
 
@@ -114,7 +113,7 @@ def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
 
 
 def _is_isometric(model: ResidualMLP, w_in: Tensor) -> bool:
-    """Whether W_in keeps lengths to the last digits of the weights' own precision."""
+    """Whether W_in preserves lengths up to the precision of its weights."""
     if model.config.w_in not in ("orthogonal", "hadamard") or len(w_in) < w_in.shape[1]:
         return False
     precision = torch.finfo(model.W_out.weight.dtype).eps
@@ -137,7 +136,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
     joined = torch.cat(w_2, dim=1)
     weights = {"W_out.weight": w_out @ joined}
     from_x = [w_out @ w_in]
-    if config.norm == "layer":  # its mean is taken out of the stream, but for W_out
+    if config.norm == "layer":  # the norm subtracts the mean of the stream, W_out does not
         mean = w_in.mean(dim=0)
         w_in, joined = _center(w_in), _center(joined)
         w_2 = list(joined.split(config.d_h, dim=1))
@@ -179,7 +178,7 @@ def _axis(v: Tensor, centred: Tensor) -> Tensor:
 
 
 def _speed(wide: nn.Module, narrow: NarrowMLP, batch: int) -> float:
-    """How many times as fast the narrow form is: the median over interleaved rounds."""
+    """The speed-up of the narrow form: the median over interleaved rounds."""
     weight = narrow.W_out.weight
     x = torch.randn(batch, *narrow.input_shape, dtype=weight.dtype, device=weight.device)
     ratios: list[float] = []

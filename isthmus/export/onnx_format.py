@@ -1,4 +1,4 @@
-"""Trained models as ONNX graphs for any number of rows, and the runtime that reads them."""
+"""Trained models as ONNX graphs for any batch size, and as modules run by onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from isthmus.export.examples import need_rows
 
 _INSTALL = "pip install isthmus[export]"
 _LARGEST = 2**31
-"""Bytes of one ONNX file: what is larger would need files beside it."""
+"""Bytes of one ONNX file; a larger model would need external data files."""
 
 
 def write_onnx(path: Path, exported: ExportedProgram) -> None:
@@ -28,7 +28,7 @@ def write_onnx(path: Path, exported: ExportedProgram) -> None:
     except ImportError:
         raise UserError(f"ONNX files need onnx and onnxscript: {_INSTALL}") from None
     try:
-        with quiet("torch.onnx"), warnings.catch_warnings():  # of operators of packages that are not installed
+        with quiet("torch.onnx"), warnings.catch_warnings():  # about operators of packages that are not installed
             warnings.simplefilter("ignore")
             graph = torch.onnx.export(exported, input_names=["x"], output_names=["y"], dynamo=True, verbose=False)
     except torch.onnx.errors.OnnxExporterError as error:
@@ -38,7 +38,7 @@ def write_onnx(path: Path, exported: ExportedProgram) -> None:
 
 
 def _missing(error: BaseException | None) -> str:
-    """The operator that ONNX lacks, or else the reason, at the bottom of a chain of errors."""
+    """The operator that ONNX lacks, or the innermost error message."""
     text = ""
     while error is not None:
         text, error = str(error), error.__cause__ or error.__context__
@@ -62,8 +62,8 @@ class OnnxModel(nn.Module):
         try:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             (self.input,) = self.session.get_inputs()
-        except Exception as error:  # onnxruntime's errors have no common class
-            raise UserError(f"{path} is damaged or is no ONNX model: {str(error).splitlines()[0][:200]}") from None
+        except Exception as error:  # onnxruntime's errors have no common base class
+            raise UserError(f"{path} is damaged or not an ONNX model: {str(error).splitlines()[0][:200]}") from None
 
     def forward(self, x: Tensor) -> Tensor:
         need_rows(self.path, tuple(self.input.shape[1:]), x)

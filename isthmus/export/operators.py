@@ -1,4 +1,4 @@
-"""The operators that a program may hold: pure functions of tensors. Others of torch's own open files, for example.
+"""The operators that a program may call: pure functions of tensors. Others in torch can open files, for example.
 
 A model that needs another one cannot be read back, which its export says; add it here if all it does is compute.
 """

@@ -1,8 +1,8 @@
-"""Trained models as ``torch.export`` programs: one file that runs without the code of the model.
+"""Trained models as ``torch.export`` programs: one file that runs without the model's code.
 
-torch's own reader trusts the file: it unpickles objects, imports what a name asks for, evaluates expressions as Python
-and loads machine code. So a file is read here only after everything in it was recognised: tensors as raw bytes, torch's
-own operators, and shapes as sums and products. What is written has no trace of where it was made.
+torch's reader trusts the file: it unpickles objects, imports modules by name, evaluates Python expressions and loads
+machine code. So a file is read only after everything in it is recognised: tensors as raw bytes, torch's operators, and
+shapes as sums and products. Files that are written here contain no local paths.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _SHAPE = re.compile(
 )
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
 _ARGUMENT = re.compile(r"[a-z,]*(->[a-z]*)?")  # of an operator, such as einsum's "bn,kn->bk"
-_CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor is taken, and one is given
+_CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor in, one tensor out
 _SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
-"""Of a number of each kind, as torch.export counts them: bytes, integers, halves, floats, doubles, truths, bfloat16."""
+"""Bytes of each dtype, by torch.export's number: bytes, integers, halves, floats, doubles, booleans, bfloat16."""
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 
 
 def program(model: nn.Module) -> ExportedProgram:
-    """The model in evaluation, folded, for any number of rows."""
+    """The folded model in evaluation mode, for any batch size."""
     plain = folded(model)
-    x = example(model, 2)  # a batch of 1 would be taken for constant
+    x = example(model, 2)  # a batch of 1 would be treated as constant
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations within torch itself
+        warnings.simplefilter("ignore")  # deprecations inside torch
         try:
             exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-        except Exception as error:  # of the many kinds that tracing has
+        except Exception as error:  # tracing raises many types
             name = getattr(getattr(model, "config", None), "name", type(model).__name__)
             raise UserError(f"{name} cannot be exported as a graph: {_first_line(error)}") from None
     for node in exported.graph.nodes:
@@ -63,7 +63,7 @@ def program(model: nn.Module) -> ExportedProgram:
 
 
 def write_program(path: Path, exported: ExportedProgram) -> None:
-    buffer = io.BytesIO()  # in a file, the names of the parts would begin with that of the temporary one
+    buffer = io.BytesIO()  # a temporary file's name would become part of the archive
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.export.save(exported, buffer)
@@ -75,7 +75,7 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
 
 
 class ProgramModel(nn.Module):
-    """A program as a module, whose errors are one line."""
+    """A program as a module; its errors are one line."""
 
     def __init__(self, path: Path, exported: ExportedProgram) -> None:
         super().__init__()
@@ -89,28 +89,26 @@ class ProgramModel(nn.Module):
         need_rows(self.path, self.row_shape, x)
         try:
             y: Tensor = self.program(x)
-        except Exception as error:  # of a graph that fits its own weights or sizes no more
+        except Exception as error:  # a damaged graph may not fit its own weights or sizes
             raise UserError(f"{self.path} cannot be run: {_first_line(error)}") from None
         return y
 
 
 def read_program(path: Path) -> nn.Module:
-    """The program in a file, if it holds nothing but tensors and torch's own operators; else an error, unread."""
+    """The program in a file that holds only tensors and torch's operators; other files are refused unread."""
     size = need_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             found = _members(archive, size)
         if problem := _problem(found):
-            raise UserError(
-                f"{path} is not loaded: {problem}; programs of other origin may run code when they are read"
-            )
+            raise UserError(f"{path} is not loaded: {problem}; reading a program from elsewhere may run code")
         with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
             return ProgramModel(path, torch.export.load(_rewrite(found)))
     except UserError:
         raise
-    except Exception as error:  # whatever a damaged file makes of torch's reader
-        raise UserError(f"{path} is damaged or is no torch.export program: {_first_line(error)}") from None
+    except Exception as error:  # torch's reader raises many types for damaged files
+        raise UserError(f"{path} is damaged or not a torch.export program: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -118,7 +116,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> list[tuple[str, bytes]]:
-    """All members of an archive of so many bytes; torch packs none, and what is packed may unpack to anything."""
+    """All members of an archive of this size. torch compresses none, and a compressed one could expand to any size."""
     entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ValueError("its parts are compressed")
@@ -128,7 +126,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> list[tuple[str, bytes]]:
 
 
 def _plain(name: str) -> str:
-    """The name of a member without the folder that all of them are in."""
+    """The name of a member without the common folder."""
     return name.partition("/")[2]
 
 
@@ -147,7 +145,7 @@ def _rewrite(found: list[tuple[str, bytes]]) -> io.BytesIO:
 
 
 def _problem(found: list[tuple[str, bytes]]) -> str:
-    """What in the members of a file is not ours, or nothing."""
+    """The first thing in a file that is not recognised; empty if there is none."""
     if foreign := [name for name, _ in found if not _MEMBER.fullmatch(name)]:
         return f"it holds {foreign[0]!r}"
     members = {_plain(name): content for name, content in found}
@@ -172,7 +170,7 @@ def _problem(found: list[tuple[str, bytes]]) -> str:
 
 
 def _bytes_of(meta: dict[str, Any]) -> int:
-    """Of a tensor of these sizes, up to the last number that its strides lead to."""
+    """Bytes of a tensor, up to the last element that its strides reach."""
     sizes, strides = ([int(item["as_int"]) for item in meta[key]] for key in ("sizes", "strides"))
     if min([0, *sizes, *strides]) < 0 or meta["storage_offset"]["as_int"]:
         raise ValueError(f"a tensor has sizes {sizes} and strides {strides}")
@@ -181,7 +179,7 @@ def _bytes_of(meta: dict[str, Any]) -> int:
 
 
 def _need_shapes(module: dict[str, Any], stored: dict[str, Any]) -> None:
-    """Compare the tensors that a program takes with those in its file."""
+    """Compare the tensors that a program expects with those in its file."""
     values = module["graph"]["tensor_values"]
     for spec in module["signature"]["input_specs"]:
         for kind, content in spec.items():
@@ -192,7 +190,7 @@ def _need_shapes(module: dict[str, Any], stored: dict[str, Any]) -> None:
 
 
 def _foreign(value: Any, key: str = "") -> Iterator[str]:
-    """Everything in a program that could be more than a tensor, a shape or an operator of torch's."""
+    """Everything in a program that is not a tensor, a shape or an allowed operator."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if not _WORD.fullmatch(name) or name in ("as_custom_obj", "as_operator", "as_graph", "as_opaque"):

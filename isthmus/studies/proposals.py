@@ -23,7 +23,7 @@ class Proposal:
     model: ModelConfig
     key: str
     """Equal for equal networks, however their settings are written."""
-    cost: Mapping[str, float]
+    cost: Mapping[str, Any]
     space: int | None = None
     varied: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,1 +1,1 @@
-"""Step 2 of the way of the data: splits become batches, a loss and metrics. One file per task."""
+"""Tasks turn the splits of a source into batches, a loss, metrics and predictions; one file per task."""

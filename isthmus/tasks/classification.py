@@ -22,29 +22,28 @@ from isthmus.tasks.scaling import Scaling
 NAMES = {"classification": "Classification"}
 
 TOP_5_FROM = 20
-"""Classes from which on the five likeliest ones are reported too."""
+"""Top-5 accuracy is reported from this number of classes on."""
 
 
 class ClassificationConfig(Component):
     standardise: bool = True
-    """Inputs are centred and scaled by the statistics of the training rows, per channel or per feature; without it,
-    results depend on the units of the inputs."""
+    """Standardise the inputs by the training rows, per channel or feature; otherwise results depend on their units."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     flips: bool = False
-    """An epoch shows every training image in all four orientations."""
+    """Show every training image in all four orientations in each epoch."""
     resize: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Height and width to which images are brought, batch by batch; without it they keep their own."""
+    """Height and width to which images are resized, batch by batch; None keeps their size."""
     crop_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Side of the central square that is evaluated, as a part of the resized image: 0.875 is 224 of 256 pixels."""
+    """Side of the central square that is evaluated, relative to the resized image: 0.875 is 224 of 256 pixels."""
     augment: Augmentation = Augmentation()
-    """What is done to training images; ``isthmus.tasks.augment.Augmentation`` lists it."""
+    """Augmentation of training images; see ``isthmus.tasks.augment.Augmentation``."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.crop_ratio < 1 and self.resize is None:
-            raise ValueError(f"task.crop_ratio={self.crop_ratio:g} needs task.resize, the side of what is left")
+            raise ValueError(f"task.crop_ratio={self.crop_ratio:g} needs task.resize, the side of the crop")
         if self.augment.erasing and not self.standardise:
-            raise ValueError("task.augment.erasing needs task.standardise=true: its noise is as strong as such pixels")
+            raise ValueError("task.augment.erasing needs task.standardise=true: its noise has unit variance")
         return self
 
 
@@ -64,7 +63,7 @@ class Classification(Task):
         if data.train.inputs.ndim != 4:
             self._refuse_features()
         elif any(self.config.augment.color_jitter) and data.train.inputs.shape[1] not in (1, 3):
-            raise UserError(f"task.augment.color_jitter: images have 1 or 3 colours, not {data.train.inputs.shape[1]}")
+            raise UserError(f"task.augment.color_jitter needs 1 or 3 channels, not {data.train.inputs.shape[1]}")
         self.input_shape = tuple(data.train.inputs.shape[1:])
         if self.config.standardise:
             self.scaling.learn(data.train.inputs)
@@ -72,7 +71,7 @@ class Classification(Task):
     def _refuse_features(self) -> None:
         for name in ("flips", "resize", "augment"):
             if getattr(self.config, name) != ClassificationConfig.model_fields[name].default:
-                raise UserError(f"task.{name} needs images, and this source gives rows of features")
+                raise UserError(f"task.{name} needs images; this source has rows of features")
 
     def memory(self) -> dict[str, Tensor]:
         shapes = {"classes": torch.tensor(self.classes), "input_shape": torch.tensor(self.input_shape)}
@@ -109,7 +108,7 @@ class Classification(Task):
         return Batch(*hide_and_mix(inputs, targets, self.classes, augment, seed, step))
 
     def _mean_colour(self, channels: int) -> Tensor:
-        """What a policy moves in from outside of an image."""
+        """The colour of pixels that a policy moves in from outside the image."""
         return self.scaling.mean.flatten().round() if self.config.standardise else torch.full((channels,), 128.0)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:

@@ -1,7 +1,7 @@
-"""Denoising: Gaussian noise is added to an image on [0, 1], unclipped, and the model gives the image back.
+"""Denoising: the model restores an image in [0, 1] from its sum with Gaussian noise, which is not clipped.
 
-Paper: Hourglass MLP, appendix A.2 (std 0.25). Whether the noise of a training image is drawn once or afresh in every
-epoch is not printed there: ``noise`` says which, and afresh is the default.
+Paper: Hourglass MLP, appendix A.2 (std 0.25). The paper does not say whether the noise of a training image is
+drawn once or in every epoch; ``noise`` chooses, and every epoch is the default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Denoise(ImageToImage):
     def __init__(self, config: DenoiseConfig) -> None:
         super().__init__(config)
         self._rows = 0
-        self._fixed_noise: tuple[int, Tensor] | None = None  # with the seed that drew it
+        self._fixed_noise: tuple[int, Tensor] | None = None  # and its seed
 
     def learn(self, data: Data) -> None:
         super().learn(data)

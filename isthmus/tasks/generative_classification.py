@@ -1,6 +1,6 @@
-"""Generative classification: the model draws the prototype of the class it sees; the nearest prototype is its answer.
+"""Generative classification: the model outputs the prototype of an image's class; the nearest one is its answer.
 
-Paper: Hourglass MLP, appendix C.2.1. The prototypes are one training image per class, chosen at random and then fixed.
+Paper: Hourglass MLP, appendix C.2.1. The prototype of a class is a training image, chosen at random once.
 """
 
 from __future__ import annotations

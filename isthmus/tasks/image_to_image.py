@@ -1,4 +1,4 @@
-"""What the tasks share whose output is an image: pixels in [0, 1], squared error, PSNR and SSIM."""
+"""The base of tasks whose output is an image: pixels in [0, 1], squared error, PSNR and SSIM."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Images = Float[Tensor, "batch channels height width"]
 
 class ImageConfig(Component):
     flips: bool = False
-    """An epoch shows every training image in all four orientations."""
+    """Show every training image in all four orientations in each epoch."""
     evaluation_seed: Annotated[int, Field(ge=0)] = 0
-    """Fixes what is random in validation and test inputs, whatever the run's seed: all models see the same ones."""
+    """Seed of the validation and test inputs; it is not the run's seed, so that all models see the same inputs."""
 
 
 def pixels(rows: Tensor) -> Images:
@@ -33,12 +33,12 @@ def pixels(rows: Tensor) -> Images:
 
 
 class PSNR(PeakSignalNoiseRatio):
-    """An image that equals its target would have infinitely many decibels, and so would every mean that it is part of.
+    """PSNR of at most 144 dB, float32's resolution just below 1.
 
-    It counts as wrong by float32's resolution just below 1: 144 dB.
+    Otherwise an image that equals its target would be infinitely good, and so would every mean that includes it.
     """
 
-    sum_squared_error: Any  # a tensor, or a list of tensors where every image has its own
+    sum_squared_error: Any  # a tensor, or a list of them with one per image
     total: Any
 
     def update(self, preds: Tensor, target: Tensor) -> None:
@@ -87,7 +87,7 @@ class ImageToImage(Task):
             "psnr_pooled": PSNR(data_range=1.0),
             "mse": MeanSquaredError(),
         }
-        # SSIM has ten times the price of the others together, and its window reaches five pixels beyond the edge.
+        # SSIM takes ten times as long as the others together, and its window needs more than five pixels.
         if split == "test" and min(self.image_shape[1:]) > 5:
             metrics["ssim"] = StructuralSimilarityIndexMeasure(data_range=1.0)
         return MetricCollection(metrics, compute_groups=False)
@@ -96,7 +96,7 @@ class ImageToImage(Task):
         metrics.update(output.view_as(target), target)
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(rows, dtype=np.float32)).div_(255)  # a copy: the rows are the user's
+        return torch.from_numpy(np.array(rows, dtype=np.float32)).div_(255)  # a copy, because the rows are the user's
 
     def decode(self, output: Tensor) -> np.ndarray:
         images = output.reshape(len(output), *self.signature.output_shape)

@@ -1,4 +1,4 @@
-"""What the tasks share that learn class labels."""
+"""Class labels, for the tasks that learn them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isthmus.core.protocols import Data
 
 
 def training_labels(data: Data, task: str) -> tuple[np.ndarray, int]:
-    """The labels of the training rows, and the number of classes: of all that have a name or a row in any split."""
+    """The training labels, and the number of classes that have a name or occur in any split."""
     labels = data.train.targets
     if labels is None or labels.ndim != 1 or labels.dtype.kind != "i":
         raise UserError(f"task {task} needs a source with class labels")

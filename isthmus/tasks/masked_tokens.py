@@ -1,12 +1,12 @@
-"""Masked image modelling: some tokens of an image are hidden, and the model says what they were.
+"""Masked image modelling: the model predicts the hidden tokens of an image.
 
-Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.3 and appendix A.4: the part that is hidden is
-drawn from 0 to 0.4 for each image, hidden tokens are replaced by a learned one, and they alone count in the loss.
-Images are filled in again in 24 steps. ``commonest_accuracy`` is what naming the commonest training token everywhere
-would reach: ``masked_accuracy`` must be read beside it.
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.3 and appendix A.4: the masking rate is drawn
+from 0 to 0.4 for each image, masked tokens are replaced by a learned one, and only they count in the loss. Images are
+filled in again in 24 steps. ``commonest_accuracy`` is the baseline for ``masked_accuracy``: it always predicts the most
+common training token.
 
-Differs from the paper: the loss of an image is the mean over its hidden tokens, so that a batch's loss is a mean over
-images; at least one token is hidden. Validation and test hide the same number of tokens in each image.
+Differs from the paper: the loss of an image is the mean over its masked tokens, so that a batch's loss is a mean over
+images; at least one token is masked. Validation and test mask the same number of tokens in each image.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from isthmus.tasks.shares import ShareOfRight
 NAMES = {"masked_tokens": "MaskedTokens"}
 
 SHOWN = -100
-"""The target of a token that is not hidden, which counts nowhere."""
+"""The target of a token that is not masked, which the loss ignores."""
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class MaskedTokensConfig(Component):
     most_masked: Share = 0.4
-    """The largest part of a training image that is hidden."""
+    """The largest masking rate of a training image."""
     schedule: Literal["uniform", "arccos"] = "uniform"
-    """How that part is drawn for each image: evenly, or as MaskGIT does, mostly much."""
+    """How an image's masking rate is drawn: uniformly, or as in MaskGIT, where high rates are more frequent."""
     evaluation_masked: Share = 0.4
-    """The part of an image that validation and test hide."""
+    """The masking rate of validation and test."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
     decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
-    """Passes in which hidden tokens are filled in again, for samples and predictions."""
+    """Passes of the model that fill in masked tokens, for samples and predictions."""
     temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
-    """At which they are drawn; 0 takes the likeliest."""
+    """Sampling temperature of these tokens; 0 takes the most likely."""
     evaluation_seed: Annotated[int, Field(ge=0)] = 0
-    """Fixes what validation and test hide, whatever the run's seed: all models see the same."""
+    """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
 
 
 class MaskedTokens(Task):
@@ -65,7 +65,7 @@ class MaskedTokens(Task):
 
     def learn(self, data: Data) -> None:
         if not data.vocabulary:
-            raise UserError("task masked_tokens needs tokens of images, which source tokens makes")
+            raise UserError("task masked_tokens needs tokens of images: use source tokens")
         self.positions, self.codes = data.train.inputs.shape[1], data.vocabulary
         self.commonest = int(np.bincount(data.train.inputs.reshape(-1)).argmax())
         self.tokenizer = data.tokenizer
@@ -83,7 +83,7 @@ class MaskedTokens(Task):
 
     @property
     def mask_token(self) -> int:
-        """The number that stands for a hidden token, behind those of the codes."""
+        """The number of the mask token, after those of the codes."""
         return self.codes
 
     @property
@@ -108,7 +108,7 @@ class MaskedTokens(Task):
         return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
 
     def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
-        """Of one output for each image, or of one for each iteration."""
+        """The loss of one output per image, or of one per iteration."""
         scores = output.reshape(len(target), -1, self.positions, self.codes)
         wanted = target[:, None].expand(scores.shape[:-1]).flatten(0, 1)
         losses = torch.nn.functional.cross_entropy(
@@ -157,7 +157,7 @@ class MaskedTokens(Task):
         )
 
     def fill_in(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
-        """The image's tokens with hidden ones (:attr:`mask_token`) filled in, step by step."""
+        """Fill in all mask tokens, step by step."""
         return fill(model, tokens, self.mask_token, self.config.decoding_steps, self.config.temperature, generator)
 
     def encode(self, rows: np.ndarray) -> Int[Tensor, "rows positions"]:
@@ -165,12 +165,12 @@ class MaskedTokens(Task):
         if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) <= self.mask_token:
             raise UserError(
                 f"tokens are numbers from 0 to {self.codes - 1}, and {self.mask_token} for one to fill in; "
-                f"these run from {int(tokens.min())} to {int(tokens.max())}"
+                f"these range from {int(tokens.min())} to {int(tokens.max())}"
             )
         return tokens
 
     def decode(self, output: Tensor) -> np.ndarray:
-        """The likeliest token of every place; of a target its tokens, with −100 where nothing was hidden."""
+        """The most likely token of every position; of a target its tokens, with −100 where nothing was masked."""
         if not output.is_floating_point():
             return output.to(torch.int16).cpu().numpy()
         scores = output.reshape(len(output), self.positions, self.codes)

@@ -1,11 +1,11 @@
-"""Which tokens of an image are masked, and the steps in which a masked model fills them in again.
+"""Masks over the tokens of an image, and the steps in which a masked model fills them in.
 
-Paper: MaskGIT (Chang, Zhang, Jiang, Liu, Freeman 2022): in every step the model proposes a token for each masked place,
-and those it is surest of stay. How many stay in step k of T is proportional to arccos(1 − k / (T − 1)), k = 0 … T − 1:
-few at first, when little is known.
+Paper: MaskGIT (Chang, Zhang, Jiang, Liu, Freeman 2022): in every step the model proposes a token for each masked
+position, and the most confident ones are kept. Step k = 0 … T − 1 keeps a number proportional to
+arccos(1 − k / (T − 1)): few at first, when little is known.
 
-Differs from the paper: the order is that of the confidence alone, without added noise. Hyper-SET starts from images of
-which parts are known, so that each image has its own number of places to fill; each follows the same curve.
+Differs from the paper: positions are ranked by confidence alone, without added noise. In Hyper-SET parts of an image
+are known, so each image has its own number of positions to fill; all follow the same curve.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Tokens = Int[Tensor, "rows positions"]
 Mask = Bool[Tensor, "rows positions"]
 
 _ROWS_AT_ONCE = 128
-_COLD = 1e-4  # below it scores over the temperature leave float32's range, and nothing but the likeliest is drawn
+_COLD = 1e-4  # below it, scores / temperature overflow float32, and only the most likely token would be drawn
 
 
 def random_mask(shares: Float[Tensor, " rows"], positions: int, generator: torch.Generator) -> Mask:
-    """Each place of a row with the row's probability, and at least one."""
+    """Masks each position with its row's probability, and at least one per row."""
     drawn = torch.rand(len(shares), positions, generator=generator, device=generator.device)
     return (drawn < shares[:, None]) | (drawn == drawn.amin(dim=1, keepdim=True))
 
 
 def exact_mask(rows: int, positions: int, share: float, generator: torch.Generator) -> Mask:
-    """The same number of places in every row: the share, rounded, and at least one."""
+    """Masks the same number of positions in every row: the rounded share, and at least one."""
     drawn = torch.rand(rows, positions, generator=generator, device=generator.device)
     return drawn.argsort(dim=1).argsort(dim=1) < max(1, round(share * positions))
 
 
 def arccos_shares(steps: int) -> list[float]:
-    """Which part of the masked places is filled after each step."""
+    """The fraction of masked positions that is filled after each step."""
     if steps == 1:
         return [1.0]
     weights = [math.acos(1 - k / (steps - 1)) for k in range(steps)]
@@ -53,7 +53,7 @@ def fill(
     temperature: float,
     generator: torch.Generator,
 ) -> Tokens:
-    """The tokens with every ``mask_token`` replaced, in so many passes of the model or as soon as none is left."""
+    """Replace every ``mask_token`` in at most ``steps`` passes of the model."""
     parts = tokens.split(_ROWS_AT_ONCE)
     return torch.cat([_fill_part(model, part, mask_token, steps, temperature, generator) for part in parts])
 
@@ -84,7 +84,7 @@ def _fill_part(
 def _propose(
     scores: Float[Tensor, "rows positions codes"], temperature: float, generator: torch.Generator
 ) -> tuple[Tokens, Float[Tensor, "rows positions"]]:
-    """A token for every place, drawn at the temperature (0: the likeliest), and the model's probability of it."""
+    """A token for every position, drawn at the temperature (0: the most likely), and its probability."""
     probabilities = scores.float().softmax(dim=-1)
     if temperature < _COLD:
         return probabilities.argmax(dim=-1), probabilities.amax(dim=-1)

@@ -22,9 +22,9 @@ NAMES = {"regression": "Regression"}
 
 class RegressionConfig(Component):
     standardise_inputs: bool = True
-    """Centre and scale the inputs by the training rows; without it, results depend on the units of the inputs."""
+    """Standardise the inputs by the training rows; otherwise results depend on their units."""
     standardise_targets: bool = True
-    """Centre and scale the targets by the training rows; without it, results depend on the units of the targets."""
+    """Standardise the targets by the training rows; otherwise results depend on their units."""
 
 
 class R2(Metric):
@@ -36,7 +36,7 @@ class R2(Metric):
 
     full_state_update = False
     higher_is_better = True
-    origin: Tensor  # targets count from the first row's, so that equal ones have a variance of exactly 0
+    origin: Tensor  # subtracted from all targets, so that equal ones have a variance of exactly 0
     rows: Tensor
     deviations: Tensor
     squared_deviations: Tensor
@@ -68,7 +68,7 @@ class Regression(Task):
     Config = RegressionConfig
     objective = "r2"
     maximise = True
-    metric_versions: ClassVar = {"r2": 2}  # the first one took a sum of squared errors below 1e-4 for none
+    metric_versions: ClassVar = {"r2": 2}  # version 1 treated a sum of squared errors below 1e-4 as 0
 
     def __init__(self, config: RegressionConfig) -> None:
         self.config = config
@@ -138,7 +138,7 @@ class Regression(Task):
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None:
         metrics["r2"].update(output, target)
-        # In float64, which holds the squares of all numbers of float32.
+        # In float64, so that no square of a float32 overflows.
         metrics["mse"].update(self.targets.undo(output.double()), self.targets.undo(target.double()))
 
     def encode(self, rows: np.ndarray) -> Tensor:

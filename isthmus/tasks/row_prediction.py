@@ -22,10 +22,10 @@ from isthmus.sources.streaming import array_pieces, npy_pieces, table_pieces, wr
 from isthmus.sources.tables import ENDINGS, as_names, numbers
 
 RESULTS = {".npy": ".predicted.npy", ".npz": ".predicted.npy"} | dict.fromkeys(ENDINGS, ".predicted.csv")
-"""The endings of the files of rows that are read here, and of what is written for them."""
+"""Suffixes of files of rows, and of their results."""
 _ROWS_AT_ONCE = 1000
 _NUMBERS_AT_ONCE = 2**24
-"""Of a batch's inputs: fewer rows at once where a row is large."""
+"""Inputs of a batch: large rows make smaller batches."""
 
 
 class RowPredictor(Predictor):
@@ -71,14 +71,14 @@ class RowPredictor(Predictor):
 
     @torch.no_grad()
     def rows(self, rows: Any, origin: str = "the input") -> np.ndarray:
-        """Outputs in the user's units (values, images or the names of classes), a batch at a time."""
+        """Predictions in the user's units: values, images or class names."""
         if not isinstance(rows, np.ndarray):
             raise UserError(f"{origin} is a {type(rows).__name__}, not an array of rows; give np.asarray(rows)")
         if not self.fits(rows.shape):
             raise UserError(f"{origin}: rows of {rows.shape[1:]} do not fit a model of inputs {self.input_shape}")
         if not len(rows):
             raise UserError(f"{origin} has no rows; give at least one")
-        if rows.dtype.kind not in "iu":  # which are always finite
+        if rows.dtype.kind not in "iu":  # integers are finite
             numbers(rows, origin)
         rows = pixels(rows, origin) if self.takes_images else rows
         at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // math.prod(self.task.signature.input_shape)))
@@ -94,18 +94,16 @@ class RowPredictor(Predictor):
 
     def _encode(self, part: np.ndarray) -> torch.Tensor:
         x = self.task.encode(part.reshape(len(part), *self.input_shape))
-        return x.flatten(1) if self.takes_flat_rows else x  # an MLP does so itself, its exported graph does not
+        return x.flatten(1) if self.takes_flat_rows else x  # an MLP flattens images itself, its exported graph does not
 
     def image(self, pixels: np.ndarray) -> np.ndarray:
-        """An image (channels, height, width) of any size: cut into tiles of the model's size, restored and joined."""
+        """Restore an image (channels, height, width) of any size in tiles of the model's size."""
         if not (self.takes_images and self.makes_images):
-            raise UserError(
-                f"this run makes no images of images but takes rows of {self.input_shape}; give them to rows"
-            )
+            raise UserError(f"this run does not restore images: it takes rows of {self.input_shape}; give them to rows")
         channels, height, width = self.input_shape
         given = np.shape(pixels)
         if not isinstance(pixels, np.ndarray) or len(given) != 3 or given[0] != channels or 0 in given:
-            raise UserError(f"the image has the shape {given}, not ({channels}, height, width); turn its axes so")
+            raise UserError(f"the image has the shape {given}, not ({channels}, height, width); transpose it")
         scale_y = self.task.signature.output_shape[1] // height
         scale_x = self.task.signature.output_shape[2] // width
         down, across = -(-pixels.shape[1] // height), -(-pixels.shape[2] // width)
@@ -118,11 +116,11 @@ class RowPredictor(Predictor):
         return joined[:, : pixels.shape[1] * scale_y, : pixels.shape[2] * scale_x]
 
     def read(self, path: Path) -> np.ndarray:
-        """The rows of a file that the run's source could read, without the columns or arrays that are no inputs."""
+        """The input rows of a file; columns and arrays that are not inputs are left out."""
         return np.concatenate(list(self.pieces(path)))
 
     def pieces(self, path: Path) -> Iterator[np.ndarray]:
-        """The same in pieces, whatever the size of the file."""
+        """The same piece by piece, for files larger than memory."""
         need_file(path)
         ending = _ending(path)
         if ending in ENDINGS:
@@ -158,18 +156,18 @@ class RowPredictor(Predictor):
             return str(fitting[0])
         raise UserError(
             f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which {len(fitting)} fit a model "
-            f"of inputs {self.input_shape}; save the one to predict from alone"
+            f"of inputs {self.input_shape}; save only the one to predict from"
         )
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:
-    """The classes as the user knows them: whole numbers if every name is one, else text."""
+    """Class names as integers if all of them are, otherwise as text."""
     whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
     return np.array([int(name) for name in names], np.int64) if whole else np.array(names, np.str_)
 
 
 def pixels(images: np.ndarray, origin: str) -> np.ndarray:
-    """Images as tasks take them, from 0 to 255. Guessing the scale of other numbers would be wrong without a word."""
+    """Images from 0 to 255. Other scales are refused, because a wrong guess would go unnoticed."""
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind == "f" and images.min() >= 0 and images.max() <= 1:
@@ -181,11 +179,11 @@ def pixels(images: np.ndarray, origin: str) -> np.ndarray:
 
 
 def result_paths(files: Sequence[Path], read: Sequence[Path], out: Path) -> dict[Path, Path]:
-    """Where the result of each of ``files`` goes: files of one name keep the folders in which they differ.
+    """The result file of each of ``files``; files with the same name keep the folders that tell them apart.
 
-    No result may replace a file that is to be read, nor another result.
+    No result may overwrite an input or another result.
     """
-    whole = {file: Path(os.path.abspath(file)) for file in files}  # noqa: PTH100 (a link keeps its own name)
+    whole = {file: Path(os.path.abspath(file)) for file in files}  # noqa: PTH100 (a symbolic link keeps its own name)
     results = {file: file.name[: -len(_ending(file))] + RESULTS.get(_ending(file), ".png") for file in whole}
     folders = {file: Path() for file in whole}
     if len(set(results.values())) < len(results):

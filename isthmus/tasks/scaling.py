@@ -1,4 +1,4 @@
-"""Standardisation learned from training rows: part of the run, and saved with it."""
+"""Standardisation by the training rows, saved with the run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Scaling:
         self.std = torch.ones(1)
 
     def learn(self, rows: np.ndarray) -> None:
-        stride = -(-len(rows) // _MOST_ROWS_READ)  # over all rows: a data set's own training rows may be sorted
+        stride = -(-len(rows) // _MOST_ROWS_READ)  # evenly over all rows, which may be sorted
         mean, std = _moments(rows[::stride])
-        if rows.ndim == 2 and stride > 1 and (constant := std == 0).any():  # only in the rows that were read, perhaps
+        if rows.ndim == 2 and stride > 1 and (constant := std == 0).any():  # unread rows may vary
             mean[constant], std[constant] = _moments(rows[:, constant])
         shape = (1, -1, 1, 1) if rows.ndim == 4 else (1, -1)
         self.mean = torch.from_numpy(mean.reshape(shape)).float()
@@ -33,7 +33,7 @@ class Scaling:
 
     @property
     def constant(self) -> Tensor:
-        """Which features were the same in all training rows."""
+        """Which features have the same value in every training row."""
         return (self.std == 0).flatten()
 
     def apply(self, rows: Tensor) -> Tensor:
@@ -51,9 +51,9 @@ class Scaling:
 
 
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation in float64, whose squares hold all that float32 does; 0 for what is constant."""
+    """Mean and standard deviation, in float64 so that no square overflows; 0 for constant features."""
     values = np.asarray(rows, dtype=np.float64)
     axes = (0, 2, 3) if values.ndim == 4 else 0
     mean, std = values.mean(axes), values.std(axes)
-    std[std <= 1e-12 * np.abs(mean)] = 0.0  # rounding of the mean: float32 cannot hold a variation that small
+    std[std <= 1e-12 * np.abs(mean)] = 0.0  # below the resolution of float32: rounding, not variation
     return mean, std

@@ -1,4 +1,4 @@
-"""The share of right answers, as a metric."""
+"""Accuracy as the mean of ones and zeros."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Sudoku: the digits of the empty cells, by cross-entropy on these cells alone.
+"""Sudoku: predict the digits of the empty cells, by cross-entropy on these cells only.
 
-Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.1. A board counts as solved when every cell
-that was empty is right. The loss of a board is the mean over its empty cells, so that a batch's loss is a mean over
-boards however many cells each leaves open.
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, section 5.1. A board is solved if all its empty cells are
+right. The loss of a board is the mean over its empty cells, so that a batch's loss is a mean over boards.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ from isthmus.tasks.sudoku_prediction import SudokuPredictor
 NAMES = {"sudoku": "Sudoku"}
 
 GIVEN = -100
-"""The target of a cell that was given, which counts nowhere."""
+"""The target of a given cell, which the loss ignores."""
 
 
 class SudokuConfig(Component):
     symmetries: bool = False
-    """Training boards are shown in a random symmetric form each time: new names, lines, and transposition."""
+    """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
     reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
-    """Each time a training board is shown, more of its solution is given: so many givens in all, from and to."""
+    """Least and most givens of a training board: more of its solution is revealed each time."""
     reveal_steps: Annotated[int, Field(ge=0)] = 0
-    """Over so many first optimiser steps the fewest givens fall from the upper end of ``reveal`` to the lower."""
+    """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
     by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
-    """Test boards with exactly so many givens are also measured by themselves (``board_accuracy_50``)."""
+    """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
 
     @model_validator(mode="after")
     def _reveals_a_range(self) -> Self:
         if self.reveal is not None and self.reveal[0] > self.reveal[1]:
             raise ValueError(f"reveal={list(self.reveal)} must rise")
         if self.reveal_steps and self.reveal is None:
-            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens to go through")
+            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
         return self
 
 
@@ -72,7 +71,7 @@ class Sudoku(Task):
         return {"cells": torch.tensor(CELLS)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
-        pass  # the rules of the game are the same for every run
+        pass  # nothing is learned from the data
 
     @property
     def signature(self) -> Signature:
@@ -95,7 +94,7 @@ class Sudoku(Task):
         return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
 
     def _range(self, step: int) -> tuple[int, int]:
-        """Fewest and most givens of a training board at this step."""
+        """Least and most givens of a training board at this step."""
         assert self.config.reveal is not None
         low, high = self.config.reveal
         left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
@@ -106,7 +105,7 @@ class Sudoku(Task):
         return _batch(rows, targets)
 
     def loss(self, output: Float[Tensor, "boards ..."], target: Int[Tensor, "boards cells"]) -> Tensor:
-        """Of one output for each board, or of one for each iteration."""
+        """The loss of one output per board, or of one per iteration."""
         scores = output.reshape(len(target), -1, CELLS, DIGITS)
         wanted = target[:, None].expand(scores.shape[:-1])
         losses = torch.nn.functional.cross_entropy(
@@ -115,7 +114,6 @@ class Sudoku(Task):
         return (losses.sum(dim=1) / (wanted != GIVEN).sum(dim=2).flatten().clamp(min=1)).mean()
 
     def metrics(self, split: SplitName) -> MetricCollection:
-        # "warn" would say in every epoch that a number of givens is absent from validation; nan is left out of records.
         kinds = ["board_accuracy", "cell_accuracy"]
         if split == "test":
             kinds += [f"board_accuracy_{number}" for number in self.config.by_givens]
@@ -136,7 +134,7 @@ class Sudoku(Task):
         return torch.from_numpy(np.array(rows, dtype=np.int64))
 
     def decode(self, output: Tensor) -> np.ndarray:
-        """The likeliest digit of every cell, givens included; of a target its digits, with 0 for a given cell."""
+        """The most likely digit of every cell, givens included; of a target its digits, with 0 for given cells."""
         if not output.is_floating_point():
             return (output + 1).clamp(min=0).to(torch.uint8).cpu().numpy()
         digits = output.reshape(len(output), CELLS, DIGITS).argmax(dim=-1) + 1

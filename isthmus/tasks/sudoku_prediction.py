@@ -21,7 +21,7 @@ _LARGEST_FILE = 2**26
 
 @dataclass(frozen=True)
 class Answer:
-    """One puzzle, its only solution, and the boards after each iteration, of which the last is the answer."""
+    """One puzzle, its only solution, and the boards after each iteration; the last is the prediction."""
 
     file: str
     puzzle: np.ndarray
@@ -37,7 +37,7 @@ class Answer:
         return int((self.puzzle == 0).sum())
 
     def right(self, board: np.ndarray) -> int:
-        """How many of the empty cells a board has right."""
+        """The number of empty cells that a board has right."""
         return int(((self.puzzle == 0) & (board == self.solution)).sum())
 
     @property
@@ -62,7 +62,7 @@ class Answer:
         }
 
     def lines(self, trace: bool) -> Iterator[str]:
-        """What a person reads: with ``trace``, each iteration's board before the last."""
+        """The board as text, with ``trace`` that of each iteration, and the verdict."""
         given = self.puzzle > 0
         if trace:
             yield f"{self.file}, the puzzle\n{draw(self.puzzle)}"
@@ -110,7 +110,7 @@ class SudokuPredictor(Predictor):
 
 
 def read_puzzles(file: Path) -> list[np.ndarray]:
-    """A text file of one board, or of several with one in each line."""
+    """The boards of a text file: one, or one per line."""
     text = read_text(file, _LARGEST_FILE)
     lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if cells_of(line)}
     if "puzzle,solution" in (line.strip().lower() for line in lines.values()):
@@ -118,7 +118,7 @@ def read_puzzles(file: Path) -> list[np.ndarray]:
             f"{file} is a csv file of puzzles with solutions, which source sudoku_csv reads to train on; "
             f"to predict, give the puzzles alone: `tail -n +2 {file} | cut -d, -f1 > puzzles.txt`"
         )
-    # No line of a board in nine lines is so long; a board that is wrapped somewhere else has 81 cells in all.
+    # Lines this long hold whole boards, unless the file is one wrapped board of 81 cells.
     if any(len(line) > CELLS // 2 for line in lines.values()) and len(cells_of(text)) != CELLS:
         return [parse(line, f"{file}, line {number}") for number, line in lines.items()]
     return [parse(text, str(file))]

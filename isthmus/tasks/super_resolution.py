@@ -28,14 +28,14 @@ class SuperResolutionConfig(ImageConfig):
 
 @cache
 def _filter(size: int, factor: int) -> Tensor:
-    """The matrix of the reduction along one axis: torch's own filter, applied to the unit vectors."""
+    """The matrix that reduces one axis: torch's bicubic filter applied to unit vectors."""
     units = torch.eye(size, dtype=torch.float64, device="cpu")[None, None]
     matrix = torch.nn.functional.interpolate(units, (size // factor, size), mode="bicubic", antialias=True)[0, 0]
     return matrix.to(torch.float32)
 
 
 def reduce_images(images: Images, factor: int) -> Float[Tensor, "batch channels reduced_height reduced_width"]:
-    """Two small products instead of ``interpolate``, which takes as long as a tenth of a training step on the CPU."""
+    """Two small matrix products: ``interpolate`` would take a tenth of a training step on a CPU."""
     vertical, horizontal = (_filter(size, factor).to(images.device) for size in images.shape[-2:])
     return vertical @ images @ horizontal.T
 

@@ -1,7 +1,7 @@
-"""Tokenization: a model gives an image back that it has passed through few tokens, and says how it uses its codebook.
+"""Tokenization: the model compresses an image into a few tokens and reconstructs it.
 
-``codebook_use`` is the part of the codes that occur in a split at all, ``codebook_perplexity`` the number of equally
-frequent codes with the same entropy. ``commonest_token`` is how often the commonest one occurs.
+``codebook_use`` is the fraction of codes that occur in a split, ``codebook_perplexity`` the exponential of their
+entropy, and ``commonest_token`` the frequency of the most common one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tokenization(ImageToImage):
         return Batch(images, images)
 
     def inspect(self, model: Any, rows: Tensor, split: SplitName) -> dict[str, float]:
-        if not hasattr(model, "codebook"):  # any model of images can be asked to give them back
+        if not hasattr(model, "codebook"):  # an image model without a codebook can be trained on this task too
             return {}
         counts = torch.zeros(model.config.codes, dtype=torch.int64)
         device = model.codebook.codes.device

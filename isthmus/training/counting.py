@@ -66,9 +66,9 @@ def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:
     return _cost(component("models", getattr(model_or_config, "config", model_or_config)))
 
 
-def count_costs(config: Any, names: Iterable[str] = ()) -> dict[str, float]:
+def count_costs(config: Any, names: Iterable[str] = ()) -> dict[str, Any]:
     """All that :func:`cost` counts of a complete config, and further registered costs that are counted."""
-    counted: dict[str, float] = dict(cost(config).as_dict())
+    counted = cost(config).as_dict()
     kinds = {name: find("costs", name) for name in names if name not in counted}
     return counted | {name: kind.compute(config, 1) for name, kind in kinds.items() if not kind.is_measured}
 

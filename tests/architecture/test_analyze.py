@@ -114,7 +114,7 @@ def test_mistakes_are_one_line_each() -> None:
         ("nothing",): "there is no run 'nothing'",
         (identity, "--only", "ckaa"): "unknown analysis 'ckaa'; did you mean 'cka'?",
         (identity, "--only", "block_replacement"): "does not apply to run",
-        (identity, "--only", "effective_rank", "--against", identity): "takes no --against",
+        (identity, "--only", "effective_rank", "--against", identity): "leave out --against",
         (identity, "--against", "nothing"): "there is no run 'nothing'",
     }.items():
         answer = call("analyze", *given)

@@ -77,7 +77,7 @@ def test_thousands_of_images_go_piece_by_piece(tmp_path, monkeypatch):
 def test_what_cannot_be_measured_is_said(tmp_path):
     quality = Quality(pictures(32)[0], tmp_path)
     assert quality.missing == [
-        missing("lpips"), missing("fid"), "MS-SSIM needs images of 161 pixels, and these have 32×32",
+        missing("lpips"), missing("fid"), "MS-SSIM needs images of 161 pixels; these have 32×32",
     ]  # fmt: skip
     assert set(quality(pictures(32)[1])) == {"psnr", "ssim"}
     assert "lpips/alex.safetensors" in missing("lpips")

@@ -191,10 +191,10 @@ def test_what_is_asked_of_the_wrong_run_is_one_line(tokenizer, tmp_path):
     assert isinstance(result.exception, UserError)
     assert "--masked does not apply to task tokenization" in str(result.exception)
     task = find("tasks", "masked_tokens")(component("tasks", {"name": "masked_tokens"}))
-    with pytest.raises(UserError, match="needs tokens of images, which source tokens makes"):
+    with pytest.raises(UserError, match="needs tokens of images: use source tokens"):
         task.learn(load_data(component("sources", DIGITS)))
     task.learn(tokens_of(tokenizer))
-    with pytest.raises(UserError, match="numbers from 0 to 15, and 16 for one to fill in; these run from 3 to 17"):
+    with pytest.raises(UserError, match="numbers from 0 to 15, and 16 for one to fill in; these range from 3 to 17"):
         task.encode(np.array([[3, 17]]))
 
 

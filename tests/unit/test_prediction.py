@@ -102,7 +102,7 @@ def test_an_image_of_other_axes_is_one_line(predictor):
     run = predictor(shape=(1, 8, 8))
     assert run.image(np.zeros((1, 10, 3), np.uint8)).shape == (1, 10, 3)
     for shape in ((3, 8, 8), (8, 8), (8, 8, 1), (1, 0, 8)):
-        with pytest.raises(UserError, match=r"the image has the shape .*, not \(1, height, width\); turn its axes"):
+        with pytest.raises(UserError, match=r"the image has the shape .*, not \(1, height, width\); transpose it"):
             run.image(np.zeros(shape, np.uint8))
     with pytest.raises(UserError, match=r"takes rows of \(3,\); give them to rows"):
         predictor().image(np.zeros((1, 8, 8), np.uint8))

@@ -27,15 +27,14 @@ Strength = Annotated[float, Field(ge=0, le=2)]
 
 
 class Augmentation(Settings):
-    """What is done to training images, in the order of the fields. All of it is off by default."""
+    """Augmentation of training images, applied in the order of the fields; all off by default."""
 
     crop_padding: Annotated[int, Field(ge=0, le=512)] = 0
-    """Pixels of black border around an image, in which a window of its own size is cut at a random place."""
+    """Pixels of black border before a random crop of the image's own size."""
     resized_crop: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
-    """Least and largest area of a random part (aspect ratio 3/4 to 4/3) that is brought to full size; usually
-    [0.08, 1]."""
+    """Smallest and largest relative area of a random crop (aspect ratio 3/4 to 4/3), resized; usually [0.08, 1]."""
     flip: bool = False
-    """Half of the images are mirrored left to right."""
+    """Mirror half of the images left to right."""
     color_jitter: tuple[Strength, Strength, Strength, Annotated[float, Field(ge=0, le=0.5)]] = (0.0, 0.0, 0.0, 0.0)
     """Strengths of brightness, contrast, saturation and hue."""
     policy: Literal["none", "auto_augment_cifar10", "auto_augment_imagenet", "rand_augment"] = "none"
@@ -46,13 +45,13 @@ class Augmentation(Settings):
     erasing: Share = 0.0
     """Probability that a rectangle of the standardised image becomes noise."""
     cutout: Annotated[int, Field(ge=0, le=4096)] = 0
-    """Side of the square that is set to the mean colour."""
+    """Side of the square that is filled with the mean colour."""
     mixup: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """α of the Beta distribution of a batch's λ; 0 is off. Always on otherwise, unless cutmix takes its turn."""
+    """α of the Beta distribution of a batch's λ; 0 is off. Applied to every batch that cutmix is not applied to."""
     cutmix: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Likewise for cutmix."""
     cutmix_share: Share = 0.5
-    """Probability that a batch is cut and not mixed, where both are on."""
+    """Probability of cutmix instead of mixup, if both are on."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Augmentation:
@@ -64,7 +63,7 @@ class Augmentation(Settings):
 
     @property
     def mixes(self) -> bool:
-        """Whether targets become shares of classes."""
+        """Whether targets become class probabilities."""
         return self.mixup > 0 or self.cutmix > 0
 
 
@@ -84,7 +83,7 @@ def vary_images(
     seed: int,
     step: int,
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
-    """8-bit images cropped, flipped, brought to ``size``, and changed by colour jitter and a policy.
+    """Crop, flip, resize to ``size``, jitter colours and apply a policy, on 8-bit images.
 
     A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``.
     """
@@ -120,7 +119,7 @@ def hide_and_mix(
     seed: int,
     step: int,
 ) -> tuple[Float32[Tensor, "batch channels height width"], Tensor]:
-    """Standardised images with parts erased and cut out, and mixed: then the targets are shares of classes."""
+    """Erase, cut out and mix standardised images; mixed targets are class probabilities."""
     if settings.erasing:
         noise = torch_generator(seed, "augment/erasing/noise", step, images.device)
         images = erase(images, settings.erasing, torch_generator(seed, "augment/erasing", step), noise)

@@ -1,4 +1,4 @@
-"""Where an image is cut and to what size it is brought, each image of a batch at its own place."""
+"""Crops and resizing, each image of a batch at its own position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASPECTS = (3 / 4, 4 / 3)
 
 
 def padded_crop(images: Images, padding: int, generator: torch.Generator) -> Images:
-    """A window of the image's own size, anywhere in the image with a black border of ``padding`` pixels."""
+    """A crop of the image's own size from the image with ``padding`` black pixels around it."""
     height, width = images.shape[2:]
     padded = functional.pad(images, (padding,) * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
@@ -25,7 +25,7 @@ def padded_crop(images: Images, padding: int, generator: torch.Generator) -> Ima
 
 
 def flip(images: Images, generator: torch.Generator) -> Images:
-    """Half of the images, left to right."""
+    """Mirror half of the images left to right."""
     chosen = torch.rand(len(images), generator=generator).to(images.device) < 0.5
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
 
@@ -33,7 +33,7 @@ def flip(images: Images, generator: torch.Generator) -> Images:
 def resized_crop(
     images: Images, area: tuple[float, float], size: int | None, generator: torch.Generator
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
-    """A part of each image, of a random area and aspect ratio, brought to ``size`` (or the image's own size).
+    """A crop of random area and aspect ratio, resized to ``size`` (or the image's own size).
 
     Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
     """
@@ -43,7 +43,7 @@ def resized_crop(
     rows, columns = (size, size) if size else (height, width)
     y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
     x = left + (torch.arange(columns, dtype=torch.float64, device=images.device) + 0.5) * wide / columns
-    # The part's own border pixels go on beyond it, as if it had been cut out first.
+    # Pixels beyond the crop repeat its border, as if it had been cut out first.
     y, x = y.clamp(top + 0.5, top + tall - 0.5), x.clamp(left + 0.5, left + wide - 0.5)
     grid = torch.stack(
         [
@@ -86,7 +86,7 @@ def shapes(
     aspects: tuple[float, float],
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, "*number"], Int[Tensor, "*number"]]:
-    """Heights and widths: the area evenly distributed, the aspect ratio in its logarithm."""
+    """Heights and widths: uniform in area, log-uniform in aspect ratio."""
     pixels = _between(area, number, generator) * (shape[0] * shape[1])
     logarithms = math.log(aspects[0]), math.log(aspects[1])
     aspect = _between(logarithms, number, generator).exp()
@@ -103,7 +103,7 @@ def _between(
 def fit_size(
     images: Real[Tensor, "batch channels height width"], size: int, ratio: float = 1.0
 ) -> Real[Tensor, "batch channels size size"]:
-    """The short side brought to ``size / ratio`` (bilinear, antialiased), then the central square of ``size``.
+    """Resize the short side to ``size / ratio`` (bilinear, antialiased) and crop the central square of ``size``.
 
     8-bit images stay such; a user's own floats stay floats.
     """

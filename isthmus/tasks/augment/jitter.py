@@ -11,8 +11,8 @@ from isthmus.tasks.augment.operations import Images
 
 
 def jitter_colours(images: Images, strengths: tuple[float, float, float, float], generator: torch.Generator) -> Images:
-    """A strength s draws a factor from [max(0, 1 − s), 1 + s]; that of the hue a turn from [−s, s], 1 all around."""
-    from kornia import enhance  # half a second, and most runs need none of it
+    """A strength s draws a factor from [max(0, 1 − s), 1 + s]; for hue, a rotation from [−s, s] of a full turn."""
+    from kornia import enhance  # importing it takes half a second, and most runs do not need it
 
     low = torch.tensor([max(0.0, 1 - strength) for strength in strengths[:3]] + [-strengths[3]])
     high = torch.tensor([1 + strength for strength in strengths[:3]] + [strengths[3]])

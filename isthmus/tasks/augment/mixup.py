@@ -1,4 +1,4 @@
-"""What is done to standardised images: erasing, cutout, mixup and cutmix."""
+"""Erasing, cutout, mixup and cutmix, on standardised images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def erase(images: Images, probability: float, generator: torch.Generator, noise:
 
 
 def cut_out(images: Images, side: int, generator: torch.Generator) -> Images:
-    """Cutout (DeVries and Taylor 2017): zeros in a square around any pixel, which may reach over the border."""
+    """Cutout (DeVries and Taylor 2017): a square of zeros around a random pixel, clipped at the border."""
     height, width = images.shape[2:]
     row, column = (torch.randint(size, (len(images),), generator=generator) for size in (height, width))
     top, left = row - side // 2, column - side // 2
@@ -53,7 +53,7 @@ def cut_out(images: Images, side: int, generator: torch.Generator) -> Images:
 
 
 def within(box: Int[Tensor, "batch 4"], height: int, width: int) -> Bool[Tensor, "batch height width"]:
-    """Which pixels lie in the box of (top, left, bottom, right)."""
+    """Whether each pixel lies in the box (top, left, bottom, right)."""
     top, left, bottom, right = (side[:, None] for side in box.unbind(1))
     rows, columns = torch.arange(height, device=box.device), torch.arange(width, device=box.device)
     return ((rows >= top) & (rows < bottom))[:, :, None] & ((columns >= left) & (columns < right))[:, None, :]
@@ -81,7 +81,7 @@ def mix(
         top, left, bottom, right = cutmix_box(images.shape[2], images.shape[3], share, generator)
         images = images.clone()
         images[:, :, top:bottom, left:right] = partner[:, :, top:bottom, left:right]
-        share = 1 - (bottom - top) * (right - left) / math.prod(images.shape[2:])  # what the border left of the box
+        share = 1 - (bottom - top) * (right - left) / math.prod(images.shape[2:])  # the box may have been clipped
     else:
         images = torch.lerp(partner, images, share)
     target = functional.one_hot(labels, classes).float()
@@ -89,7 +89,7 @@ def mix(
 
 
 def cutmix_box(height: int, width: int, share: float, generator: np.random.Generator) -> tuple[int, int, int, int]:
-    """Top, left, bottom and right of a box of 1 − λ of the image around any pixel, cut off at the border."""
+    """Top, left, bottom and right of a box with 1 − λ of the area, around a random pixel, clipped at the border."""
     tall, wide = (int(side * math.sqrt(1 - share)) for side in (height, width))
     row, column = int(generator.integers(height)), int(generator.integers(width))
     top, left = max(0, row - tall // 2), max(0, column - wide // 2)

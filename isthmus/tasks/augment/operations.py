@@ -58,14 +58,14 @@ def transform(
     for name in PHOTOMETRIC:
         if len(rows := chosen(name)):
             pixels = change_pixels(name, images[rows].float() / 255, argument[rows].float().to(images.device))
-            result[rows] = (pixels * 255 + 1e-3).clamp(0, 255).to(torch.uint8)  # cut off, but not what is whole
+            result[rows] = (pixels * 255 + 1e-3).clamp(0, 255).to(torch.uint8)  # truncate, with a margin for integers
     return result
 
 
 def warps(
     operation: Int[Tensor, " batch"], argument: PerImage, height: int, width: int
 ) -> Float64[Tensor, "batch 2 3"]:
-    """From the place (x, y) of a pixel in the result to its place in the image."""
+    """The matrix from a pixel (x, y) of the result to its source in the image."""
     matrices = torch.eye(2, 3, dtype=torch.float64).repeat(len(argument), 1, 1)
     entries = {"shear_x": (0, 1, 1), "shear_y": (1, 0, 1), "translate_x": (0, 2, width), "translate_y": (1, 2, height)}
     for name, (row, column, unit) in entries.items():
@@ -80,8 +80,8 @@ def warps(
 
 
 def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
-    """Bilinear; a pixel whose place lies outside of the image takes the colour ``fill``."""
-    from kornia.geometry.transform import remap  # half a second, and most runs need none of it
+    """Bilinear; pixels from outside the image get the colour ``fill``."""
+    from kornia.geometry.transform import remap  # importing it takes half a second, and most runs do not need it
 
     height, width = images.shape[2:]
     rows = torch.arange(height, dtype=torch.float64, device=images.device) + 0.5
@@ -112,7 +112,9 @@ def change_pixels(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]
         case "posterize":
             return enhance.posterize(pixels, argument.int())
         case "solarize":
-            return enhance.solarize(pixels, (argument.ceil() - 0.5) / 255)  # between two levels: no matter of rounding
+            return enhance.solarize(
+                pixels, (argument.ceil() - 0.5) / 255
+            )  # between two levels: rounding does not matter
         case "solarize_add":
             return torch.where(pixels < 0.5, pixels + argument[:, None, None, None] / 255, pixels)
         case "contrast":
