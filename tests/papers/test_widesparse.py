@@ -11,7 +11,8 @@ from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
 from isthmus.papers import load_paper
 from isthmus.papers.engine import find_exhibit, list_reproductions, reproduce
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
-from isthmus.papers.widesparse import claims, measurements, studies, supplement_studies
+from isthmus.papers.widesparse import claims, measurements, studies
+from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
 from isthmus.papers.widesparse.models import FIGURE_4, FIGURE_5, SPARSE_5
 from tests.papers.networks import around, classifier, completed, findings, models, smoke
@@ -19,9 +20,9 @@ from tests.papers.networks import around, classifier, completed, findings, model
 PAPER = load_paper("widesparse")
 MAKERS: dict[str, Any] = {
     "T1": studies.table_1, "F2": studies.similarity, "F4": studies.width, "F5": studies.effective_width,
-    "F6": studies.ratio, "F7": studies.depth, "FS1": supplement_studies.density, "FS2": supplement_studies.expanded,
-    "FS3": supplement_studies.expansion, "FS4": supplement_studies.replacement, "FS5": supplement_studies.patches,
-    "FS6": supplement_studies.overfitting, "FS7": supplement_studies.overfitting_mlp, "FS8": supplement_studies.adamw,
+    "F6": studies.ratio, "F7": studies.depth, "FS1": supplement.density, "FS2": supplement.expanded_width,
+    "FS3": supplement.expansion, "FS4": supplement.replacement, "FS5": supplement.patches,
+    "FS6": supplement.overfitting, "FS7": supplement.overfitting_mlp, "FS8": supplement.adamw,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 PART = PARTS["F5", "cpu"][0]

@@ -1,8 +1,7 @@
-"""Tables and figures of papers, measured again and shown beside what is printed.
+"""Reproduces tables and figures of papers and shows measured beside published results.
 
-The ``exhibits.py`` of a paper's folder has ``TABLES``: ids such as T8 to an
-:class:`~isthmus.papers.engine.exhibit.Exhibit`. What a study must be, what differs from the paper, and how each claim
-is tested is said there; what is measured, judged and written is the same for all.
+The ``exhibits.py`` of a paper's package has ``TABLES``: ids such as T8 to an
+:class:`~isthmus.papers.engine.exhibit.Exhibit`, which names its studies, claim tests, measurements and figure.
 """
 
 from isthmus.papers.engine.reproduce import (

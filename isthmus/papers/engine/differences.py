@@ -9,24 +9,12 @@ from isthmus.core.protocols import Component
 from isthmus.core.record import flatten
 
 SOURCES = {
-    "mnist": "MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "stl10": "STL-10",
-    "food101": "Food-101",
-    "cars": "Stanford Cars",
-    "flowers102": "Flowers-102",
-    "imagenet1k": "ImageNet-1k",
-    "imagenet100": "ImageNet-100",
-    "imagenet32": "ImageNet-32",
-    "imagenet224": "ImageNet-224 patches",
-    "digits": "8×8 digits",
-    "mnist5k": "5,000 digits of MNIST",
-    "photos": "photographs",
-    "tokens": "tokens of images",
-    "sudoku": "generated Sudoku",
-    "sudoku_csv": "hard Sudoku",
-}
+    "mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "stl10": "STL-10", "food101": "Food-101",
+    "cars": "Stanford Cars", "flowers102": "Flowers-102", "imagenet1k": "ImageNet-1k", "imagenet100": "ImageNet-100",
+    "imagenet32": "ImageNet-32", "imagenet224": "ImageNet-224 patches", "digits": "8×8 digits",
+    "mnist5k": "5,000 digits of MNIST", "photos": "photographs", "tokens": "tokens of images",
+    "sudoku": "generated Sudoku", "sudoku_csv": "hard Sudoku",
+}  # fmt: skip
 ROWS = {"mnist": 50_000, "cifar10": 45_000, "cifar100": 45_000, "imagenet32": 1_281_167, "imagenet224": 11_530_503}
 """Training images per source; for other sources the number of steps is not compared."""
 
@@ -36,7 +24,8 @@ def list_differences(here: StudyConfig, paper: StudyConfig) -> list[str]:
     found = []
     names = here.base.source.name, paper.base.source.name
     if names[0] != names[1]:
-        found.append(f"other data: {SOURCES[names[0]]} instead of {SOURCES[names[1]]}")
+        titles = [SOURCES.get(name, name) for name in names]
+        found.append(f"other data: {titles[0]} instead of {titles[1]}")
     found += _settings(flatten(here.base.task.model_dump()), flatten(paper.base.task.model_dump()), "task")
     train = here.base.train.model_dump(exclude={"learning_rate"}), paper.base.train.model_dump()
     found += _settings(*train, "training")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.core.config import StudyConfig
+from isthmus.core.record import read_metrics
 from isthmus.papers import Paper
 from isthmus.papers.engine.differences import list_differences
 from isthmus.papers.engine.networks import Network
@@ -89,6 +90,12 @@ class MeasuredPart:
 
     def of(self, shape: str) -> list[Network]:
         return [network for network in self.networks if network.shape == shape]
+
+    def curves(self, metric: str) -> Iterator[tuple[Network, list[list[tuple[float, float]]]]]:
+        """Each network with the validation values of a metric by epoch, run by run."""
+        for network, folders in self.runs():
+            logs = [read_metrics(folder, sealed=True) for folder in folders]
+            yield network, [[(x["epoch"], x[metric]) for x in log if x["split"] == "validation"] for log in logs]
 
     def runs(self) -> Iterator[tuple[Network, list[Path]]]:
         """Each network with the folders of its runs."""

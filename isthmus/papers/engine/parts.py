@@ -20,7 +20,7 @@ def make_part(title: str, scale: Scale, studies: Studies, notes: Mapping[str, Se
     """A study at one scale, to be compared with the paper's. ``notes`` are for one scale, or for ``all``."""
     study = study_config(studies[scale]())
     return Part(
-        title=f"{title}, {SOURCES[study.base.source.name]}",
+        title=f"{title}, {SOURCES.get(study.base.source.name, study.base.source.name)}",
         study=study,
         notes=[*notes.get(scale, ()), *notes.get("all", ())],
         paper_study=None if scale == "paper" else lambda: study_config(studies["paper"]()),

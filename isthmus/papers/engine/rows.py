@@ -35,25 +35,15 @@ def recall_candidate(row: Mapping[str, Any], maximise: bool) -> Candidate:
     factor = unit_of(measured["metric"])[1]
     train = dict(config["train"])
     rate = train.pop("learning_rate")
+    metrics = {measured["metric"]: tuple(value / factor for value in measured["values"])}
+    metrics |= {name: tuple(values) for name, values in measured.get("metrics", {}).items()}
     return Candidate(
-        source=config["source"]["name"],
-        task=config["task"]["name"],
-        architecture=config["model"]["name"],
-        settings={**config, "train": train},
-        learning_rate=rate,
-        objective=measured["metric"],
-        maximise=maximise,
-        params=measured["params"],
-        trainable_params=measured["trainable_params"],
-        macs=0,
-        seeds=tuple(row["seeds"]),
-        run_ids=tuple(row["runs"]),
-        metrics={measured["metric"]: tuple(value / factor for value in measured["values"])}
-        | {name: tuple(values) for name, values in measured.get("metrics", {}).items()},
-        validation=measured["validation"] / factor,
-        wall_seconds=0.0,
+        source=config["source"]["name"], task=config["task"]["name"], architecture=config["model"]["name"],
+        settings={**config, "train": train}, learning_rate=rate, objective=measured["metric"], maximise=maximise,
+        params=measured["params"], trainable_params=measured["trainable_params"], macs=0, seeds=tuple(row["seeds"]),
+        run_ids=tuple(row["runs"]), metrics=metrics, validation=measured["validation"] / factor, wall_seconds=0.0,
         failed=measured["failed_runs"],
-    )
+    )  # fmt: skip
 
 
 def _row_of(candidate: Candidate, part: Part) -> str | None:

@@ -1,4 +1,4 @@
-"""A result in words: a Markdown file, a CSV file, and what the terminal shows."""
+"""A result as text: Markdown, CSV, and the tables that the terminal shows."""
 
 from __future__ import annotations
 
@@ -16,28 +16,26 @@ from isthmus.studies.statistics import Interval
 
 Result = Mapping[str, Any]
 NOTE = (
-    "Means ± one standard deviation over runs (where a paper prints five, a fifth of that). Learning rates and weights "
-    "are selected on validation data."
+    "Means ± one standard deviation over runs (a fifth of the printed spread where a paper prints five). Learning "
+    "rates and weights are selected on validation data."
 )
-
-
 RIVALS = (
     " A rival is the best network of the other shape, selected on validation data, with at most 1.02 times the "
-    "parameters; beside a lead stands its interval at 95 %."
+    "parameters. Each lead is printed with its 95 % interval."
 )
 LEADS = ("lead over rival", "as published")
 NOTHING = "–"
 
 
 def note(result: Result) -> str:
-    """How the rows are to be read."""
+    """How to read the rows."""
     compared = any(row["rival"]["measured"] or row["rival"]["published"] for row in result["rows"])
     percent = " Accuracies are in percent." if any(row["unit"] == "points" for row in result["rows"]) else ""
     return NOTE + percent + RIVALS * compared
 
 
 def table(result: Result) -> list[dict[str, str]]:
-    """The rows as text: printed beside measured, and each lead over its rival as measured and as printed, if any."""
+    """The rows as text: printed beside measured, and each lead over a rival, measured and printed."""
     rows = _rows(result)
     empty = all(row[name] == NOTHING for row in rows for name in LEADS)
     return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
@@ -109,7 +107,7 @@ def _section(title: str, rows: Sequence[Mapping[str, str]], below: str = "") -> 
 
 
 def quantities(result: Result) -> list[dict[str, str]]:
-    """What is no network's quality, printed beside measured."""
+    """Values other than the quality of networks, printed beside measured."""
     return [
         {
             "value": item["id"],
@@ -139,12 +137,12 @@ def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
         "says": claim["statement"],
         "measured": claim["measured"],
         "same test, printed numbers": claim["published"],
-        "borne out by its own tables": claim["supported"] or NOTHING,
+        "supported by its own tables": claim["supported"] or NOTHING,
     }
 
 
 def rows_csv(result: Result) -> str:
-    """Every row with all digits, and below them every other value; lists are JSON."""
+    """Every row with all digits, then every other value; lists are JSON."""
     rows = []
     for row in result["rows"]:
         values = flatten({name: value for name, value in row.items() if name != "config" and value is not None})

@@ -44,25 +44,25 @@ def sweeps(findings: Findings) -> Figure:
     printed = item.part.printed_networks
     figure, axes = page(2, 2)
     for row, networks, word in ((axes[0], item.networks, "measured"), (axes[1], printed, "published in Table 8")):
-        d_z, d_h = _fixed(networks)
+        d_z, d_h = _swept_at(networks)
         by_width = [network for network in networks if network.model["depth"] == 5]
         by_depth = [network for network in networks if network.model["d_h"] == d_h]
-        scatter(row[0], _ordered(by_width, "d_h"), f"d_z = {d_z}, L = 5", 0, line=True)
+        scatter(row[0], _sort_by(by_width, "d_h"), f"d_z = {d_z}, L = 5", 0, line=True)
         row[0].set_xscale("log", base=2)
         row[0].xaxis.set_major_formatter(lambda value, place: f"{value:g}")
         finish(row[0], f"(a) {word}", "d_h", PSNR)
-        scatter(row[1], _ordered(by_depth, "depth"), f"d_z = {d_z}, d_h = {d_h}", 1, line=True)
+        scatter(row[1], _sort_by(by_depth, "depth"), f"d_z = {d_z}, d_h = {d_h}", 1, line=True)
         finish(row[1], f"(b) {word}", "L", PSNR)
     return figure
 
 
-def _fixed(networks: Iterable[Network]) -> tuple[int, int]:
+def _swept_at(networks: Iterable[Network]) -> tuple[int, int]:
     """The d_z of the sweeps, and the d_h with the most depths."""
     widths = [network.model["d_h"] for network in networks]
     return next(network.model["d_z"] for network in networks), max(sorted(set(widths)), key=widths.count)
 
 
-def _ordered(networks: Iterable[Network], field: str) -> list[tuple[float, Network]]:
+def _sort_by(networks: Iterable[Network], field: str) -> list[tuple[float, Network]]:
     return sorted(((network.model[field], network) for network in networks), key=lambda pair: pair[0])
 
 

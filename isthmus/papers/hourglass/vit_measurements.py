@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import AnalysisInput, Findings, Quantity
 from isthmus.papers.engine.figures import draw_band, finish, page
@@ -92,10 +90,11 @@ def curves(given: AnalysisInput) -> dict[str, Any]:
     lines: list[dict[str, Any]] = [
         {
             "part": item.part.title, "source": item.part.source, "row": network.id, "shape": network.shape,
-            "params": network.params, "curves": [_accuracies(folder) for folder in folders],
+            "params": network.params,
+            "curves": [[(epoch, 100 * share) for epoch, share in run] for run in curves],
         }
         for item in given.parts
-        for network, folders in item.runs()
+        for network, curves in item.curves("accuracy")
     ]  # fmt: skip
     quantities = [
         Quantity(f"{line['row']} halfway", f"{line['part']}, {architecture_title(line['shape'])}: validation accuracy "
@@ -104,11 +103,6 @@ def curves(given: AnalysisInput) -> dict[str, Any]:
         for line in lines
     ]  # fmt: skip
     return {"curves": lines, "quantities": quantities}
-
-
-def _accuracies(folder: Path) -> list[tuple[float, float]]:
-    lines = read_metrics(folder, sealed=True)
-    return [(line["epoch"], 100 * line["accuracy"]) for line in lines if line["split"] == "validation"]
 
 
 def draw_curves(findings: Findings) -> Figure:

@@ -34,13 +34,8 @@ Size = Literal["tiny", "small", "large"]
 Shape = Literal["conventional", "hourglass"]
 BATCHES: dict[Size, int] = {"tiny": 768, "small": 768, "large": 384}
 PART = 96
-SOURCES: dict[str, dict[str, Any]] = {
-    "cars": {"name": "cars"},
-    "flowers": {"name": "flowers102", "split": "swapped"},
-    "cifar10": {"name": "cifar10"},
-    "cifar100": {"name": "cifar100"},
-    "imagenet100": {"name": "imagenet100"},
-}
+SOURCES: dict[str, dict[str, Any]] = {name: {"name": name} for name in ("cars", "cifar10", "cifar100", "imagenet100")}
+SOURCES["flowers"] = {"name": "flowers102", "split": "swapped"}
 
 
 def vit(size: Size, shape: Shape) -> dict[str, Any]:
@@ -52,28 +47,14 @@ def from_scratch(size: Size, shape: Shape, source: str = "cars") -> RunConfig:
     """Table 11."""
     batch = BATCHES[size]
     scale = batch / 512
-    return run_config(
-        {
-            "source": SOURCES[source],
-            "task": at_224_pixels(),
-            "model": vit(size, shape),
-            "train": {
-                "epochs": 1000,
-                "warmup_epochs": 10,
-                "batch_size": batch,
-                "accumulate": batch // PART,
-                "optimizer": "sgd",
-                "nesterov": True,
-                "learning_rate": scale * 0.03,
-                "warmup_learning_rate": scale * 1e-6,
-                "final_learning_rate": scale * 1e-5,
-                "weight_decay": 1e-4,
-                "decayed": "matrices",
-                "schedule": "cosine",
-                "select": "last",
-            },
-        }
-    )
+    train = {
+        "epochs": 1000, "warmup_epochs": 10, "batch_size": batch, "accumulate": batch // PART, "optimizer": "sgd",
+        "nesterov": True, "learning_rate": scale * 0.03, "warmup_learning_rate": scale * 1e-6,
+        "final_learning_rate": scale * 1e-5, "weight_decay": 1e-4, "decayed": "matrices", "schedule": "cosine",
+        "select": "last",
+    }  # fmt: skip
+    model = vit(size, shape)
+    return run_config({"source": SOURCES[source], "task": at_224_pixels(), "model": model, "train": train})
 
 
 tiny_conventional = recipe(

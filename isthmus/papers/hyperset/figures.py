@@ -61,7 +61,7 @@ def _over_iterations(axis: Axes, item: MeasuredPart, findings: Findings, quality
     for place, network in enumerate(item.networks):
         found = findings.analysis["extrapolation"][network.id]
         _band(axis, found["runs"], labels[network.id], place)
-    _dashed(axis, found["trained"])
+    _mark_trained(axis, found["trained"])
     finish(axis, item.part.title, ITERATION, quality)
 
 
@@ -70,7 +70,7 @@ def _band(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -
     draw_band(axis, runs, label, place, line="--" if place >= len(COLOURS) else "-")
 
 
-def _dashed(axis: Axes, trained: int) -> None:
+def _mark_trained(axis: Axes, trained: int) -> None:
     axis.axvline(trained, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
 
 
@@ -91,7 +91,7 @@ def _over_seeds(findings: Findings, names: Sequence[str], first_head: bool) -> F
         for place, (axis, name) in enumerate(zip(row, names, strict=True)):
             runs = [_first(run, name) if first_head else line(run, name) for run in entry["runs"]]
             _band(axis, runs, f"{len(runs)} seeds", place)
-            _dashed(axis, entry["trained"])
+            _mark_trained(axis, entry["trained"])
             finish(axis, title, ITERATION, TITLES[name] + (", head 1" if first_head else ""))
     return figure
 
@@ -117,7 +117,7 @@ def _heads(findings: Findings, name: str) -> Figure:
     def draw(axis: Axes, head: int) -> None:
         runs = [[values[head] for values in run[name]] for run in entry["runs"]]
         _band(axis, runs, f"{len(runs)} seeds", 0)
-        _dashed(axis, entry["trained"])
+        _mark_trained(axis, entry["trained"])
         finish(axis, f"head {head + 1}, {title}", "iteration", TITLES[name])
 
     return draw_grid(len(entry["runs"][0][name][0]), draw, width=3.6, height=2.8)
@@ -164,6 +164,6 @@ def ablations(findings: Findings) -> Figure:
             _band(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
     left.set_xticks(range(len(named)), list(named))
     finish(left, item.part.title, "", "right cells (%), mean ± 1 σ")
-    _dashed(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
+    _mark_trained(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
     finish(right, item.part.title, ITERATION, "solved boards (%)")
     return figure

@@ -58,23 +58,16 @@ def _smoke_tokenizer() -> RunConfig:
     return run_config({**settings, "threads": 1})
 
 
-def _base(scale: Scale) -> RunConfig:
+def _base(scale: Scale) -> RunConfig | Settings:
     if scale == "paper":
         return recipes.paper_masked()
-    full = scale == "cpu"
-    tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if full else (SMOKE_TOKENIZER, "digits")
-    return run_config(
-        {
-            "source": {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}},
-            "task": {"name": "masked_tokens"},
-            "model": models(scale)[0],
-            "train": {
-                "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01,
-                "betas": [0.9, 0.95], "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
-            },
-            "threads": 1,
-        }
-    )  # fmt: skip
+    tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if scale == "cpu" else (SMOKE_TOKENIZER, "digits")
+    source = {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}}
+    train = {
+        "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+        "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
+    }  # fmt: skip
+    return {"source": source, "task": {"name": "masked_tokens"}, "train": train, "threads": 1}
 
 
 def models(scale: Scale) -> list[Model]:

@@ -38,12 +38,9 @@ def hard_sudoku(name: str) -> RunConfig:
     return run_config(
         {
             "source": {
-                "name": "sudoku_csv",
-                "path": "sudoku/sudoku_hard_17to34_train.csv.gz",
+                "name": "sudoku_csv", "path": "sudoku/sudoku_hard_17to34_train.csv.gz", "most": 9000,
                 "validation_path": "sudoku/sudoku_hard_17to34_valid.csv.gz",
-                "test_path": "sudoku/sudoku_hard_17to34_test.csv.gz",
-                "most": 9000,
-                "most_held_out": 1000,
+                "test_path": "sudoku/sudoku_hard_17to34_test.csv.gz", "most_held_out": 1000,
             },
             "task": {"name": "sudoku"},
             "model": published_network(name, "sudoku"),

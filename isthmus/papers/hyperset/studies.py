@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from isthmus.core.config import RunConfig, run_config
+from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
 from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part, shorten, smoke_base
@@ -75,31 +75,24 @@ def _sudoku(scale: Scale) -> Model:
     return {"d": 64, "num_heads": 4, "iterations": 6, "trained_on": "every", **shared}
 
 
-def matched(scale: Scale) -> Model:
+def matched_hyper_set(scale: Scale) -> Model:
     """Hyper-SET as wide as the Transformer has parameters."""
     width = {"paper": {"d": 912, "num_heads": 12}, "cpu": {"d": 84}, "smoke": {"d": 18}}[scale]
     return hyper_set(scale, **width)
 
 
-def _sudoku_base(scale: Scale) -> RunConfig:
+def _sudoku_base(scale: Scale) -> RunConfig | Settings:
     if scale == "paper":
         return recipes.paper_sudoku()
     full = scale == "cpu"
-    source = {"train": 16_000, "validation": 500, "test": 1000} if full else {"train": 96, "validation": 16, "test": 32}
+    rows = dict(zip(("train", "validation", "test"), (16_000, 500, 1000) if full else (96, 16, 32), strict=True))
     train = {
         "epochs": 3 if full else 1, "batch_size": 32, "learning_rate": SUDOKU_RATES[1 if full else 0],
         "weight_decay": 0.01, "betas": [0.9, 0.95], "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 1.0,
         "select": "last",
     }  # fmt: skip
-    return run_config(
-        {
-            "source": {"name": "sudoku", "givens": [60] if full else [72], **source},
-            "task": {"name": "sudoku", "symmetries": True},
-            "model": hyper_set(scale),
-            "train": train,
-            "threads": 1,
-        }
-    )
+    source = {"name": "sudoku", "givens": [60] if full else [72], **rows}
+    return {"source": source, "task": {"name": "sudoku", "symmetries": True}, "train": train, "threads": 1}
 
 
 def _sudoku_part(
@@ -129,7 +122,7 @@ def extrapolation(scale: Scale) -> list[Part]:
     more: Settings = {"table": "F3", "printed_title": "Figure 3, hard Sudoku", "printed": printed}
 
     def models(chosen: Scale) -> list[Model]:
-        return [hyper_set(chosen), transformer(chosen), matched(chosen)]
+        return [hyper_set(chosen), transformer(chosen), matched_hyper_set(chosen)]
 
     return [_sudoku_part("Hyper-SET and the Transformer", "sudoku", scale, models, **more)]
 

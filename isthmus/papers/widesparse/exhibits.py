@@ -36,7 +36,7 @@ TABLES = {
             "FS1", supplement.density, claims.too_sparse, claims.largest_value, draw=figures.densities,
             analyse=measurements.exponents,
         ),
-        _exhibit("FS2", supplement.expanded, claims.wider, draw=_width),
+        _exhibit("FS2", supplement.expanded_width, claims.wider, draw=_width),
         _exhibit("FS3", supplement.expansion, claims.c10, draw=figures.expansions),
         _exhibit("FS4", supplement.replacement, claims.c12, draw=figures.random_blocks),
         _exhibit("FS5", supplement.patches, claims.best_patch, draw=_patch),

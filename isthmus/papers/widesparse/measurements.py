@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.analysis import shape_theory as theory
-from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import AnalysisInput, MeasuredPart, Quantity
 from isthmus.papers.engine.networks import Network, shape_of
@@ -78,7 +77,7 @@ def settings(given: AnalysisInput) -> dict[str, Any]:
     """Table S.2 beside the configs of Figure 6 at the paper's scale."""
     from isthmus.papers.widesparse.studies import ratio
 
-    studies = {part.study.base.source.name: part.study for part in ratio("paper")}
+    studies = {part.source: part.study for part in ratio("paper")}
     quantities = []
     for identity, row in load_paper("widesparse").tables["TS2"].rows.items():
         study = studies[row["dataset"]]
@@ -220,8 +219,7 @@ def curves(given: AnalysisInput) -> dict[str, Any]:
     """Figures S.6 to S.8: the validation loss of every run, and how far it rises above its lowest value."""
     lines = []
     for item in given.parts:
-        for network, folders in item.runs():
-            losses = [_losses(read_metrics(folder, sealed=True)) for folder in folders]
+        for network, losses in item.curves("loss"):
             lines.append(
                 {
                     "part": item.part.title, "row": network.id, "C": network.model["C"],
@@ -239,10 +237,6 @@ def curves(given: AnalysisInput) -> dict[str, Any]:
             for line in lines
         ],
     }  # fmt: skip
-
-
-def _losses(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    return [(line["epoch"], line["loss"]) for line in lines if line["split"] == "validation"]
 
 
 def pictures(given: AnalysisInput) -> dict[str, Any]:

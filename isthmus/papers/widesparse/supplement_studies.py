@@ -34,7 +34,7 @@ def density(scale: Scale) -> list[Part]:
     )  # fmt: skip
 
 
-def expanded(scale: Scale) -> list[Part]:
+def expanded_width(scale: Scale) -> list[Part]:
     """Figure S.2: width with γ = 4."""
 
     def models(channels: Iterable[int], omegas: Sequence[int], densities: Iterable[float], blocks: int) -> list[Model]:
