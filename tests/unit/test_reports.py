@@ -101,7 +101,7 @@ def test_members_are_chosen_on_validation_and_drawn_with_test_values_whatever_me
     said = answer(section)[0].replace("\N{NO-BREAK SPACE}", " ")
     assert all(fact in said for fact in ("Only sw_mlp", "2.72 M parameters", "20.200 dB on test data"))
     text = write_report([tmp_path], tmp_path / "out", "One shape").read_text(encoding="utf-8")
-    assert text.count("chosen on validation data") == 1
+    assert text.count("Members are chosen on validation data") == 1
 
 
 def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_too_many_points(
