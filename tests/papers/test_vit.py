@@ -197,6 +197,7 @@ def test_sooner_is_the_first_epoch_near_the_last_value(halfway, answer):
 # At the smoke scale everything is real.
 
 
+@pytest.mark.slow  # the counts alone: tests/papers/test_vit_counts.py
 def test_table_2_is_counted_exactly_and_timed_here(tmp_path):
     result = reproduce("hourglass", "T2", "smoke", tmp_path, carry_out=complete_study)
     values = {item["id"]: item for item in result["quantities"]}
