@@ -98,17 +98,10 @@ def test_members_are_chosen_on_validation_and_drawn_with_test_values_whatever_me
         assert members["x"] == sorted(members["x"])
         assert members["y"] == [metric_values("psnr", test)[metric] for test in (20.4, 20.0, 20.2)]
     assert [row[""] for row in table(section.candidates)] == ["●", "●", "", "●"]
-<<<<<<< HEAD
     verdict = answer(section)[0].replace("\N{NO-BREAK SPACE}", " ")
     for fact in ("Only sw_mlp was tried", "2.72 M parameters", "PSNR 20.200 dB"):
         assert fact in verdict
     assert "chosen on validation data" in write_report([tmp_path], tmp_path / "out", "One").read_text(encoding="utf-8")
-=======
-    said = answer(section)[0].replace("\N{NO-BREAK SPACE}", " ")
-    assert all(fact in said for fact in ("Only sw_mlp", "2.72 M parameters", "20.200 dB on test data"))
-    text = write_report([tmp_path], tmp_path / "out", "One shape").read_text(encoding="utf-8")
-    assert text.count("Members are chosen on validation data") == 1
->>>>>>> tests
 
 
 def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_too_many_points(
