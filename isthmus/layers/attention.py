@@ -1,4 +1,4 @@
-"""Attention of tokens to each other: every head weighs the tokens' values by softmax(q kᵀ / √width)."""
+"""Multi-head self-attention: softmax(q kᵀ / √width) v in every head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Heads = Float[Tensor, "batch heads tokens width"]
 
 
 def attend(query: Heads, key: Heads, value: Heads, fused: bool = True) -> Float[Tensor, "batch tokens values"]:
-    """What the heads found, side by side; fused, in one kernel that keeps no matrix of tokens by tokens."""
+    """The concatenated heads; ``fused`` uses one kernel without the tokens × tokens matrix."""
     if fused:
         mixed = nn.functional.scaled_dot_product_attention(query, key, value)
     else:
@@ -21,9 +21,9 @@ def attend(query: Heads, key: Heads, value: Heads, fused: bool = True) -> Float[
 
 
 class SelfAttention(nn.Module):
-    """Heads of ``values`` numbers together (d, if not given), projected from d and back to it.
+    """Heads with ``values`` numbers in total (default: d), projected from d and back.
 
-    With one ``part`` instead of three, queries, keys and values are the same.
+    With ``parts=1``, queries, keys and values share one projection.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Stochastic depth: a row's residual branch is left out at random while training."""
+"""Stochastic depth: drops the residual branch of random rows during training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class DropPath(nn.Module):
-    """Zero for a row with probability ``rate``, and scaled otherwise so that the mean stays (Huang et al. 2016)."""
+    """Zeroes a row with probability ``rate`` and scales the others to keep the mean (Huang et al. 2016)."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""Points that a network iterates to instead of computing them at once: x = x0 + F(x).
+"""Fixed points x = x0 + F(x), found by iteration.
 
-Every solver keeps one contract. It returns a ``Solution``: the point, the trajectory that led there (if it was asked
-for) and, read off the trajectory, statistics of each iteration. The first axis counts rows; each row is a problem of
-its own, is accelerated and stops by itself, and so never depends on its neighbours.
+Every solver returns a ``Solution``: the point and, on request, the trajectory with statistics of each iteration. The
+first axis is the batch; each row is accelerated and stops independently of the others.
 
     plain       x^{a+1} = x0 + F(x^a), a fixed number of times: iMixer's FPA, Eq. (29) of Ota and Taki
     anderson    the next iterate is the best combination of the last few, in least squares of their residuals
@@ -10,9 +9,8 @@ its own, is accelerated and stops by itself, and so never depends on its neighbo
 
 The gradient is that of the unrolled loop, whose memory grows with the number of iterations, or that of the fixed point
 by the implicit function theorem: with J = ∂F/∂x at the point and g the gradient that arrives there, the gradient
-that leaves is λ = g + Jᵀλ, which is a problem of the same kind and is handed to the same solver. Its memory is that of
-one evaluation of F, whatever n. Both agree where the iteration has converged and nowhere else: after n = 2 iterations
-the implicit gradient is that of another function, x^∞.
+that leaves is λ = g + Jᵀλ, which the same solver solves. Its memory is that of one evaluation of F, whatever n. The two
+gradients agree only if the iteration has converged: after n = 2 iterations the implicit one is that of x^∞.
 """
 
 from __future__ import annotations
@@ -40,24 +38,24 @@ _RIDGE = 1e-12  # of Anderson's normal equations, relative to their trace: resid
 
 @dataclass(frozen=True)
 class Solver:
-    """How a point is looked for, and how its gradient is taken."""
+    """The iteration and its gradient."""
 
     iterations: int
-    """n; with a tolerance, the most that are made."""
+    """n; with a tolerance, the maximum."""
     method: MethodName = "plain"
     tolerance: float | None = None
-    """A row stops when ‖x0 + F(x) − x‖ is at most this share of ‖x0 + F(x)‖: gradients are small numbers too."""
+    """A row stops when ‖x0 + F(x) − x‖ is at most this fraction of ‖x0 + F(x)‖."""
     gradient: GradientName = "unrolled"
     memory: int = 5
     """Earlier iterates that Anderson acceleration combines."""
 
     def __post_init__(self) -> None:
         if self.iterations < 0:
-            raise UserError(f"iterations={self.iterations}: a number of iterations is 0 or more")
+            raise UserError(f"iterations={self.iterations}: must be at least 0")
         if self.tolerance is not None and not self.tolerance > 0:
-            raise UserError(f"tolerance={self.tolerance:g}: a tolerance is above 0, or left out")
+            raise UserError(f"tolerance={self.tolerance:g}: must be above 0, or left out")
         if self.memory < 1:
-            raise UserError(f"memory={self.memory}: Anderson acceleration combines 1 earlier iterate or more")
+            raise UserError(f"memory={self.memory}: must be at least 1")
 
 
 class Statistics(NamedTuple):
@@ -73,14 +71,14 @@ class Statistics(NamedTuple):
 class Solution:
     point: Float[Tensor, "batch ..."]
     trajectory: tuple[Tensor, ...]
-    """x^0, x^1, …, the point: kept only if asked for."""
+    """x^0, x^1, …, the point; only with ``keep=True``."""
     taken: Int[Tensor, " batch"]
-    """Iterations that each row made."""
+    """Iterations of each row."""
     converged: Bool[Tensor, " batch"]
-    """Rows that met the tolerance; none where there is no tolerance."""
+    """Rows that met the tolerance; none without a tolerance."""
 
     def statistics(self, size: int | None = None) -> Statistics:
-        """``size`` is the number of entries that the norms are divided by the root of; by default, that of a row."""
+        """Norms are divided by √``size`` (default: the entries of a row)."""
         if not self.trajectory:
             raise ValueError("the trajectory was not kept: solve with keep=True")
         return statistics(self.trajectory, size)
@@ -88,7 +86,7 @@ class Solution:
 
 @torch.no_grad()
 def statistics(trajectory: tuple[Tensor, ...], size: int | None = None) -> Statistics:
-    """Norms and cosines of successive iterates, whoever made them."""
+    """Norms and cosines of successive iterates."""
     flat = [x.flatten(1) for x in trajectory]
     scale = math.sqrt(size or flat[0].shape[1])
     pairs = list(pairwise(flat))
@@ -106,7 +104,7 @@ def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bo
         return _iterate(F, x0, solver, keep)
     with torch.no_grad():
         found = _iterate(F, x0, solver, keep)
-    # A graph of one evaluation serves twice: λ goes through it to F's parameters, and Jᵀ is read off it.
+    # One graph gives both Jᵀ and the gradient of F's parameters.
     x = found.point.detach().requires_grad_()
     image = F(x)
     attached = x0 + image
@@ -121,7 +119,7 @@ def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
     x = x0
     trajectory = [x0] if keep else []
     anderson = _Anderson(solver.memory) if solver.method == "anderson" else None
-    # Not len(x0): it would fix the batch in an export.
+    # len(x0) would fix the batch size in an export.
     taken = torch.zeros(x0.shape[0], dtype=torch.long, device=x0.device)
     converged = torch.zeros(x0.shape[0], dtype=torch.bool, device=x0.device)
     moving = ~converged
@@ -134,10 +132,10 @@ def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
         else:
             residual = torch.linalg.vector_norm((image - x).detach().flatten(1), dim=1)
             allowed = solver.tolerance * torch.linalg.vector_norm(image.detach().flatten(1), dim=1)
-            # A row that has arrived stays where it is, and the others cannot move it.
+            # A converged row no longer changes.
             x = torch.where(moving.view(-1, *[1] * (x.ndim - 1)), after, x)
             converged = converged | (moving & (residual <= allowed))
-            moving = moving & (residual > allowed)  # false for a row that is not a number any more
+            moving = moving & (residual > allowed)  # false for NaN rows
         if keep:
             trajectory.append(x)
         if solver.tolerance is not None and not _is_unrolled(x) and not bool(moving.any()):
@@ -146,7 +144,7 @@ def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
 
 
 def _is_unrolled(x: Tensor) -> bool:
-    """Where nothing may depend on values: the rows that have arrived stay there for the remaining iterations."""
+    """Whether the loop must not depend on values; converged rows then stay constant until the end."""
     return x.is_meta or torch.compiler.is_exporting()
 
 
@@ -163,7 +161,7 @@ class _Anderson:
 
     def next(self, x: Tensor, image: Tensor) -> Tensor:
         self.images.append(image)
-        # Normal equations square the condition number, which float32 cannot afford.
+        # float64, because normal equations square the condition number.
         self.residuals.append((image - x).detach().flatten(1).double())
         if len(self.images) == 1:
             return image
@@ -173,7 +171,7 @@ class _Anderson:
         trace = gram.diagonal(dim1=1, dim2=2).sum(1, keepdim=True)
         ridge = _RIDGE * trace + torch.finfo(torch.float64).tiny
         gram = gram + torch.diag_embed(ridge.expand(gram.shape[:2]))
-        # No error for a row that is not a number any more: its neighbours go on.
+        # solve_ex raises no error for NaN rows, so the other rows continue.
         gamma, _ = torch.linalg.solve_ex(gram, differences @ residuals[:, -1:].mT)
         images = torch.stack(tuple(self.images), dim=1).flatten(2).diff(dim=1)
         return image - (gamma.mT.to(image.dtype) @ images).view_as(image)

@@ -1,4 +1,4 @@
-"""The wide and sparse matrix that a structured layer stands for, built explicitly where it fits into memory."""
+"""The wide, sparse matrix that a structured layer is equivalent to, if it fits into memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isthmus.core.machine import memory_bytes
 
 @runtime_checkable
 class Structured(Protocol):
-    """What a layer offers that stands for a larger matrix."""
+    """A layer that is equivalent to a larger matrix."""
 
     @property
     def effective_shape(self) -> tuple[int, int]: ...
@@ -22,10 +22,7 @@ class Structured(Protocol):
 
 
 def effective_weight(layer: nn.Module) -> Tensor:
-    """W_eff of a permuted-Kronecker layer, such as ``model.blocks[0].token_mixing.fc1``, with all its zeros.
-
-    It acts on vec(X), the columns of X one below the other.
-    """
+    """W_eff of a permuted-Kronecker layer such as ``model.blocks[0].token_mixing.fc1``, as a dense matrix on vec(X)."""
     if not isinstance(layer, Structured):
         kind = type(layer).__name__
         raise UserError(
@@ -36,14 +33,14 @@ def effective_weight(layer: nn.Module) -> Tensor:
     free = _free_bytes()
     if needed > free:
         raise UserError(
-            f"a W_eff of {outputs:,}×{inputs:,} takes {_readable(needed)}; this machine has {_readable(free)} free; "
-            "take a layer of smaller S and C"
+            f"a W_eff of {outputs:,}×{inputs:,} needs {_readable(needed)}; this machine has {_readable(free)} free. "
+            "Choose a layer with smaller S and C"
         )
     return layer.effective_weight()
 
 
 def _free_bytes() -> int:
-    """What can be had without swapping; all the memory, where the system does not say."""
+    """Available memory; all memory if the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -1,8 +1,7 @@
-"""Images to tokens and back: what every model that works on patches begins and ends with.
+"""Converts images to tokens and back, for all models on patches.
 
-An image of (channels, height, width) is cut into S0 square patches of C0 = channels · patch² numbers each. A class is
-read off the mean of the tokens; an image is put together again from what each token says of its own patch, which is
-larger than the one it saw where the task enlarges (super-resolution).
+An image (channels, height, width) is cut into S0 square patches of C0 = channels · patch² numbers. Classes are read
+from the mean token. An output image is assembled from one patch per token; super-resolution enlarges the patches.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class ImageModelConfig(ModelConfig):
-    """Settings that all models on patches share."""
+    """Settings of all models on patches."""
 
     input_shape: tuple[Size, Size, Size] | None = None
     """Channels, height and width of one image; a run takes them from its task."""
@@ -39,9 +38,11 @@ class ImageModelConfig(ModelConfig):
         if self.output_shape is None or len(self.output_shape) == 1:
             return self
         if len(self.output_shape) == 2 or self.output_shape[1] * width != self.output_shape[2] * height:
-            raise ValueError(f"output_shape={self.output_shape} is neither classes nor an image like {height}×{width}")
+            raise ValueError(
+                f"output_shape={self.output_shape} is neither (classes,) nor an image like {height}×{width}"
+            )
         if self.output_shape[1] % height:
-            raise ValueError(f"an output of {self.output_shape[1]} rows is no whole multiple of {height} rows")
+            raise ValueError(f"an output of {self.output_shape[1]} rows is not a multiple of {height} rows")
         return self
 
     @property
@@ -68,7 +69,7 @@ class ImageModelConfig(ModelConfig):
 
 
 class PatchEmbedding(nn.Module):
-    """The same linear map for every patch: the convolution whose step is its kernel, as one matrix product."""
+    """The same linear map for every patch: a convolution with stride equal to its kernel, as one matrix product."""
 
     def __init__(self, config: ImageModelConfig, width: int, bias: bool = True) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class PatchEmbedding(nn.Module):
 
 
 def cut_patches(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
-    """Patches in reading order; within one, channel by channel, as in a convolution's kernel."""
+    """Patches in row-major order, each channel by channel like a convolution kernel."""
     grid = x.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # batch, channels, rows, patch, columns, patch
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
@@ -89,7 +90,7 @@ def cut_patches(x: Float[Tensor, "batch channels height width"], patch: int) -> 
 def join_patches(
     patches: Float[Tensor, "batch tokens values"], shape: tuple[int, int, int]
 ) -> Float[Tensor, "batch channels height width"]:
-    """The image of which ``cut`` gives these patches."""
+    """The inverse of ``cut_patches``."""
     channels, height, width = shape
     patch = round((height * width / patches.shape[1]) ** 0.5)
     grid = patches.unflatten(1, (height // patch, width // patch)).unflatten(3, (channels, patch, patch))
@@ -97,7 +98,7 @@ def join_patches(
 
 
 class Head(nn.Module):
-    """Tokens to the class scores of their mean, or to one image of patches."""
+    """Class scores of the mean token, or an image assembled from patches."""
 
     def __init__(self, config: ImageModelConfig, tokens: int, width: int, bias: bool = True) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class Head(nn.Module):
             self.linear = nn.Linear(width, config.output_shape[0], bias=bias)
         else:
             channels, height, breadth = self.image
-            # Models may mix another number of tokens than the image has patches.
+            # A model may have more or fewer tokens than the image has patches.
             self.to_patches = nn.Linear(tokens, config.tokens, bias=bias) if tokens != config.tokens else None
             self.linear = nn.Linear(width, channels * height * breadth // config.tokens, bias=bias)
 

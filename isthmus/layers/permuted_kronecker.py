@@ -62,7 +62,7 @@ def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch r
 
 
 def apply_in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
-    """A function of single numbers of X; torch's GELU takes half as long where the axes are as they lie in memory."""
+    """Apply an elementwise function with the axes in memory order, which halves the time of torch's GELU."""
     if x.is_contiguous() or _is_exporting():
         return cast(Tensor, function(x))
     if x.mT.is_contiguous():
@@ -93,7 +93,7 @@ class Identity(Permutation):
 
 
 class Commutation(Permutation):
-    """J_c vec(X) = vec(Xᵀ) for a matrix of so many rows and columns: a transpose, which moves nothing in memory."""
+    """J_c vec(X) = vec(Xᵀ): a transpose, which moves nothing in memory."""
 
     def __init__(self, rows: int, columns: int) -> None:
         super().__init__()
@@ -107,9 +107,9 @@ class Commutation(Permutation):
 
 
 class RandomPermutation(Permutation):
-    """A permutation drawn once, uniformly, and frozen; rebuilt from its seed instead of stored.
+    """A uniform random permutation, rebuilt from its seed instead of stored; the result has ``rows`` rows.
 
-    It makes a matrix of so many rows. With the batch last in memory it is one gather of rows, and so is its gradient.
+    With the batch last in memory, the permutation and its gradient are each one gather of rows.
     """
 
     index: Tensor
@@ -131,7 +131,7 @@ class RandomPermutation(Permutation):
         return self.index
 
     def fingerprint(self) -> list[float]:
-        """What a checkpoint keeps: three weighted sums, which another draw changes by about 0.2."""
+        """Three weighted sums for the checkpoint, which differ by about 0.2 for another draw."""
         values = self.index.to("cpu", torch.float64) / len(self.index)
         position = torch.arange(len(values), dtype=torch.float64, device="cpu")
         return [float((values * torch.cos(step * position)).sum() / len(values) ** 0.5) for step in (0.1, 1.0, 2.0)]
@@ -145,18 +145,18 @@ class RandomPermutation(Permutation):
 
 def _permute(x: Tensor, index: Tensor, rows: int) -> Tensor:
     """mat(J vec(X)), batch last."""
-    # Not len(x), here and below: it would fix the batch in an export.
+    # len(x), here and below, would fix the batch size in an export.
     entries = x.permute(2, 1, 0).reshape(-1, x.shape[0])
     return entries.index_select(0, index).unflatten(0, (-1, rows)).permute(2, 1, 0)
 
 
 def _is_exporting() -> bool:
-    """Exporters know torch's own operations only."""
+    """Exporters support only torch's own operations."""
     return torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined]
 
 
 class _Permute(torch.autograd.Function):
-    """torch's own gradient of a gather would add into zeros; that of a permutation is the inverse permutation."""
+    """Its gradient is the inverse permutation; torch's gradient of a gather would add into zeros."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, rows: int) -> Tensor:
@@ -171,9 +171,9 @@ class _Permute(torch.autograd.Function):
 
 
 class _LeftProduct(torch.autograd.Function):
-    """W X + b for each X of a batch, or with the batch last in memory for each column of X.
+    """W X + b for each X of a batch, or for each column of X if the batch is last in memory.
 
-    torch would transpose X and its gradient in memory to make one large product.
+    Avoids the copies of X and its gradient that torch makes for one large product.
     """
 
     @staticmethod
@@ -266,7 +266,7 @@ class PermutedKronecker(nn.Module):
 
 
 class Arrangement(NamedTuple):
-    """What puts one axis of X first for a product with W, and what puts it back."""
+    """The permutations that move one axis of X first for a product with W, and back."""
 
     width_in: int
     width_out: int
@@ -276,7 +276,7 @@ class Arrangement(NamedTuple):
     layout: Layout
 
     def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
-        """One layer, or a chain of them: J2 (I ⊗ W2) · (I ⊗ W1) J1, with nothing permuted in between."""
+        """One layer, or a chain J2 (I ⊗ W2) · (I ⊗ W1) J1 without permutations in between."""
         widths = [self.width_in, *hidden, self.width_out]
         between = [Identity(width * self.copies) for width in hidden]
         permutations = zip([self.before, *between], [*between, self.after], strict=True)
@@ -287,7 +287,7 @@ class Arrangement(NamedTuple):
 
 
 def arrange_tokens(rows: int, rows_out: int, columns: int) -> Arrangement:
-    """W X: every column of X is a copy, and vec has them one below the other already; Eq. (8)."""
+    """W X: every column of X is a copy, which vec already stacks; Eq. (8)."""
     before, after = Identity(rows * columns), Identity(rows_out * columns)
     return Arrangement(rows, rows_out, columns, before, after, "matrix")
 
@@ -298,7 +298,7 @@ def arrange_channels(rows: int, columns: int) -> Arrangement:
 
 
 def arrange_randomly(width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str) -> Arrangement:
-    """Any entries of X may meet in a copy: the J1 and J2 of a random-permuted mixer, whose result has so many rows."""
+    """Random J1 and J2, as in a random-permuted mixer; the result has ``rows_out`` rows."""
     before = RandomPermutation(width * copies, width, seed, f"{name}/before")
     after = RandomPermutation(width_out * copies, rows_out, seed, f"{name}/after")
     return Arrangement(width, width_out, copies, before, after, "batch_last")
@@ -311,7 +311,7 @@ def _scale_rows(x: Float[Tensor, "rows many"], weight: Tensor, bias: Tensor) -> 
 
 
 class ChannelNorm(nn.LayerNorm):
-    """LayerNorm of every row of X, wherever the batch lies in memory."""
+    """LayerNorm of every row of X, for either memory layout."""
 
     def __init__(self, columns: int, eps: float, batch_last: bool) -> None:
         super().__init__(columns, eps=eps)
@@ -325,9 +325,9 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class _NormOfColumns(torch.autograd.Function):
-    """LayerNorm of the rows of X with the batch last, in operations that read memory in its order.
+    """LayerNorm of the rows of X with the batch last, in operations that read memory in order.
 
-    torch's batch normalisation is the same arithmetic: what it calls the batch is then the columns of X.
+    torch's batch normalisation over the columns of X is the same arithmetic.
     """
 
     @staticmethod

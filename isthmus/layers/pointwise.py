@@ -1,4 +1,4 @@
-"""Norms and activations by name, without parameters of their own: the published counts leave no room for any."""
+"""Norms and activations by name, without parameters, as the published parameter counts require."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Linear maps from the input into the residual space: trained, or random and frozen.
 
-A frozen map is rebuilt from its seed wherever it is needed and never stored. It is drawn in float64 and then cast, so
-that every machine gets the same float32 numbers up to the last bits of a QR factorisation; ``fingerprint`` is what a
-checkpoint keeps of it, to notice a map that came out differently.
+A frozen map is rebuilt from its seed and never stored. It is drawn in float64 and cast, so that every machine gets the
+same float32 numbers up to the last bits of a QR factorisation. The checkpoint stores its ``fingerprint``, which reveals
+a map that was rebuilt differently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from isthmus.core.draws import torch_generator
 ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
 
 _CACHED = 2**18
-"""Numbers that a processor core's cache holds several times over."""
+"""Numbers that fit several times into the cache of a core."""
 
 
 def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Module:
@@ -35,7 +35,7 @@ def _on_meta() -> bool:
 
 
 def _fingerprint(weight: Tensor) -> list[float]:
-    """Three weighted sums, relative to the norm: enough to tell two draws apart, smooth enough for a tolerance."""
+    """Three weighted sums relative to the norm, which distinguish draws and allow a tolerance."""
     values = weight.detach().to("cpu", torch.float64).flatten()
     position = torch.arange(len(values), dtype=torch.float64, device="cpu")
     scale = values.norm().clamp_min(1e-300)
@@ -68,7 +68,7 @@ class FixedProjection(nn.Module):
 
     @torch.no_grad()
     def fold(self) -> nn.Linear:
-        """The same map with its weight stored like any other: for export."""
+        """An equivalent linear layer with a stored weight, for export."""
         plain = nn.utils.skip_init(nn.Linear, *reversed(self.weight.shape), bias=False, dtype=self.weight.dtype)
         plain.weight = nn.Parameter(self.weight.clone())
         return plain
@@ -87,7 +87,7 @@ def _draw(kind: str, d_in: int, d_out: int, seed: int) -> Tensor:
         return weight.normal_(0, 1 / math.sqrt(d_out), generator=generator)
     tall = weight.view(max(d_out, d_in), min(d_out, d_in)).normal_(generator=generator)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the same bits wherever it is rebuilt
+    torch.set_num_threads(1)  # for the same bits on every machine
     q, r = torch.linalg.qr(tall)
     torch.set_num_threads(threads)
     q = q * r.diagonal().sign()  # without the signs the distribution would not be uniform
@@ -98,8 +98,8 @@ class HadamardProjection(nn.Module):
     """Subsampled randomised Hadamard transform: √(n/d_out) · P H D x, with n a power of two that holds both widths.
 
     D flips signs, H mixes every input into every output, P keeps d_out of n rows. H is orthonormal, so ‖x‖ is kept in
-    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one. On a processor they are taken
-    of a few rows at a time, which then stay in its cache.
+    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one. On a CPU they are computed for
+    a few rows at a time, which then stay in the cache.
     """
 
     signs: Tensor

@@ -74,19 +74,19 @@ def keep(x: Tensor) -> Tensor:
 
 
 class Branch(NamedTuple):
-    """A computation that a skip connection goes around."""
+    """The computation that a skip connection bypasses."""
 
     name: str
     update: Callable[[Tensor], Tensor]
     scale: float = 1.0
-    """What the update is multiplied by as it joins; −1 for a step down an energy."""
+    """Factor of the update; −1 for a descent step on an energy."""
     carry: Callable[[Tensor], Tensor] | None = keep
-    """What happens to the stream on its way past the branch; None: nothing of it is carried on."""
+    """Applied to the stream as it bypasses the branch; None: the update replaces the stream."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What happened at one branch."""
+    """The computation of one branch: what it read and returned, and the stream after it."""
 
     index: int
     """From 0, in the order of computation."""
@@ -105,23 +105,23 @@ class Step:
 
 
 Seen = tuple[str, Tensor, Tensor, Tensor]
-"""What a block tells of a branch: its name, what it read and returned, and the stream after it."""
+"""A branch's name, what it read and returned, and the stream after it."""
 
 
 class Block(nn.Module, ABC):
     """Branches that are stored, sharded and recomputed together."""
 
     places: int = 1
-    """How many branches there are."""
+    """The number of branches."""
 
     @abstractmethod
     def branches(self, *given: Any) -> tuple[Branch, ...]:
-        """In the order of computation. ``given`` is what a recurrent model tells its layers in each iteration."""
+        """In the order of computation. ``given`` are a recurrent model's arguments of each iteration."""
 
     def forward(
         self, state: State, pathway: Pathway, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
     ) -> State:
-        """The state after all branches, the first of which is at ``place``. ``seen`` gets what happened at each."""
+        """The state after all branches; the first has the number ``place``. ``seen`` collects each branch's tensors."""
         for number, branch in enumerate(self.branches(*given), start=place):
             read, known = pathway.read(state, number)
             update = branch.update(read)
@@ -137,7 +137,7 @@ class Block(nn.Module, ABC):
 
 
 class Pass(NamedTuple):
-    """A block's turn: which one, and what it is given."""
+    """One application of a block: its number and arguments."""
 
     block: int
     given: tuple[Any, ...] = ()
@@ -167,7 +167,7 @@ class Stack(nn.Module):
         self.add_module(str(range(len(self))[number]), block)
 
     def streams(self, x: Tensor, passes: Iterable[Pass] | None = None, recompute: bool = False) -> Iterator[Tensor]:
-        """The stream after each block. ``recompute`` forgets what a block computed and does it again for gradients."""
+        """The stream after each block. ``recompute`` uses activation checkpointing."""
         for state in self._states(self.pathway.start(x), passes, recompute):
             yield self.pathway.finish(state)
 
@@ -178,7 +178,7 @@ class Stack(nn.Module):
         return self.pathway.finish(last)
 
     def steps(self, x: Tensor, passes: Iterable[Pass] | None = None) -> Iterator[Step]:
-        """What happens at each branch, as it happens."""
+        """The steps of all branches, computed lazily."""
         seen: list[Seen] = []
         index = 0
         for number, _ in enumerate(self._states(self.pathway.start(x), passes, seen=seen), start=1):
@@ -210,7 +210,7 @@ class ResidualModel(nn.Module, ABC):
 
     blocks: Stack
     symbol: ClassVar[str] = "x"
-    """Of the stream, in the names of a trajectory."""
+    """Name of the stream in a trajectory."""
 
     @abstractmethod
     def embed(self, x: Tensor) -> Tensor:
@@ -221,14 +221,14 @@ class ResidualModel(nn.Module, ABC):
         """The output."""
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
-        """What a branch computes on its way to the update, by name: found again from what it read."""
+        """Named intermediates of a branch, recomputed from its input."""
         return iter(())
 
     def forward(self, x: Tensor) -> Tensor:
         return self.read_out(self.blocks(self.embed(x)))
 
     def steps(self, x: Tensor) -> Iterator[Step]:
-        """What happens at each branch."""
+        """The steps of all branches."""
         return self.blocks.steps(self.embed(x))
 
     def streams(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:

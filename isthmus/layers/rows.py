@@ -1,4 +1,4 @@
-"""What every model on rows of numbers shares: how many go in and come out; an image is a long row."""
+"""Settings of models on rows of numbers; an image is flattened to a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Width = Annotated[int, Field(ge=1, le=2**24)]
 
 class RowModelConfig(ModelConfig):
     d_in: Width | None = None
-    """Numbers in one input; a run takes it from its task."""
+    """Input width; a run takes it from its task."""
     d_out: Width | None = None
 
     @property

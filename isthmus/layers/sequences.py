@@ -1,7 +1,7 @@
-"""Sequences of tokens, from the patches of an image or from token ids, that one or a few layers refine again and again.
+"""Base of the recurrent models on sequences: a few layers, each applied several times.
 
-An image becomes its patches and a class token from which the class is read; token ids become embeddings, and every
-position is read. ``layers`` distinct layers are applied one after the other, each ``iterations`` times.
+An image becomes patch tokens and a class token, which is classified; token ids become embeddings, and every position is
+classified. ``layers`` distinct layers are applied in turn, each ``iterations`` times.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class SequenceConfig(ModelConfig):
-    """Settings that all models on sequences share."""
+    """Settings of all models on sequences."""
 
     input_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=3)] | None = None
     """Channels, height and width of an image, or the number of positions; a run takes it from its task."""
     output_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=2)] | None = None
     """(classes,) of an image, or (positions, classes)."""
     vocabulary: Annotated[int, Field(ge=0, le=2**24)] = 0
-    """How many different tokens there are; 0 for images."""
+    """The number of distinct tokens; 0 for images."""
     patch: Size = 16
     """Pixels along one side of an image's patch."""
     d: Size = 384
@@ -41,12 +41,12 @@ class SequenceConfig(ModelConfig):
     layers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Distinct layers."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 12
-    """How often each layer is applied; another number can be given with every forward pass."""
+    """Applications of each layer; a forward pass may use another number."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     head_bias: bool = True
     trained_on: Literal["last", "every"] = "last"
-    """The iteration that the loss is taken of; ``every`` is for tokens, and changes nothing after training."""
+    """The iterations whose outputs enter the loss; ``every`` is for tokens and has no effect after training."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -66,11 +66,13 @@ class SequenceConfig(ModelConfig):
                 f"patch={self.patch} does not divide an image of {self.input_shape[1]}×{self.input_shape[2]} pixels"
             )
         if self.trained_on == "every" and not self.vocabulary:
-            raise ValueError("trained_on=every is for tokens of which each is read; images are trained on the last")
+            raise ValueError("trained_on=every needs tokens; images use trained_on=last")
         if self.output_shape is not None and len(self.output_shape) != (2 if self.vocabulary else 1):
             raise ValueError(f"output_shape={self.output_shape}: images have (classes,), tokens (positions, classes)")
         if self.vocabulary and self.output_shape is not None and self.output_shape[0] != self.input_shape[0]:
-            raise ValueError(f"{self.input_shape[0]} positions cannot be read as {self.output_shape[0]}")
+            raise ValueError(
+                f"output_shape has {self.output_shape[0]} positions, but the input has {self.input_shape[0]}"
+            )
         return self
 
     @property
@@ -100,7 +102,7 @@ def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "pla
 
 
 def rms_norm(width: int) -> nn.RMSNorm:
-    """With float32's machine epsilon in every precision: bfloat16's own would count, because tokens start small."""
+    """Uses float32's epsilon in every precision, because bfloat16's is not negligible for small tokens."""
     return nn.RMSNorm(width, eps=torch.finfo(torch.float32).eps)
 
 
@@ -132,7 +134,7 @@ class Embedding(nn.Module):
     def forward(self, x: Tensor) -> Float[Tensor, "batch N d"]:
         if self.patch:
             patches = self.after(self.linear(self.before(cut_patches(x, self.patch))))
-            # Not len(x): it would fix the batch in an export.
+            # len(x) would fix the batch size in an export.
             tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         else:
             tokens = self.tokens(x)
@@ -141,7 +143,7 @@ class Embedding(nn.Module):
 
 
 class Readout(nn.Module):
-    """Tokens to the class scores of the class token, or of every position."""
+    """The class scores of the class token, or of every position."""
 
     def __init__(self, config: SequenceConfig, norm: nn.Module) -> None:
         super().__init__()
@@ -172,7 +174,7 @@ class RecurrentModel(nn.Module):
     def _passes(self, start: Tensor, iterations: int | None) -> Iterator[Pass]:
         iterations = self.config.iterations if iterations is None else iterations
         if iterations < 1:
-            raise UserError(f"iterations={iterations}: at least one is needed")
+            raise UserError(f"iterations={iterations}: must be at least 1")
         return (Pass(layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
 
     def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
@@ -182,7 +184,7 @@ class RecurrentModel(nn.Module):
         yield from self.layers.streams(start, self._passes(start, iterations))
 
     def steps(self, x: Tensor, iterations: int | None = None) -> Iterator[Step]:
-        """What happens at each branch of every iteration."""
+        """The steps of all branches in every iteration."""
         start = self.embedding(x)
         return self.layers.steps(start, self._passes(start, iterations))
 

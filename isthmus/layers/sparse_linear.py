@@ -1,15 +1,14 @@
-"""A linear map with a frozen random mask that costs what it connects: storage and products of the connections only.
+"""A linear map with a frozen random mask whose cost scales with its connections.
 
     y = s · (M ⊙ W) x + b,   M_ij = 1 with probability p, else 0
 
-The trainable parameter is the vector of the connections' weights, ``values``, row by row; where they are is drawn from
-a seed, never stored, and never formed as a matrix: first how many of all entries are ones, a binomial number, then
-which, a uniform subset. Together that is the Bernoulli mask, and the first half is all that the meta device needs.
+The trainable parameter ``values`` holds the weights of the connections, row by row. Their positions are drawn from a
+seed and never stored or formed as a matrix: first their number (binomial), then a uniform subset of that size, which
+together is the Bernoulli mask. The meta device needs only the number.
 
 Sparse products keep the pattern and its transpose (compressed rows), so that forward, both gradients and their own
-gradients are each one pass over the connections. Above a density of ``SPARSE_UP_TO`` a dense product is faster and the
-weights are put into a matrix for it, for as long as the product takes; likewise where no sparse kernel exists
-(bfloat16, exporters).
+gradients are each one pass over the connections. Above a density of ``SPARSE_UP_TO`` a dense product is faster, and the
+weights are temporarily put into a matrix; likewise if there is no sparse kernel (bfloat16, exporters).
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ class Pattern(NamedTuple):
 
 
 def connections(rows: int, columns: int, density: float, seed: int, stream: str) -> int:
-    """How many entries of the mask are ones: binomial, as of that many independent draws."""
+    """The number of ones in the mask: binomial, as for independent draws."""
     size = torch.tensor(rows * columns, dtype=torch.float64, device="cpu")
     probability = torch.tensor(density, dtype=torch.float64, device="cpu")
     return int(torch.binomial(size, probability, generator=torch_generator(seed, f"mask/{stream}/count")))
 
 
 def positions(rows: int, columns: int, density: float, seed: int, stream: str) -> Int[Tensor, " connections"]:
-    """Where they are, ascending, as row · columns + column; memory is that of the connections."""
+    """Their positions, row · columns + column, ascending; memory scales with the connections."""
     size, count = rows * columns, connections(rows, columns, density, seed, stream)
     generator = torch_generator(seed, f"mask/{stream}/where")
     if 2 * count <= size:
@@ -64,10 +63,10 @@ def positions(rows: int, columns: int, density: float, seed: int, stream: str) -
 
 
 def _subset(size: int, count: int, generator: torch.Generator) -> Int[Tensor, " count"]:
-    """A uniform subset of range(size): numbers are drawn until enough are different, then what is too much goes."""
+    """A uniform subset of range(size): draw until enough are distinct, then drop the excess at random."""
     found = torch.empty(0, dtype=torch.long, device="cpu")
     while len(found) < count:
-        more = -size * math.log1p(-(count - len(found)) / (size - len(found) + 1))  # what is expected to suffice
+        more = -size * math.log1p(-(count - len(found)) / (size - len(found) + 1))  # the expected number of draws
         drawn = torch.randint(size, (int(1.05 * more) + 16,), generator=generator, device="cpu")
         found = torch.cat([found, drawn]).unique()
     if len(found) > count:
@@ -111,14 +110,14 @@ def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed:
 
 
 def _contiguous(x: Tensor) -> Tensor:
-    """torch copies a transposed matrix on one thread, and two halves of one on all."""
+    """Copies in two halves, because torch copies a transposed matrix on one thread only."""
     if x.is_contiguous() or x.shape[1] % 2:
         return x.contiguous()
     return x.unflatten(1, (2, -1)).contiguous().flatten(1)
 
 
 def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) -> Tensor:
-    """The same product as weighted bags of embeddings: their kernel needs half of the time of the compressed rows'."""
+    """The same product by ``embedding_bag``, whose kernel takes half the time of the CSR product."""
     return functional.embedding_bag(columns, x, starts, mode="sum", per_sample_weights=values, include_last_offset=True)
 
 
@@ -141,7 +140,7 @@ def _compress(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int,
 
 @cache
 def _silence_beta_warning() -> None:
-    """torch says once in each process that compressed rows are in beta; nobody who trains can act on it."""
+    """Trigger torch's warning that CSR tensors are in beta once, silently."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), device="cpu")
@@ -200,7 +199,7 @@ for _device in ("cpu", "cuda"):  # in mixed precision a neighbour may give bfloa
 
 @register_flop_formula([torch.ops.isthmus.sparse_product, torch.ops.isthmus.sampled_product])
 def _flops(first: Any, second: Any, *rest: Any, out_shape: Any = None, **named: Any) -> int:
-    """A multiply–add for every connection and every row of the batch."""
+    """One multiply–add per connection and row of the batch."""
     (pattern,) = (argument for argument in (second, *rest) if isinstance(argument, list))
     return 2 * int(first[1]) * int(pattern[1][0])
 
@@ -231,7 +230,7 @@ class SparseLinear(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 < density <= 1:
-            raise UserError(f"a density of {density:g} is outside of (0, 1]: it is the share of connections kept")
+            raise UserError(f"density={density:g} must be above 0 and at most 1")
         self.rows, self.columns, self.density, self.scale = rows, columns, density, scale
         self.sparse = compute == "sparse" or (compute == "auto" and density <= SPARSE_UP_TO)
         count = connections(rows, columns, density, seed, stream)
@@ -243,7 +242,7 @@ class SparseLinear(nn.Module):
         nn.init.normal_(self.values, std=1 / math.sqrt(columns))
 
     def _place(self, flat: Tensor | None, count: int) -> None:
-        """The buffers that say where the connections are; None on the meta device."""
+        """Register the positions of the connections as buffers; ``flat`` is None on the meta device."""
         index: dict[str, Tensor] = {}
         if self.sparse and flat is not None:
             index = _pattern(flat, self.rows, self.columns)._asdict()
@@ -260,7 +259,7 @@ class SparseLinear(nn.Module):
         return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
 
     def check_indices(self) -> None:
-        """An error where the connections, if they came from a file, lead out of the matrix."""
+        """Raise an error if connections read from a file are outside the matrix."""
         if self.sparse:
             starts, columns, transposed_starts, transposed_columns, order = self.pattern()
             for index, across, shape in (
@@ -269,10 +268,10 @@ class SparseLinear(nn.Module):
             ):
                 torch._validate_sparse_csr_tensor_args(index, across, self.values.detach(), torch.Size(shape))
             if not torch.equal(order.sort().values, torch.arange(len(order), dtype=order.dtype)):
-                raise ValueError("the order of the connections is no permutation")
+                raise ValueError("the order of the connections is not a permutation")
 
     def flat_indices(self) -> Int[Tensor, " connections"] | None:
-        """Every connection's place, row · columns + column; None where all are kept."""
+        """The position of every connection, row · columns + column; None for a dense layer."""
         if not self.sparse:
             return self.get_buffer("index_flat") if self.density < 1 else None
         starts, columns, *_ = self.pattern()
@@ -280,7 +279,7 @@ class SparseLinear(nn.Module):
         return row * self.columns + columns
 
     def weight(self) -> Float[Tensor, "rows columns"]:
-        """s · (M ⊙ W) with all its zeros."""
+        """s · (M ⊙ W) as a dense matrix."""
         flat = self.flat_indices()
         values = self.values * self.scale
         if flat is None:
@@ -288,7 +287,7 @@ class SparseLinear(nn.Module):
         return values.new_zeros(self.rows * self.columns).index_copy_(0, flat, values).view(self.rows, self.columns)
 
     def fingerprint(self) -> list[float]:
-        """What a checkpoint keeps of the mask: three weighted sums of the connections' columns, near 0 ± 1."""
+        """Three weighted sums of the connections' columns for the checkpoint, near 0 ± 1."""
         flat = self.flat_indices()
         if flat is None or not len(flat):
             return [0.0, 0.0, 0.0]
@@ -298,7 +297,7 @@ class SparseLinear(nn.Module):
 
     @torch.no_grad()
     def fold(self) -> nn.Linear:
-        """The dense layer with the same weights: for export, where there are no sparse products."""
+        """An equivalent dense layer for export, which has no sparse products."""
         plain = nn.Linear(self.columns, self.rows, self.bias is not None, dtype=self.values.dtype)
         plain.weight = nn.Parameter(self.weight())
         if self.bias is not None:
@@ -325,14 +324,14 @@ class SparseLinear(nn.Module):
 
 _DEVICES = ("cpu", "cuda", "meta")
 _BYTES = 28
-"""Of a connection while it is trained: its weight, gradient and two moments, and three indices."""
+"""Per trained connection: weight, gradient, two moments and three indices."""
 
 
 def need_memory(connections: int, what: str) -> None:
-    """One line where torch would be killed by the system instead."""
+    """Refuse a layer that does not fit into memory, before the system kills the process."""
     needed, here = _BYTES * connections, memory_bytes()
     if needed > here:
         raise UserError(
-            f"{what} has {connections:.3g} connections and trains in {needed / 1e9:,.1f} GB, more memory than the "
-            f"machine has ({here / 1e9:,.1f} GB); fewer connections would fit"
+            f"{what} has {connections:.3g} connections and needs {needed / 1e9:,.1f} GB to train; this machine has "
+            f"{here / 1e9:,.1f} GB. Use a smaller width or density"
         )

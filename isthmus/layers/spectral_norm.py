@@ -1,15 +1,13 @@
-"""A linear map whose largest singular value is held at c or below (Miyato et al. 2018; with c, Behrmann et al. 2019).
+"""A linear map whose largest singular value is at most c (Miyato et al. 2018; with c, Behrmann et al. 2019).
 
     W_eff = W / max(1, σ/c),    σ = uᵀWv
 
-u and v are the singular vectors of the largest singular value, followed by a few power iterations in every training
-step and left alone in evaluation. They are part of the state, so a resumed run has the same bits, and they carry no
-gradient; σ does, through W.
+u and v are the leading singular vectors, updated by a few power iterations in every training step and constant in
+evaluation. They are part of the state, so a resumed run has the same bits. Only σ has a gradient, through W.
 
 Two such maps with activations between them, F = W₂ f(W₁ e(x)), contract if c² · slope(e) · slope(f) < 1. ReLU's
 largest slope is 1 and any c < 1 will do; GELU's is 1.1289, so c must be below 0.8858, and with iMixer's c = 0.9 F may
-stretch by 1.032. A layer cannot know what stands between, so it says nothing: the model whose solver relies on a
-contraction does.
+stretch by 1.032. The layer does not know the activations, so the model checks whether its solver needs a contraction.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from isthmus.core.errors import UserError
 LARGEST_SLOPE = {"gelu": 1.1289042, "relu": 1.0, "silu": 1.0998394}
 """Of the activations in ``layers/pointwise.py``, rounded up: their Lipschitz constants."""
 
-_FIRST = 32  # power iterations on fresh weights, so that evaluation before any training is right as well
+_FIRST = 32  # power iterations on new weights, so that evaluation before training is correct
 
 
 class SpectralLinear(nn.Linear):
@@ -37,9 +35,9 @@ class SpectralLinear(nn.Linear):
     def __init__(self, d_in: int, d_out: int, contraction: float = 0.9, power_iterations: int = 8) -> None:
         super().__init__(d_in, d_out)
         if not 0 < contraction < 1:
-            raise UserError(f"contraction={contraction:g}: a contraction coefficient is above 0 and below 1")
+            raise UserError(f"contraction={contraction:g}: must be above 0 and below 1")
         if power_iterations < 1:
-            raise UserError(f"power_iterations={power_iterations}: at least 1 is needed to follow the weights")
+            raise UserError(f"power_iterations={power_iterations}: must be at least 1")
         self.contraction = contraction
         self.power_iterations = power_iterations
         self.register_buffer("u", nn.functional.normalize(torch.randn(d_out), dim=0))
@@ -48,8 +46,8 @@ class SpectralLinear(nn.Linear):
 
     @torch.no_grad()
     def follow(self, iterations: int = _FIRST) -> None:
-        """Turn u and v towards the first singular vectors; needed by hand only after weights were set by hand."""
-        if self.weight.is_meta:  # nothing to find there, slowly
+        """Power iterations of u and v; call it after setting weights by hand."""
+        if self.weight.is_meta:  # no values to iterate on
             return
         with _full_precision(self.weight):
             for _ in range(iterations):
@@ -57,14 +55,14 @@ class SpectralLinear(nn.Linear):
                 self.u.copy_(nn.functional.normalize(torch.mv(self.weight, self.v), dim=0))
 
     def effective_weight(self) -> Float[Tensor, "d_out d_in"]:
-        """W_eff. A training step asks once and keeps the answer for all its iterations: each call moves u and v."""
+        """W_eff. In training each call updates u and v, so call it once per step."""
         if self.training:
             self.follow(self.power_iterations)
         return self._normalise()
 
     def _normalise(self) -> Float[Tensor, "d_out d_in"]:
         with _full_precision(self.weight):
-            # Copies: the next step overwrites u and v, and a gradient may still need these.
+            # Cloned, because the next step overwrites u and v before the gradient may be computed.
             sigma = torch.dot(self.u.clone(), torch.mv(self.weight, self.v.clone()))
             return self.weight / (sigma / self.contraction).clamp_min(1)
 
@@ -73,7 +71,7 @@ class SpectralLinear(nn.Linear):
 
     @torch.no_grad()
     def fold(self) -> nn.Linear:
-        """The plain layer that evaluates to the same: for export, and for a model that is trained no more."""
+        """An equivalent plain layer for evaluation and export."""
         plain = nn.Linear(self.in_features, self.out_features, device=self.weight.device, dtype=self.weight.dtype)
         plain.weight.copy_(self._normalise())
         plain.bias.copy_(self.bias)
@@ -84,7 +82,7 @@ class SpectralLinear(nn.Linear):
 
 
 def _full_precision(weight: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Half precision would end in other directions than the weights have."""
-    if weight.is_meta:  # which knows no other precision
+    """Disables autocast, because half precision would change the singular vectors."""
+    if weight.is_meta:  # autocast does not support meta tensors
         return contextlib.nullcontext()
     return torch.autocast(weight.device.type, enabled=False)

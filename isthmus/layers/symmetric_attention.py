@@ -1,4 +1,4 @@
-"""Attention of tokens to each other through one projection: the scores are symmetric, and so is what they weigh with.
+"""Symmetric attention: queries, keys and values share one projection.
 
 For z of one head, A = β z zᵀ with β = 1/√p, and the output is (softmax of rows + softmax of columns of A) z: the
 gradient of Σ_i β⁻¹ log Σ_j exp(A_ij) with respect to z (Hyper-SET, eq. 6). Because A is symmetric, its softmax over
@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 STREAMED_FROM = 1024
-"""Tokens from which the N×N matrices are not worth their memory."""
+"""Number of tokens from which N×N matrices are avoided."""
 _SCORES_AT_ONCE = 2**20
 _SCORES_IN_CACHE = 2**18
 
 
 def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
     """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed where N is large."""
-    if torch.compiler.is_exporting():  # for any number of rows, in torch's own operations
+    if torch.compiler.is_exporting():  # only torch's own operations, for any batch size
         return _mix(z.flatten(0, -3)).view_as(z)
     if z.shape[-2] >= STREAMED_FROM and not z.is_meta:
         return streamed_attention(z)
@@ -30,7 +30,7 @@ def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads
 
 
 def explicit_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """A few heads at a time where that keeps their scores in the processor's cache."""
+    """On a CPU, a few heads at a time, so that their scores stay in the cache."""
     tokens, width = z.shape[-2:]
     heads = z.reshape(-1, tokens, width)
     at_once = max(1, _SCORES_IN_CACHE // tokens**2) if z.device.type == "cpu" else max(1, len(heads))
@@ -43,9 +43,9 @@ def _mix(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
 
 
 def streamed_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """The same numbers a few rows at a time: neither forward nor backward ever holds an N×N matrix.
+    """The same result a few rows at a time, without an N×N matrix in forward or backward.
 
-    Differentiable once; of numbers of less than 32 bits, and under autocast, everything is computed in float32.
+    Differentiable once. Computed in float32 for lower precisions and under autocast.
     """
     return _StreamedAttention.apply(z)
 
@@ -68,7 +68,7 @@ def _row_blocks(z: Tensor) -> list[slice]:
 
 
 class _StreamedAttention(torch.autograd.Function):
-    """Blocks of rows of P are made, used for both of its products, and forgotten; the backward makes them again."""
+    """Computes blocks of rows of P for both products and discards them; the backward computes them again."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
@@ -117,10 +117,10 @@ def _backward(z: Tensor, g: Tensor, log_sums: Tensor) -> Tensor:
 
 
 def _wide(z: Tensor) -> Tensor:
-    """A score of bfloat16 is off by per cents of its softmax, and so is a logarithm of a sum over a thousand tokens."""
+    """float32, because bfloat16 scores and log-sums would change the softmax by per cents."""
     return z.float() if z.dtype.itemsize < 4 else z
 
 
 def _without_autocast(z: Tensor) -> torch.autocast:
-    """Autocast would make bfloat16 of every product again, in a backward that is called within it too."""
+    """Prevents autocast from converting the products back to bfloat16."""
     return torch.autocast(z.device.type, enabled=False)

@@ -53,7 +53,7 @@ class MLPConfig(RowModelConfig):
     """Draws a frozen W_in; a run derives it from its own seed."""
     init: InitName = "zero_w2"
     residual_scale: Annotated[float, Field(gt=0)] = 1.0
-    """What every block's contribution to the stream is multiplied by."""
+    """Factor of every block's update."""
     allow_any_shape: bool = False
 
     @model_validator(mode="after")
@@ -63,12 +63,12 @@ class MLPConfig(RowModelConfig):
         if self.name == "hourglass_mlp" and self.d_h >= self.d_z:
             raise ValueError(
                 f"an Hourglass computes in a narrower space than its skip: d_h={self.d_h} must be below d_z={self.d_z} "
-                "(or say allow_any_shape=true)"
+                "(or set allow_any_shape=true)"
             )
         if self.name == "conventional_mlp" and self.d_h <= self.d_z:
             raise ValueError(
                 f"a conventional block computes in a wider space than its skip: d_h={self.d_h} must be above "
-                f"d_z={self.d_z} (or say allow_any_shape=true)"
+                f"d_z={self.d_z} (or set allow_any_shape=true)"
             )
         return self
 
@@ -117,7 +117,7 @@ class ResidualMLP(ResidualModel):
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:
-        """nn.Linear has drawn its own weights ("pytorch") already; the other kinds change them."""
+        """The layers start with PyTorch's weights ("pytorch"); the other kinds replace them."""
         for module in self.modules():
             if isinstance(module, nn.Linear) and init == "xavier":
                 nn.init.xavier_uniform_(module.weight)

@@ -65,7 +65,7 @@ class IMixerConfig(ImageModelConfig):
     """D_C; 4C if left out."""
     h_r: Annotated[float, Field(gt=0, le=1_000)] = 2.0
     iterations: Annotated[int, Field(ge=0, le=10_000)] = 2
-    """n; with a tolerance, the most that are made."""
+    """n; with a tolerance, the maximum."""
     hierarchy: Annotated[int, Field(ge=1, le=16)] = 2
     """Hidden layers of the Hopfield network; each beyond the first is solved for within the one above it."""
     norm: Literal["spectral", "batch", "none"] = "spectral"
@@ -101,7 +101,7 @@ class IMixerConfig(ImageModelConfig):
 
     @property
     def lipschitz(self) -> list[float]:
-        """How much F^2 … F^{L-1} can stretch at most, as far as c and the activations tell."""
+        """Upper bounds on the Lipschitz constants of F^2 … F^{L-1}, from c and the activations."""
         slopes = [LARGEST_SLOPE[self.e]] + [LARGEST_SLOPE[self.f]] * (self.hierarchy - 1)
         bounds: list[float] = []
         for outer, inner in reversed(list(itertools.pairwise(slopes))):
@@ -117,7 +117,7 @@ class IMixerConfig(ImageModelConfig):
         return all(bound < 1 for bound in self.lipschitz)
 
     def largest_contraction(self) -> float:
-        """The c from which on ``is_contraction`` is false."""
+        """The largest c for which ``is_contraction`` is true."""
         low, high = 0.0, 1.0
         for _ in range(40):
             middle = (low + high) / 2
@@ -138,7 +138,7 @@ class BatchNormLinear(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch C d_in"], iteration: int) -> Float[Tensor, "batch C d_out"]:
         x = self.linear(x)
-        # More iterations than were trained use what the last one has seen.
+        # Iterations beyond the trained ones use the statistics of the last.
         normalise = self.statistics[min(iteration, len(self.statistics) - 1)]
         return normalise(x.flatten(0, 1)).view_as(x) * self.scale + self.shift
 
@@ -162,7 +162,7 @@ class InvertibleMLP(nn.Module):
         x0 = self.down[0](z)  # Eq. (28)
         if len(self.down) == 1:  # two layers: nothing to invert
             return fixed_point(torch.zeros_like, x0, replace(self.solver, iterations=0), keep)
-        # The spectral norm is computed here, once, and not in every iteration.
+        # The spectral norm is computed once, not in every iteration.
         pairs = [(_freeze(down), _freeze(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
         return fixed_point(self.contractive(pairs, 0), x0, solver or self.solver, keep)  # Eq. (27), (38)
 
@@ -200,7 +200,7 @@ def _interaction(config: IMixerConfig, d_in: int, d_out: int) -> nn.Module:
 
 
 def _freeze(layer: nn.Module) -> Interaction:
-    """The layer as it is throughout one forward pass."""
+    """The layer with its weight fixed for one forward pass."""
     if isinstance(layer, BatchNormLinear):
         return layer
     assert isinstance(layer, nn.Linear)
@@ -290,7 +290,7 @@ class IMixer(ResidualModel):
             mixer.solver = replace(mixer.solver, iterations=n)
 
     def fold(self) -> IMixer:
-        """The same function with plain weights in place of normalised ones: for export."""
+        """An equivalent model with plain weights instead of normalised ones, for export."""
         if self.config.norm == "batch":
             raise UserError("a batch norm within the iteration cannot be folded; a spectral norm can")
         plain = copy.deepcopy(self).eval()

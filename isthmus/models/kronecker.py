@@ -52,7 +52,7 @@ class ShallowConfig(RowModelConfig):
         if self.n < self.d_in:
             raise ValueError(f"size={self.n} does not hold an input of {self.d_in} numbers")
         if self.S is None and self.rows**2 != self.n:
-            raise ValueError(f"size={self.n} is no square: give S, a divisor of it")
+            raise ValueError(f"size={self.n} is not a square; set S to a divisor of it")
         if self.n % self.rows:
             raise ValueError(f"size={self.n} cannot be S × C: S={self.rows} does not divide it")
         return self

@@ -1,6 +1,6 @@
-"""What the MLP-Mixer and the S-Mixer share: patches, blocks that mix tokens and then channels, a head.
+"""The common part of MLP-Mixer and S-Mixer: patches, blocks that mix tokens and then channels, and a head.
 
-The files of the two models say what a mixing step is; here is everything around it. See their docstrings.
+The files of the two models define the mixing step.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MixerConfig(ImageModelConfig):
         if self.random_blocks is None:
             return self
         if self.permutation != "random":
-            raise ValueError("random_blocks chooses among random permutations: say permutation=random as well")
+            raise ValueError("random_blocks needs permutation=random")
         if max(self.random_blocks) > self.depth or len(set(self.random_blocks)) < len(self.random_blocks):
             raise ValueError(f"random_blocks={self.random_blocks} are not different blocks of 1 … {self.depth}")
         return self
@@ -121,7 +121,7 @@ class MixingBlock(Block):
         return Branch("token", self.mix_tokens, carry=carry), Branch("channel", self.mix_channels)
 
     def arrange(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
-        """The order in memory that this block's layers read fastest."""
+        """The memory layout that this block's layers read fastest."""
         return batch_last(x) if self.random else x.contiguous()
 
     def forward(self, state: State, pathway: Pathway, *rest: Any) -> State:
@@ -143,7 +143,7 @@ class Mixer(ResidualModel):
 
     @abstractmethod
     def make_mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
-        """What mixes one axis in a block."""
+        """The module that mixes one axis in a block."""
 
     def _block(self, number: int) -> MixingBlock:
         config = self.config
@@ -159,7 +159,7 @@ class Mixer(ResidualModel):
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:
-        """The layers have drawn PyTorch's weights already; the other kinds change them."""
+        """The layers start with PyTorch's weights; the other kinds replace them."""
         for module in self.modules():
             if init == "pytorch" or not isinstance(module, nn.Linear | PermutedKronecker):
                 continue
@@ -173,7 +173,7 @@ class Mixer(ResidualModel):
                 nn.init.normal_(module.bias, std=1e-6 if init == "xavier" else 0.0)
 
     def connections(self) -> int:
-        """Weights of the wide MLP that this is, zeros and head left out: a weight counts once for each copy."""
+        """Non-zero weights of the equivalent wide MLP without the head; a weight counts once per copy."""
         layers = [module for module in self.modules() if isinstance(module, PermutedKronecker)]
         patches = self.config.tokens * self.stem.linear.weight.numel()
         return patches + sum(layer.copies * layer.weight.numel() for layer in layers)
@@ -182,7 +182,7 @@ class Mixer(ResidualModel):
         if not self.config.is_random(1):
             tokens: Tensor = self.stem(x)
             return tokens
-        # A random block reads tokens batch last; turning the image before the product costs less than its tokens after.
+        # A random block reads tokens batch last; transposing the image is cheaper than transposing its tokens.
         channels, height, width = self.input_shape
         p, linear = self.config.patch, self.stem.linear
         image = x.flatten(1).T.contiguous().view(channels, height // p, p, width // p, p, -1)
@@ -194,7 +194,7 @@ class Mixer(ResidualModel):
     def read_out(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         tokens = self.norm(tokens)
         if self.norm.batch_last and self.head.image is None:
-            # The head's mean over tokens, twenty times faster along the axes as they lie in memory.
+            # The head's mean over tokens, twenty times faster in memory order.
             tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
         y: Tensor = self.head(tokens)
         return y

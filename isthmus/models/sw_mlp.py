@@ -53,7 +53,7 @@ class SparseWeightConfig(ImageModelConfig):
     gamma: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """Hidden width of an MLP block, as a multiple of m."""
     mask_scale: Literal["inverse_root", "one"] = "inverse_root"
-    """What a kept entry of the mask is: 1/√p, which keeps a product's size whatever p is, or 1."""
+    """The value of the mask's ones: 1/√p, which keeps the scale of the output for any p, or 1."""
     mask_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws the masks; a run derives it from its own seed."""
     S: Size | None = None
@@ -87,7 +87,7 @@ class SparseWeightConfig(ImageModelConfig):
 
     @property
     def entry_size(self) -> int:
-        """Numbers that come out of the per-patch layer, or of the image where there is none."""
+        """Outputs of the per-patch layer, or the numbers of the image if there is none."""
         return self.tokens * self.patch_channels if self.per_patch else math.prod(self.image)
 
     @property
@@ -100,7 +100,7 @@ class SparseWeightConfig(ImageModelConfig):
         return max(1, round(self.gamma * self.m))
 
     def connections(self) -> int:
-        """Expected ones of all masks."""
+        """The expected number of ones in all masks."""
         inner = self.m * self.m if self.block == "single" else 2 * self.m * self.hidden
         entry = 0 if self.entry_size == self.m else self.entry_size * self.m
         return round(self.p * (self.depth * inner + entry))
@@ -164,7 +164,7 @@ class FlatHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """The vector as S tokens of C channels, and from there as in the mixers."""
+    """Reads the vector as S tokens of C channels, like the mixers."""
 
     def __init__(self, config: SparseWeightConfig, channels: int) -> None:
         super().__init__()

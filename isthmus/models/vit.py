@@ -60,17 +60,17 @@ class ViTConfig(ImageModelConfig):
     tied_ffn: bool = False
     """The feed-forward blocks of a layer share their weights."""
     attention_width: Size | None = None
-    """Numbers of all heads together; None: d_z."""
+    """Total width of all heads; None: d_z."""
     latent_width: Size | None = None
-    """Width of what queries, and keys and values, are made of; None: of the stream itself."""
+    """Width of the latent projections for queries and for keys and values; None: use the stream itself."""
     pool: Literal["class_token", "mean"] = "class_token"
-    """What a class is read off. Images have no class token."""
+    """The token that is classified. Models with image output have no class token."""
     activation: ActivationName = "gelu"
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of the last layer; it rises evenly from zero in the first."""
+    """Rate of the last layer; it increases linearly from zero in the first."""
     fused: bool = True
-    """Attention in one kernel, which keeps no matrix of tokens by tokens; otherwise in three steps."""
+    """Attention in one kernel without the tokens × tokens matrix; otherwise in three steps."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -196,7 +196,7 @@ class ViT(ResidualModel):
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
         patches = self.stem(x)
         if self.class_token is not None:
-            # Not len(x), which would fix the batch in an export.
+            # len(x) would fix the batch size in an export.
             patches = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         tokens: Tensor = patches + self.positions
         return tokens

@@ -1,4 +1,4 @@
-"""A tokenizer of images: each square of ``stride`` pixels becomes the number of its nearest code, and is drawn from it.
+"""An image tokenizer: each square of ``stride`` pixels becomes the index of its nearest code, and is decoded from it.
 
 Paper: Neural Discrete Representation Learning (van den Oord, Vinyals, Kavukcuoglu), with the codebook learned by
 moving averages (its appendix A). Hyper-SET's masked images need such tokens.
@@ -59,7 +59,7 @@ class VQTokenizerConfig(ModelConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.stride & (self.stride - 1):
-            raise ValueError(f"stride={self.stride} is no power of two")
+            raise ValueError(f"stride={self.stride} is not a power of two")
         if self.width % (self.stride // 2):
             raise ValueError(f"width={self.width} cannot be halved until stride={self.stride} is 2")
         if self.input_shape is None:
@@ -85,7 +85,7 @@ class VQTokenizerConfig(ModelConfig):
 
     def complete(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 or signature.output_shape != signature.input_shape:
-            raise UserError(f"{self.name} gives back the images that it takes; task tokenization asks for that")
+            raise UserError(f"{self.name} reconstructs its input images; use task.name=tokenization")
         return self.require(input_shape=signature.input_shape)
 
 
@@ -176,7 +176,7 @@ class VQTokenizer(nn.Module):
         return self.codebook.nearest(self.encode(x)).flatten(1)
 
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Images:
-        """What the tokens stand for."""
+        """The images that the tokens represent."""
         return self.decode(self.codebook.look_up(tokens.unflatten(1, self.grid)))
 
     def forward(self, x: Images) -> Images:
@@ -185,7 +185,7 @@ class VQTokenizer(nn.Module):
         if self.training and torch.is_grad_enabled():
             self.codebook.learn(encoded, tokens)
         codes = self.codebook.look_up(tokens).to(encoded.dtype)
-        # The gradient of the codes is taken for that of what was encoded.
+        # Straight-through estimator: the codes' gradient is passed to the encoder.
         return self.decode(encoded + (codes - encoded).detach())
 
     def trajectory(self, x: Images) -> Iterator[tuple[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 Paper: Taming Transformers for High-Resolution Image Synthesis (Esser, Rombach, Ommer 2021). Names and shapes of its
 weights are those of the authors' ``vqgan_imagenet_f16_1024``, as ``weights`` lists them. It is used as it is and not
-trained here, so it is no model of the registry; ``isthmus.training.tokenizers`` reads its file.
+trained here, so it is not registered as a model; ``isthmus.training.tokenizers`` reads its file.
 
 Differs from the paper: only what makes tokens and pictures; the discriminator and the perceptual loss, which the
 authors' file holds too, are passed over.

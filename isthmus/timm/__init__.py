@@ -1,11 +1,11 @@
-"""The door to timm: ``import isthmus.timm`` registers our ViTs and mixers with ``timm.create_model``.
+"""``import isthmus.timm`` registers our ViTs and mixers with ``timm.create_model``.
 
     isthmus_vit_tiny_patch16_224 (small, large), isthmus_hourglass_vit_tiny_patch16_224 (small, large)
     isthmus_mixer_s16_224 (b, l), isthmus_rp_mixer_s16_224 (b, l): normal and random-permuted; isthmus_imixer_s16_224
 
-A model takes what timm's own take (num_classes, in_chans, img_size, drop_rate, drop_path_rate, global_pool) and every
-field of its config here, such as ``ffn_blocks=2``. Its weights are those of ``model``, ours; those of timm's ViT and
-Mixer are taken as well: ``pretrained=True, pretrained_cfg_overlay={"file": …}``.
+A model accepts timm's arguments (num_classes, in_chans, img_size, drop_rate, drop_path_rate, global_pool) and every
+field of its config, such as ``ffn_blocks=2``. It loads our weights and those of timm's ViT and Mixer:
+``pretrained=True, pretrained_cfg_overlay={"file": …}``.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def test_an_image_that_is_a_pipe_or_too_long_is_named(tmp_path: Path) -> None:
     assert "12.png is a pipe" in refused(tmp_path, "train", tiny(tmp_path, source=source))
     (folder / "12.png").unlink()
     Image.fromarray(np.zeros((1, 50_000), np.uint8)).save(folder / "13.png")
-    assert "13.png of 50000×1 pixels is too long" in refused(tmp_path, "train", tiny(tmp_path, source=source))
+    assert "13.png of 50000×1 pixels is too elongated" in refused(tmp_path, "train", tiny(tmp_path, source=source))
 
 
 @pytest.mark.parametrize("name", ["x.csv.gz", "x.npz", "x.parquet"])

@@ -89,7 +89,7 @@ def test_iterations_may_change_after_training() -> None:
     made = model(iterations=2)
     made.iterations = 5
     torch.testing.assert_close(made(images()), listing(made, images(), 5))
-    with pytest.raises(UserError, match="iterations=-1: a number of iterations is 0 or more"):
+    with pytest.raises(UserError, match="iterations=-1: must be at least 0"):
         made.iterations = -1
 
 

@@ -272,7 +272,7 @@ def test_initial_weights_have_the_papers_variance(model):
         ({"gamma": 0}, "gamma=0: input should be greater than 0"),
         ({"patch": 5}, "patch=5 does not divide an image of 4×6 pixels"),
         ({"drop_path": 1}, "drop_path=1: input should be less than 1"),
-        ({"random_blocks": [1]}, "say permutation=random as well"),
+        ({"random_blocks": [1]}, "needs permutation=random"),
         ({"permutation": "random", "random_blocks": [3]}, r"random_blocks=\(3,\) are not different blocks of 1 … 2"),
         ({"permutation": "random", "random_blocks": [1, 1]}, r"random_blocks=\(1, 1\) are not different blocks"),
         ({"permutation": "randon"}, "permutation='randon': input should be 'commutation' or 'random'"),

@@ -126,7 +126,7 @@ def test_the_folded_layer_is_plain_and_says_the_same() -> None:
 
 @pytest.mark.parametrize("c", [0.0, 1.0, -0.5, 1.2, math.nan])
 def test_a_coefficient_that_contracts_nothing_is_refused_in_a_line(c: float) -> None:
-    with pytest.raises(UserError, match="a contraction coefficient is above 0 and below 1") as error:
+    with pytest.raises(UserError, match="must be above 0 and below 1") as error:
         SpectralLinear(2, 2, contraction=c)
     assert "\n" not in str(error.value)
 

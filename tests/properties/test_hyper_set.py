@@ -127,7 +127,7 @@ def test_iterations_are_an_argument():
     longer.load_state_dict(model.state_dict())
     assert torch.equal(model(x, iterations=9), longer(x))
     assert [name for name, _ in model.trajectory(x, 3)] == [*(f"X_{n}" for n in range(7)), "output"]
-    with pytest.raises(UserError, match="iterations=0: at least one"):
+    with pytest.raises(UserError, match="iterations=0: must be at least 1"):
         model(x, iterations=0)
 
 
@@ -138,7 +138,7 @@ def test_iterations_are_an_argument():
         ({"iterations": 0}, "iterations=0"),
         ({"d": 9, "num_heads": 3}, "d=9 is odd"),
         ({"input_shape": (3, 8, 8)}, "neither an image"),
-        ({"output_shape": (6, 4)}, "7 positions cannot be read as 6"),
+        ({"output_shape": (6, 4)}, "6 positions, but the input has 7"),
         ({"vocabulary": 0, "input_shape": (3, 9, 9), "patch": 4}, "patch=4 does not divide an image of 9×9"),
     ],
 )

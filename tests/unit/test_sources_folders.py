@@ -78,7 +78,7 @@ def test_splits_of_its_own_are_kept(zoo):
     data = load("image_folder", zoo, path="own", size=4)
     assert [len(data.train), len(data.validation), len(data.test)] == [18, 6, 2]
     write_image(zoo / "own" / "val" / "birds" / "0.png", (0, 0, 255))
-    with pytest.raises(UserError, match="birds is a class that has no training images"):
+    with pytest.raises(UserError, match="birds is a class without training images"):
         load("image_folder", zoo, path="own", size=4)
 
 
