@@ -113,12 +113,6 @@ def _homes() -> dict[str, str]:
     return dict(sorted(homes.items()))
 
 
-def _home(key: str) -> str:
-    if key not in _homes():
-        raise UserError(f"there is no paper {key!r}; {nearest(key, _homes())}")
-    return _homes()[key]
-
-
 def import_exhibits(key: str) -> Any:
     """The module ``exhibits`` of a paper's package; no other paper is imported."""
     return _load(key, lambda home: importlib.import_module(f"{home}.exhibits"))
@@ -142,11 +136,13 @@ def load_paper(key: str) -> Paper:
 
 
 def _load(key: str, load: Callable[[str], T]) -> T:
-    home = _home(key)
+    homes = _homes()
+    if key not in homes:
+        raise UserError(f"there is no paper {key!r}; {nearest(key, homes)}")
     try:
-        return load(home)
+        return load(homes[key])
     except (ImportError, OSError) as error:
-        raise UserError(f"paper {key!r} cannot be loaded from {home}: {error}") from error
+        raise UserError(f"paper {key!r} cannot be loaded from {homes[key]}: {error}") from error
 
 
 def _entry(kind: Callable[..., T], name: str, entry: Mapping[str, Any]) -> T:
