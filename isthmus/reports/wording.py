@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from isthmus.core.protocols import CostKind
+from isthmus.core.costs import CostKind
 from isthmus.core.record import CONFIG
 from isthmus.core.registry import find
 from isthmus.reports.measures import Measures, measure
