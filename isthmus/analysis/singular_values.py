@@ -202,18 +202,3 @@ def _edges(lines: list[dict[str, Any]]) -> dict[str, str]:
     """The edges to draw: two where a mask tells them apart."""
     masked = any(line["p"] < 1 for line in lines)
     return {"edge": "edge (eq. 17)", "dense_edge": "dense edge"} if masked else {"edge": "edge"}
-
-
-def draw_widths(found: Mapping[str, Any], path: Path) -> Path:
-    """Figure 4, right: largest singular values against γm."""
-    figure, ((axis,),) = page(1, 1)
-    lines = sorted(found["widths"], key=lambda line: line["width"])
-    x = [line["width"] for line in lines]
-    for place, (name, title) in enumerate({"sw_mlp": "SW-MLP", "mixer": "Mixer"}.items()):
-        spread = [line[name]["std"] for line in lines]
-        axis.errorbar(x, [line[name]["mean"] for line in lines], yerr=spread, capsize=2.5, label=title, **style(place))
-    axis.plot(x, [line["edge"] for line in lines], "--", color=style(0)["color"], linewidth=1, label="eq. (17)")
-    axis.axhline(found["dense_edge"], color=style(4)["color"], linestyle=":", linewidth=1.2, label="1 + √γ")
-    title = f"Ω {found['omega']:,.0f}, γ {found['gamma']:g}, {found['trials']} trials, mean ± 1 σ"
-    finish(axis, title, "width γm", "largest singular value")
-    return save(figure, path)

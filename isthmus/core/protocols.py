@@ -1,11 +1,10 @@
-"""The shared types: settings, data, signatures, batches, sources, tasks, predictions and models."""
+"""The shared types: settings, data, signatures, batches, sources, tasks and models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
     from torchmetrics import MetricCollection
+
+    from isthmus.core.prediction import Predictor
 
 SplitName = Literal["train", "validation", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
@@ -136,26 +137,6 @@ class Source(ABC):
         return None
 
 
-@dataclass(frozen=True)
-class CostKind:
-    """What a study can weigh quality against and a budget can limit; ``isthmus/costs`` registers them by name."""
-
-    title: str
-    """Of an axis or a column: "Latency (ms per batch)"."""
-    unit: str
-    """After a number: "ms"."""
-    compute: Callable[[ModelConfig, int], float]
-    """Of a complete config, with this number of CPU threads."""
-    quantity: str = ""
-    """Before "in UNIT": "latency"; empty where the unit is what is counted."""
-    is_measured: bool = False
-    """Measured on this machine: a study keeps the first value, and no budget can limit it."""
-
-    @property
-    def noun(self) -> str:
-        return self.quantity or self.unit
-
-
 class Batch(NamedTuple):
     """The model's input, and the target of its output."""
 
@@ -264,61 +245,6 @@ class Task(ABC):
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
         """Convert model output to the user's units: uint8 images, labels, or values."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained run or an export, opened to predict."""
-
-    name: str
-    """The id or folder that the user gave."""
-    model: Any
-    task: Any
-    source: Mapping[str, Any]
-    """The settings of its source; an export keeps them only if predictions need them."""
-    classes: Sequence[str] = ()
-    columns: Sequence[str] = ()
-    takes_flat_rows: bool = False
-    """An exported MLP takes vectors; the MLP itself also flattens images."""
-
-    def with_iterations(self, iterations: int | None) -> Callable[[Tensor], Tensor]:
-        """The model with another number of iterations than it was trained with; None keeps that number."""
-        if iterations is None:
-            function: Callable[[Tensor], Tensor] = self.model
-            return function
-        if not hasattr(self.model, "states"):
-            raise UserError(f"--iterations applies only to recurrent models; {self.name} is not one, leave it out")
-        return partial(self.model, iterations=iterations)
-
-
-class Prediction(NamedTuple):
-    """The result of one input: what a person reads, and the same as JSON."""
-
-    file: str
-    lines: tuple[str, ...]
-    content: Any
-
-
-class Predictor(ABC):
-    """Makes the predictions of one task from a user's files."""
-
-    options: ClassVar[frozenset[str]] = frozenset({"iterations"})
-    """The options of ``isthmus predict`` that it takes."""
-
-    @abstractmethod
-    def __init__(self, trained: Trained, **options: Any) -> None: ...
-
-    @abstractmethod
-    def predict(
-        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
-    ) -> Iterator[Prediction]:
-        """Check all files, then predict one after another; files of results go into the folder ``out``.
-
-        ``progress`` is called when a file is opened, and with the number of rows done so far.
-        """
-
-    def as_json(self, predictions: Iterable[Prediction]) -> Any:
-        return [prediction.content for prediction in predictions]
 
 
 class Model(Protocol):

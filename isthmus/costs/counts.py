@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.core.protocols import CostKind, ModelConfig
+from isthmus.core.costs import CostKind
+from isthmus.core.protocols import ModelConfig
 
 NAMES = {
     "params": "PARAMS",

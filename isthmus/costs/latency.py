@@ -6,7 +6,8 @@ import statistics
 import time
 from typing import Any
 
-from isthmus.core.protocols import CostKind, ModelConfig
+from isthmus.core.costs import CostKind
+from isthmus.core.protocols import ModelConfig
 from isthmus.core.registry import find
 
 NAMES = {"latency": "LATENCY"}

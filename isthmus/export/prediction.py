@@ -7,7 +7,7 @@ from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user
-from isthmus.core.protocols import Predictor, Trained
+from isthmus.core.prediction import Predictor, Trained
 from isthmus.core.record import find_run, read_record
 from isthmus.export.formats import read_format
 from isthmus.tasks.row_prediction import RowPredictor

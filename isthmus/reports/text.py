@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from isthmus.core.protocols import CostKind
+from isthmus.core.costs import CostKind
 from isthmus.core.record import CONFIG
 from isthmus.core.registry import find
 from isthmus.reports.measures import Measures, measure

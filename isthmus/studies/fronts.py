@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from isthmus.core.costs import CostKind
 from isthmus.core.errors import UserError, nearest
-from isthmus.core.protocols import CostKind
 from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
 from isthmus.studies.statistics import Noise, Sample, decide_together, fit_noise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.files import data_dir
-from isthmus.core.protocols import Prediction, Predictor, Trained
+from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
 from isthmus.core.registry import component, find
 from isthmus.sources.files import read_npy
 from isthmus.sources.images import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
@@ -58,9 +58,7 @@ class MaskedPredictor(Predictor):
         self.share = self.task.config.evaluation_masked if masked is None else masked
 
     @torch.no_grad()
-    def predict(
-        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
-    ) -> Iterator[Prediction]:
+    def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
         for file in files:
             if file.suffix.lower() not in {*SUFFIXES, ".npy"}:
                 raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")

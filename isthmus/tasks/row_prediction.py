@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from numpy.lib.npyio import NpzFile
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import need_regular, resolve_links, write_with
-from isthmus.core.protocols import Prediction, Predictor, Task, Trained
+from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
+from isthmus.core.protocols import Task
 from isthmus.sources.files import member_size, open_archive, open_member, read_header
 from isthmus.sources.images import SUFFIXES, channels_first, open_image
 from isthmus.sources.streaming import array_pieces, npy_pieces, table_pieces, write_pieces
@@ -40,9 +41,7 @@ class RowPredictor(Predictor):
         self.takes_images = len(self.input_shape) == 3
         self.makes_images = len(self.task.signature.output_shape) == 3
 
-    def predict(
-        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
-    ) -> Iterator[Prediction]:
+    def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
         accepted = {*RESULTS, *SUFFIXES} if self.takes_images else {*RESULTS}
         for file in files:
             if _ending(file) not in accepted:
@@ -60,7 +59,7 @@ class RowPredictor(Predictor):
     def as_json(self, predictions: Iterable[Prediction]) -> dict[str, str]:
         return {prediction.file: prediction.content for prediction in predictions}
 
-    def _predict_pieces(self, file: Path, progress: Callable[[Path, int], None]) -> Iterator[np.ndarray]:
+    def _predict_pieces(self, file: Path, progress: Progress) -> Iterator[np.ndarray]:
         done = 0
         for piece in self.pieces(file):
             yield self.rows(piece, str(file))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_text
-from isthmus.core.protocols import Prediction, Predictor, Trained
+from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
 from isthmus.sources.puzzles.boards import CELLS, cells_of, conflict, draw, parse
 from isthmus.sources.puzzles.solver import solve
 
@@ -90,9 +90,7 @@ class SudokuPredictor(Predictor):
         if not self.iterates and (trace or iterations is not None):
             raise UserError(f"{trained.name} shows only its last board; leave out --trace and --iterations")
 
-    def predict(
-        self, files: Sequence[Path], out: Path, progress: Callable[[Path, int], None] = lambda file, rows: None
-    ) -> Iterator[Prediction]:
+    def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
         for answer in self.solve(files):
             yield Prediction(answer.file, tuple(answer.lines(self.trace)), {"file": answer.file, **answer.as_dict()})
 

@@ -145,7 +145,7 @@ import numpy as np
 import torch
 from torchmetrics import MaxMetric
 
-from isthmus.core.protocols import Prediction, Predictor
+from isthmus.core.prediction import Prediction, Predictor
 from isthmus.tasks.regression import Regression
 
 
@@ -181,7 +181,7 @@ class WorstRegression(Regression):
         metrics["worst_error"].update((output - target).abs())
 '''
 NEURONS = """
-from isthmus.core.protocols import CostKind
+from isthmus.core.costs import CostKind
 
 
 def count(config, threads):

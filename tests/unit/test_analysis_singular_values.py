@@ -16,7 +16,6 @@ from isthmus.analysis import shape_theory as theory
 from isthmus.analysis.singular_values import (
     applies,
     draw,
-    draw_widths,
     largest_singular_value,
     masked_weight,
     of_exponents,
@@ -132,7 +131,7 @@ def test_a_run_is_measured_once_and_drawn(monkeypatch, tmp_path):
     assert (find_run(record.id) / "analysis" / "singular_values.json").is_file()
     assert (find_run(record.id) / "record.json").read_bytes() == before
     assert summary(found)["largest of all"] == max(line["trained"] for line in found["layers"])
-    for path in [*draw(found, tmp_path), draw_widths(of_widths([(4, 4)], 64, 1.0, 2), tmp_path / "widths.png")]:
+    for path in draw(found, tmp_path):
         with Image.open(path) as picture:
             assert picture.size[0] > 400
         assert Path(path).parent == tmp_path

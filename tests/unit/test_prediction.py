@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Signature, Trained
+from isthmus.core.prediction import Trained
+from isthmus.core.protocols import Signature
 from isthmus.sources.streaming import write_pieces
 from isthmus.tasks.row_prediction import RowPredictor, class_names, pixels, result_paths
 from tests.unit.tables import write_csv, write_parquet
