@@ -155,7 +155,7 @@ def test_control_c_saves_and_the_same_command_goes_on(tmp_path: Path, monkeypatc
         patch.setattr(terminal.TrainingDisplay, "step", interrupted)
         stopped = call("train", tiny(tmp_path), "train.epochs=4")
     assert stopped.code == 130
-    assert "the same command goes on" in stopped.err
+    assert "isthmus: stopped" in stopped.err
     assert call("runs", "list", "--json").json()[0]["status"] == "unfinished"
     assert train(tmp_path, "train.epochs=4")["metrics"] == undisturbed["metrics"]
 
