@@ -287,7 +287,7 @@ def override(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str,
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise UserError(f"{'.'.join(path)}: {part!r} has no fields of its own")
-        if path[-1] == "name" and place.get("name") != value:
+        if len(path) > 1 and path[-1] == "name" and place.get("name") != value:
             place.clear()
         place[path[-1]] = value
     return result

@@ -64,6 +64,14 @@ def test_an_unfinished_run_is_called_unfinished() -> None:
         read_record(begun("3" * 16))
 
 
+def test_a_study_can_be_renamed_and_another_component_drops_the_fields_of_the_old_one() -> None:
+    study = {"name": "small", "base": TINY, "seeds": [0]}
+    renamed = override(study, ["name=other", "base.model.name=sw_mlp"])
+    assert renamed["name"] == "other"
+    assert renamed["seeds"] == [0]
+    assert renamed["base"]["model"] == {"name": "sw_mlp"}
+
+
 def test_the_order_of_overrides_does_not_matter() -> None:
     given = ["task.flips=true", "task.name=super_resolution", "source.split_seed=3", "source.name=mnist5k"]
     for order in (given, given[::-1]):
