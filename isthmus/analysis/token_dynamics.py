@@ -52,7 +52,7 @@ Projected = Float[Tensor, "batch H N p"]
 
 def applies(model: Any, task: str) -> str | None:
     layer = next(iter(getattr(model, "layers", ())), None)
-    return None if hasattr(layer, "projected") and hasattr(model, "states") else "it does not iterate on tokens"
+    return None if hasattr(layer, "project") and hasattr(model, "states") else "it does not iterate on tokens"
 
 
 def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:

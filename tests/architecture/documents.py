@@ -14,8 +14,10 @@ import yaml
 from typer.testing import CliRunner
 
 from isthmus.cli.main import app
-from isthmus.core.config import run_config
+from isthmus.core.config import run_config, study_config
 from isthmus.core.record import run_folders
+from isthmus.studies.plan import Plan
+from isthmus.training.run import Options
 
 DOCS = Path(__file__).parents[2] / "docs"
 IN_TIMM = DOCS / "in-timm.md"
@@ -51,6 +53,7 @@ def run_blocks(page: Path) -> None:
                 exec(compile(text, page.name, "exec"), namespace)
             assert printed.getvalue().splitlines() == re.findall(r"^print\(.*\)  # (.*)$", text, flags=re.MULTILINE)
         elif language == "yaml":
-            assert run_config(yaml.safe_load(text))
+            settings = yaml.safe_load(text)
+            assert Plan.of(study_config(settings), Options()).preview if "spaces" in settings else run_config(settings)
         else:
             assert language in ("text", "json", "toml"), f"{page.name}: nothing checks a block of {language}"

@@ -81,7 +81,7 @@ def refused(folder: Path, *arguments: object) -> str:
         (["train", "FILE", "model.d_h=99999999999999999999"], "less than or equal to 16777216"),
         (["train", "FILE", "model.d_h=70"], "d_h=70 must be below d_z=70"),
         (["train", "FILE", "model.d_in=7"], "model.d_in=7, but the task needs 64"),
-        (["train", "FILE", "model.d_z=16777216", "model.d_h=8388608"], "GiB, and here are"),
+        (["train", "FILE", "model.d_z=16777216", "model.d_h=8388608"], "GiB; this machine has"),
         (["train", "FILE", "train.learning_rate=NaN"], "finite number"),
         (["train", "FILE", "train.learning_rate=-1"], "greater than 0"),
         (["train", "FILE", "train.warmup_epochs=5"], "must be less than epochs=1"),

@@ -79,7 +79,7 @@ from torch import nn
 from isthmus.core.protocols import ModelConfig
 from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack
 
-TELLING = ("width", "depth")
+TITLE_FIELDS = ("width", "depth")
 
 
 class Momentum(Pathway):
@@ -119,7 +119,7 @@ class MomentumConfig(ModelConfig):
     width: int = 8
     depth: int = 2
 
-    def completed(self, signature, seed):
+    def complete(self, signature, seed):
         return self.model_copy(update={"d_in": signature.input_shape[0], "d_out": signature.output_shape[0]})
 
 

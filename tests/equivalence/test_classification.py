@@ -103,7 +103,7 @@ def test_features_are_not_augmented(fields):
 def test_jitter_needs_colours():
     rows = split(shape=(5, 8, 8))
     five = Data(rows, rows, rows, "f" * 64)
-    with pytest.raises(UserError, match="1 or 3 colours, not 5"):
+    with pytest.raises(UserError, match="1 or 3 channels, not 5"):
         build(five, augment={"color_jitter": [0.1, 0.1, 0.1, 0.1]})
     build(five, augment={"policy": "rand_augment", "flip": True})
 

@@ -96,7 +96,7 @@ def test_the_start_keeps_the_size_of_the_input():
     [
         ({"size": 24}, "does not hold an input of 30"),
         ({"size": 35, "S": 6}, "S=6 does not divide it"),
-        ({"size": 35}, "no square"),
+        ({"size": 35}, "not a square"),
         ({"S": 0}, "S"),
         ({"d_in": None}, "needs d_in and d_out"),
     ],

@@ -91,7 +91,7 @@ def test_a_warm_up_begins_where_it_is_told_and_a_cool_down_ends_at_the_final_rat
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"epochs": 10, "warmup_epochs": 5, "cooldown_epochs": 5}, "leave nothing of epochs=10"),
+        ({"epochs": 10, "warmup_epochs": 5, "cooldown_epochs": 5}, "must be less than epochs=10"),
         ({"warmup_learning_rate": 0.1, "learning_rate": 0.01}, "warmup_learning_rate=0.1 is above learning_rate=0.01"),
         ({"optimizer": "beta_lasso"}, "needs a lasso_lambda above 0"),
         ({"lasso_lambda": 0.1}, "lasso_lambda=0.1 belongs to optimizer=beta_lasso"),

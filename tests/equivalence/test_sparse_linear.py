@@ -190,7 +190,7 @@ def test_the_starting_weights_have_variance_one_over_columns_whatever_the_densit
 
 @pytest.mark.parametrize("density", [0.0, -0.1, 1.1, math.nan])
 def test_a_density_that_is_none(density):
-    with pytest.raises(UserError, match=r"outside of \(0, 1\]"):
+    with pytest.raises(UserError, match=r"above 0 and at most 1"):
         SparseLinear(4, 4, density, 0)
 
 

@@ -175,7 +175,7 @@ def test_clean_names_the_studies_that_need_a_run(tmp_path: Path) -> None:
     (home() / "studies" / "broken").mkdir()
     (home() / "studies" / "broken" / "study.json").write_text("{")
     said = call("runs", "clean", run.id, "--yes").out
-    assert "study small needs 1 of" in said
+    assert "study small uses 1 of" in said
     assert "broken" in said
     assert not run.folder.exists()
     write_json(tmp_path / "small.json", RATES)

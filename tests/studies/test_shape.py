@@ -74,7 +74,7 @@ def test_rungs_follow_the_epochs_unless_they_are_given(overrides: list[str], run
 
 
 def test_a_rung_that_was_given_is_never_moved() -> None:
-    with pytest.raises(UserError, match="rung 4 is no epoch"):
+    with pytest.raises(UserError, match="rung 4 must be"):
         plan_shapes("digits", "denoise", 20_000, Options(), overrides=["base.train.epochs=3", "pruning.rungs=[4]"])
 
 

@@ -234,7 +234,7 @@ def test_one_board_may_be_wrapped_anywhere(tmp_path, text):
 
 def test_a_file_that_is_no_text_or_absent_is_one_line(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
-    with pytest.raises(UserError, match="is no text file"):
+    with pytest.raises(UserError, match="not UTF-8 text"):
         read_puzzles(tmp_path / "picture.png")
     with pytest.raises(UserError, match=r"cannot read .*absent\.txt: No such file"):
         read_puzzles(tmp_path / "absent.txt")

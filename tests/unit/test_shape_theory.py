@@ -117,10 +117,10 @@ def test_figure_s3_sweeps_the_divisors_of_its_width():
     assert max(found, key=lambda each: each[2]) == (64, 64, 8.0)
 
 
-@given(st.floats(10, 1e4), omegas, gammas)
-def test_sparseness_at_fixed_omega_is_the_term_of_equation_17(m, omega, gamma):
-    p = theory.density(m, omega, gamma)
-    assume(1e-9 < p <= 1)
+@given(st.floats(10, 1e4), st.floats(1e-9, 1), gammas)
+def test_sparseness_at_fixed_omega_is_the_term_of_equation_17(m, p, gamma):
+    omega = p * gamma * m**2
+    assert theory.density(m, omega, gamma) == pytest.approx(p)
     assert theory.sparseness(m, omega, gamma) == pytest.approx((1 - p) / (p * m), rel=1e-6, abs=1e-9)
 
 

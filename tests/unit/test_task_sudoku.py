@@ -120,5 +120,5 @@ def test_a_model_trained_on_every_iteration_predicts_with_the_last(name):
     every = model(x)
     assert every.shape == (4, 3, 81, 9)
     assert torch.equal(model.eval()(x), every[:, -1])
-    with pytest.raises(UserError, match="trained_on=every is for tokens"):
+    with pytest.raises(UserError, match="trained_on=every needs tokens"):
         isthmus.create_model(name, input_shape=(1, 8, 8), output_shape=(3,), patch=4, trained_on="every")
