@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -63,7 +64,14 @@ def test_the_commands_are_found() -> None:
     assert len(COMMANDS) >= 5
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4]))
+def mark(command: str) -> Any:
+    """The reproduction takes longer than all others together."""
+    return pytest.param(command, marks=pytest.mark.slow if "reproduce" in command else [])
+
+
+@pytest.mark.parametrize(
+    "command", map(mark, COMMANDS), ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4])
+)
 def test_a_command_runs(command: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     monkeypatch.setenv("ISTHMUS_HOME", str(home / "isthmus"))

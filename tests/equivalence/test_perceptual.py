@@ -157,6 +157,7 @@ def test_inception_has_the_weights_of_the_published_network(tmp_path):
     assert names["Mixed_5b.branch_pool.conv.weight"].shape == (32, 192, 1, 1)
 
 
+@pytest.mark.slow
 def test_fid_is_measured_where_its_weights_are(tmp_path):
     torch.manual_seed(0)
     written(Inception(), tmp_path / FILES["fid"])

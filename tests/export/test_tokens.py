@@ -16,7 +16,7 @@ from tests.command_line import call
 from tests.unit.boards import SEVENTEEN, SOLUTION
 from tests.unit.token_runs import SETTINGS, TOKENIZER, masked
 
-FORMATS = ("onnx", "torch", "safetensors")
+FORMATS = (pytest.param("onnx", marks=pytest.mark.slow), "torch", "safetensors")
 
 
 @pytest.fixture(scope="module")

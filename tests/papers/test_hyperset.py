@@ -346,6 +346,7 @@ def test_the_tokenizer_of_the_smoke_scale_is_the_one_that_is_trained_first():
 # At the smoke scale everything is real
 
 
+@pytest.mark.slow
 def test_figure_3_measures_iterations_beyond_the_trained(tmp_path):
     result = smoke("hyperset", "F3", tmp_path)
     for found in result["analysis"]["extrapolation"].values():

@@ -250,6 +250,7 @@ def test_a_contrast_of_two_is_welch_s_interval_and_of_four_adds_their_variances(
 # At the smoke scale everything is real
 
 
+@pytest.mark.slow
 def test_figure_3_measures_the_iterations_of_trained_runs(tmp_path):
     result = smoke("imixer", "F3", tmp_path)
     found = result["analysis"]

@@ -44,7 +44,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe", "nsga2"])
+@pytest.mark.parametrize(
+    "sampler", ["tpe", pytest.param("grid", marks=pytest.mark.slow), pytest.param("nsga2", marks=pytest.mark.slow)]
+)
 def test_a_counted_search_is_the_study(
     sampler: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

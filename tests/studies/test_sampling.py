@@ -38,7 +38,7 @@ def drawn(config: Any, number: int, quality: Any = lambda item: float(item.varie
     return list(found.values())
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "gp"])
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", pytest.param("gp", marks=pytest.mark.slow)])
 def test_every_sampler_proposes_new_fitting_candidates_and_again_the_same(sampler: str) -> None:
     number = 8 if sampler == "gp" else 18
     first = drawn(study(sampler), number)
@@ -48,7 +48,9 @@ def test_every_sampler_proposes_new_fitting_candidates_and_again_the_same(sample
     assert [item.key for item in drawn(study(sampler, seed=1), number)] != [item.key for item in first]
 
 
-@pytest.mark.parametrize(("sampler", "number"), [("tpe", 14), ("nsga2", 14), ("gp", 10)])
+@pytest.mark.parametrize(
+    ("sampler", "number"), [("tpe", 14), ("nsga2", 14), pytest.param("gp", 10, marks=pytest.mark.slow)]
+)
 def test_the_unit_of_an_error_changes_no_proposal(sampler: str, number: int) -> None:
     plain, small, large = (
         drawn(study(sampler), number, lambda item, unit=unit: -unit / item.varied["d_z"])

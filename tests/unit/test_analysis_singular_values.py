@@ -57,6 +57,7 @@ def test_random_masked_weights_are_those_of_section_4_3():
     assert weight.data.var() == pytest.approx(1 / (0.1 * 1000), rel=0.02)  # N(0, 1/m) times 1/√p
 
 
+@pytest.mark.slow
 def test_at_equal_omega_a_wider_sparse_mlp_has_larger_singular_values_and_a_mixer_has_not():
     """Figure 4, right, at an eighth of its Ω, where it shows within seconds."""
     omega, gamma = 2**16, 2.0

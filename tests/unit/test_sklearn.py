@@ -30,7 +30,9 @@ ESTIMATORS = [
     *(pytest.param(kind(**SMALL), id=name) for name, kind in KINDS.items()),
     *(
         pytest.param(
-            ShapeSearchCV(kind(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2), id=f"search of {name}"
+            ShapeSearchCV(kind(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2),
+            id=f"search of {name}",
+            marks=[] if name == "regressor" else pytest.mark.slow,
         )
         for name, kind in KINDS.items()
     ),
