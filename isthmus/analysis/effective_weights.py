@@ -146,20 +146,20 @@ def measure_layers(model: Any) -> list[dict[str, Any]]:
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
     """Density and alignment of the layers that are drawn."""
     shown: dict[str, float | str] = {}
-    for line in _pictured(found):
+    for line in _lines_with_pictures(found):
         rows, columns = line["shape"]
         aligned = "" if line["aligned"] is None else f", aligned {line['aligned']:.4g}"
         shown[f"{line['layer']}, {rows:,}×{columns:,}"] = f"density {line['density']:.4g}{aligned}"
     return shown
 
 
-def _pictured(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _lines_with_pictures(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [line for line in found["layers"] if "whole" in line]
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """A column for each layer: the whole matrix above, its corner below."""
-    lines = _pictured(found)
+    lines = _lines_with_pictures(found)
     figure, axes = page(2, len(lines), width=3.2, height=3.3)
     for line, above, below in zip(lines, *axes, strict=True):
         rows, columns = line["shape"]

@@ -54,9 +54,9 @@ class Mixed(nn.Module):
         self.branches, self.pool = branches, pool
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self._branch(branch, x) for branch in [*self.branches, self._pooled()]], dim=1)
+        return torch.cat([self._branch(branch, x) for branch in [*self.branches, self._pool_branch()]], dim=1)
 
-    def _pooled(self) -> list[str | tuple[str, str]]:
+    def _pool_branch(self) -> list[str | tuple[str, str]]:
         return ["pool", "branch_pool"] if hasattr(self, "branch_pool") else ["pool"]
 
     def _branch(self, branch: list[str | tuple[str, str]], x: Tensor) -> Tensor:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Gain", "HubModel", "export_run", "folded", "narrow", "narrow_gain"]
+__all__ = ["Gain", "HubModel", "export_run", "fold", "narrow", "narrow_gain"]
 
 if TYPE_CHECKING:
-    from isthmus.export.folding import folded
     from isthmus.export.formats import export_run
     from isthmus.export.hub import HubModel
     from isthmus.export.narrow_form import Gain, narrow, narrow_gain
+    from isthmus.export.plain_layers import fold
 
 _HOMES = {
     "Gain": "narrow_form",
     "HubModel": "hub",
     "export_run": "formats",
-    "folded": "folding",
+    "fold": "plain_layers",
     "narrow": "narrow_form",
     "narrow_gain": "narrow_form",
 }

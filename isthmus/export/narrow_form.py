@@ -87,7 +87,7 @@ def _convert(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
     if not force and not gain.pays:
         return None, gain
-    converted = _built(model, config, w_in)
+    converted = _build(model, config, w_in)
     if measure and not force:
         gain = replace(gain, speed=min(_speed(model, converted, rows) for rows in {1, max(1, batch // 8), batch}))
     return converted, gain
@@ -121,7 +121,7 @@ def _is_isometric(model: ResidualMLP, w_in: Tensor) -> bool:
 
 
 @torch.no_grad()
-def _built(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
+def _build(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
     with torch.device("meta"):
         narrow = NarrowMLP(config)
     narrow.load_state_dict(_weights(model, config, w_in), assign=True)

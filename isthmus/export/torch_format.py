@@ -24,8 +24,8 @@ from torch.utils._pytree import tree_structure, treespec_dumps
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import need_regular, write_with
 from isthmus.export.examples import example, need_rows
-from isthmus.export.folding import folded
 from isthmus.export.operators import OPERATORS
+from isthmus.export.plain_layers import fold
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
@@ -47,7 +47,7 @@ _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "fro
 
 def program(model: nn.Module) -> ExportedProgram:
     """The folded model in evaluation mode, for any batch size."""
-    plain = folded(model)
+    plain = fold(model)
     x = example(model, 2)  # a batch of 1 would be treated as constant
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside torch

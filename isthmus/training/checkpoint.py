@@ -98,14 +98,14 @@ def write_model(path: Path, model: nn.Module, weights: Mapping[str, Tensor], con
 
 def write_whole_model(path: Path, model: nn.Module, config: Mapping[str, Any]) -> None:
     """For export: also writes the frozen tensors, so that nothing must be rebuilt."""
-    _write_checked(path, {**model.state_dict(), **_frozen(model)}, {"model": dict(config), "whole": True})
+    _write_checked(path, {**model.state_dict(), **_frozen_tensors(model)}, {"model": dict(config), "whole": True})
 
 
 def _write_checked(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
     write_tensors(path, tensors, metadata | {"checksum": _checksum(tensors, metadata)})
 
 
-def _frozen(model: nn.Module) -> dict[str, Tensor]:
+def _frozen_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The tensors that a checkpoint leaves out, because a seed rebuilds them."""
     kept = model.state_dict().keys()
     return {name: buffer for name, buffer in model.named_buffers() if name not in kept}
@@ -113,7 +113,7 @@ def _frozen(model: nn.Module) -> dict[str, Tensor]:
 
 def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
     """Compare the header of a file with a model on the meta device, before anything is allocated."""
-    frozen, whole = _frozen(model), bool(metadata.get("whole"))
+    frozen, whole = _frozen_tensors(model), bool(metadata.get("whole"))
     planned = {**model.state_dict(), **(frozen if whole else {})}
     _need_shapes({name: tuple(tensor.shape) for name, tensor in planned.items()}, plan, path)
     _need_dtypes(planned, plan, path, whole)
@@ -133,7 +133,7 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
 
 def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Give a model that was built on the meta device the tensors of :func:`write_whole_model`."""
-    frozen = _frozen(model)
+    frozen = _frozen_tensors(model)
     model.load_state_dict({name: weights[name] for name in weights if name not in frozen}, assign=True)
     for name in frozen:
         parent, _, attribute = name.rpartition(".")

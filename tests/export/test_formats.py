@@ -11,7 +11,7 @@ import torch
 
 import isthmus
 from isthmus.core.errors import UserError
-from isthmus.export import folded
+from isthmus.export import fold
 from isthmus.export.formats import TOLERANCE, difference, read_format, write_format
 from isthmus.export.torch_format import program, read_program, write_program
 from isthmus.training.exported import FILES
@@ -67,7 +67,7 @@ def test_folding_leaves_plain_layers_and_the_model_as_it_was() -> None:
     for name, number in cases:
         model = stepped(name, SMALL[name][number]).eval()
         kinds = [type(module) for module in model.modules()]
-        plain = folded(model)
+        plain = fold(model)
         assert {type(module).__name__ for module in plain.modules()}.isdisjoint(
             {"FixedProjection", "SpectralLinear", "SparseLinear"}
         )

@@ -7,7 +7,7 @@ import copy
 from torch import nn
 
 
-def folded(model: nn.Module) -> nn.Module:
+def fold(model: nn.Module) -> nn.Module:
     """A copy that computes the same in evaluation mode; layers with a ``fold`` method are replaced by its result.
 
     A Hadamard projection needs none: its fast transform consists of small products that every runtime supports.
