@@ -67,7 +67,7 @@ class CIFAR10(Source):
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""
         hub: str | None = None
-        """Taken from the Hugging Face hub instead of a folder: a name there, or a folder of parquet files."""
+        """A data set of the Hugging Face hub, or a folder of parquet files, to read instead of ``folder``."""
         revision: str | None = None
         """Branch, tag or commit on the hub."""
 
@@ -175,7 +175,7 @@ class CIFAR10(Source):
     def _decode(
         self, part: str, key: dict[str, Any], rows: int, opener: Callable[[], Callable[[int], Image]]
     ) -> np.ndarray:
-        """All images of a part; only where they are not in the cache, ``opener`` is asked for the way to open one."""
+        """All images of a part. ``opener`` is called only if the cache does not hold them."""
 
         def fill(array: np.ndarray) -> None:
             open_row = opener()
@@ -239,7 +239,7 @@ def png(image: Any, name: str) -> Image:
 
 @dataclass
 class Rebuilt:
-    """What a pickle asks to be rebuilt by a call: the function's name and arguments, noted down and never called."""
+    """A call that a pickle asks for: the function's name and arguments, recorded and never executed."""
 
     function: str
     arguments: Any

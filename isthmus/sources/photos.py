@@ -43,7 +43,7 @@ class Photos(Source):
         test: tuple[str, ...] = ("coffee",)
         """Scenes held out for the test."""
         patches_per_photo: Rows = 256
-        """At most so many patches of a scene, so that the large photographs do not dominate."""
+        """Maximum number of patches per scene, so that large photographs do not dominate."""
         split_seed: int = 0
         """Seed of the choice among a scene's patches; the run's seed does not change it."""
 
@@ -68,7 +68,7 @@ class Photos(Source):
     def _cut(self, scene: str) -> np.ndarray:
         path = find_packaged("skimage", "data", FILES[scene])
         cut = patches(open_image(path, str(path)), SIZE)
-        # The retina's round picture stands on plain black, of which a restoration learns nothing.
+        # The retina's round picture has a black background, which teaches a restoration nothing.
         cut = cut[np.ptp(cut.reshape(len(cut), -1), axis=1) >= 16]
         order = numpy_generator(self.config.split_seed, f"photos/{scene}").permutation(len(cut))
         chosen: np.ndarray = cut[np.sort(order[: self.config.patches_per_photo])]

@@ -29,7 +29,7 @@ NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 
 Givens = Annotated[int, Field(ge=17, le=80)]
 Make = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-"""Puzzles of so many givens each, and their solutions."""
+"""Puzzles with the given numbers of digits, and their solutions."""
 _TRIES = 100
 FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
 
@@ -47,9 +47,9 @@ class GeneratedSudoku(Source):
         test: Rows = 200
         """Boards for the test."""
         known: str | None = None
-        """A csv file of puzzles: boards are symmetric images of them, with more cells shown where givens ask for it."""
+        """A csv file of puzzles: boards are symmetric images of them, with more cells revealed if ``givens`` needs it."""
         split_seed: int = 0
-        """Seed of all that is drawn; the run's seed does not change it."""
+        """Seed of the generated boards; the run's seed does not change them."""
 
         @model_validator(mode="after")
         def _can_be_made(self) -> Self:
@@ -68,7 +68,7 @@ class GeneratedSudoku(Source):
             path = resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known")
             known = read_puzzles(path)
             settings["known"] = [array_digest(part) for part in known]
-            settings["proved"] = True  # earlier versions kept images of puzzles that nobody had proved
+            settings["proved"] = True  # earlier versions did not prove the known puzzles
 
         def make(array: np.ndarray) -> None:
             if known is not None:
@@ -83,7 +83,7 @@ class GeneratedSudoku(Source):
         return check_splits("sudoku", [Split(*part) for part in parts])
 
     def _fill(self, array: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None) -> None:
-        """Every split is made by itself: from grids of its own, or from known puzzles of its own."""
+        """The splits share no grids and no known puzzles."""
         pools = None if known is None else self._pools(*known)
         used: set[bytes] = set()
         start = 0
@@ -115,7 +115,7 @@ class GeneratedSudoku(Source):
 def _make_unused(
     make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Puzzles, made anew where a grid is among those that other splits use."""
+    """Puzzles, generated again where another split already uses the grid."""
     puzzles, solutions = make(givens, generator)
     for _ in range(_TRIES):
         keys = grid_keys(solutions)
@@ -142,11 +142,11 @@ class SudokuFiles(Source):
         test_path: str | None = None
         """A file with the test boards; without it they are drawn from ``path``."""
         givens: tuple[Givens, Givens] | None = None
-        """Only boards with so many given digits, from and to."""
+        """Range of the number of given digits; other boards are left out."""
         most: Rows | None = None
-        """At most so many training boards, drawn from all."""
+        """Maximum number of training boards, drawn at random."""
         most_held_out: Rows | None = None
-        """At most so many boards each of validation and test."""
+        """Maximum number of validation boards, and of test boards."""
         prove: bool = False
         """Whether to prove that every puzzle has one solution only (about 10,000 in a second)."""
 
