@@ -67,7 +67,7 @@ class CIFAR10(Source):
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""
         hub: str | None = None
-        """A data set of the Hugging Face hub, or a folder of parquet files, to read instead of ``folder``."""
+        """A data set of the Hugging Face hub, or a folder of parquet files, to read instead of local files."""
         revision: str | None = None
         """Branch, tag or commit on the hub."""
 

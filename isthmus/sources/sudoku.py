@@ -47,7 +47,7 @@ class GeneratedSudoku(Source):
         test: Rows = 200
         """Boards for the test."""
         known: str | None = None
-        """A csv file of puzzles: boards are symmetric images of them, with more cells revealed if ``givens`` needs it."""
+        """A csv file of puzzles: boards are symmetric images of them, with more cells revealed to reach ``givens``."""
         split_seed: int = 0
         """Seed of the generated boards; the run's seed does not change them."""
 
