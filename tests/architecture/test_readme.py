@@ -70,7 +70,7 @@ def mark(command: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "command", map(mark, COMMANDS), ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4])
+    "command", [mark(command) for command in COMMANDS], ids=lambda line: "-".join(shlex.split(line, comments=True)[1:4])
 )
 def test_a_command_runs(command: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
