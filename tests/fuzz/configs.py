@@ -181,8 +181,8 @@ def held() -> Iterator[None]:
     def hold(prepared: Prepared, *_: Any) -> None:
         raise Held(prepared)
 
-    def hold_study(config: StudyConfig, options: Options, *_: Any, **__: Any) -> None:
-        plan = Plan.of(config, options)
+    def hold_study(config: StudyConfig | Plan, options: Options, *_: Any, **__: Any) -> None:
+        plan = config if isinstance(config, Plan) else Plan.of(config, options)
         raise Held(plan if plan.preview else None)
 
     with mock.patch("isthmus.training.run.run", hold), mock.patch("isthmus.cli.complete.complete_study", hold_study):
