@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 
@@ -30,8 +30,20 @@ def analyze(
     answer = measure(run, only or (), against, data_dir, _show_progress)
     if as_json:
         terminal.print_json(answer)
-    else:
-        _print_answer(answer)
+        return
+    rows = [
+        [name if place == 0 else "", title, value if isinstance(value, str) else f"{value:.4g}"]
+        for name, numbers in answer["summary"].items()
+        for place, (title, value) in enumerate(numbers.items())
+    ]
+    if rows:
+        terminal.print_table(f"run {answer['run']}, {answer['model']}", ["analysis", "measured", "value"], rows)
+    for name, reason in answer["does_not_apply"].items():
+        terminal.out.print(f"{name} does not apply: {reason}", style="dim")
+    for file in answer["figures"]:
+        terminal.out.print(file, soft_wrap=True)
+    if rows:
+        terminal.out.print(f"the numbers are in {answer['folder']}", soft_wrap=True)
 
 
 def _show_progress(names: Sequence[str]) -> Iterator[str]:
@@ -45,7 +57,6 @@ def _show_progress(names: Sequence[str]) -> Iterator[str]:
         TimeElapsedColumn(), console=terminal.err, transient=True,
     )  # fmt: skip
     task = bar.add_task("", total=len(names))
-
     with bar:
         for name in names:
             began = time.monotonic()
@@ -53,23 +64,4 @@ def _show_progress(names: Sequence[str]) -> Iterator[str]:
             yield name
             bar.advance(task)
             if not terminal.err.is_terminal:
-                terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}", highlight=False)
-
-
-def _print_answer(answer: Mapping[str, Any]) -> None:
-    """The numbers, the files, and the analyses that do not apply to this model."""
-    from isthmus.cli import terminal
-
-    rows = [
-        [name if place == 0 else "", title, value if isinstance(value, str) else f"{value:.4g}"]
-        for name, numbers in answer["summary"].items()
-        for place, (title, value) in enumerate(numbers.items())
-    ]
-    if rows:
-        terminal.print_table(f"run {answer['run']}, {answer['model']}", ["analysis", "measured", "value"], rows)
-    for name, reason in answer["does_not_apply"].items():
-        terminal.out.print(f"{name} does not apply: {reason}", highlight=False, style="dim")
-    for file in answer["figures"]:
-        terminal.out.print(file, highlight=False, soft_wrap=True)
-    if rows:
-        terminal.out.print(f"the numbers are in {answer['folder']}", highlight=False, soft_wrap=True)
+                terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}")

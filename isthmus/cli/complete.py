@@ -9,12 +9,12 @@ from isthmus.cli import terminal
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
-from isthmus.core.record import remove_leftovers
+from isthmus.core.record import MODEL, remove_leftovers, runs_folder
 from isthmus.core.registry import model_title
 from isthmus.studies.database import Damaged, Unusable, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
-from isthmus.studies.fronts import best, judge_by, summarise
+from isthmus.studies.fronts import best, front, judge_by, summarise
 from isthmus.studies.plan import Plan
 from isthmus.studies.results import has_ended
 from isthmus.studies.storage import Storage, differences
@@ -47,12 +47,12 @@ def complete_study(
     with terminal.err.status("measuring a few steps …"):
         remaining = study.remaining_candidates()
         needed = estimate(plan, measure_paces(plan, remaining), executor.slots, remaining)
-    on_record = study.recorded_runs()
+    recorded = study.recorded_runs()
     if remaining:
-        _announce(study, needed, executor, on_record)
+        _announce(study, needed, executor.slots, recorded)
     if cluster is None:
         check_room(needed, executor.slots)
-    with terminal.StudyDisplay(needed.work, study.expected_runs, on_record) as display:
+    with terminal.StudyDisplay(needed.work, study.expected_runs, recorded) as display:
         study.carry_out(executor, lambda trial, run, event: _show_event(display, study, trial, run, event))
     return study
 
@@ -96,28 +96,21 @@ def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Pla
         return fit(plan, measure_paces(plan), workers, seconds)
 
 
-def _announce(study: Study, needed: Estimate, executor: Executor, on_record: int) -> None:
-    config = study.config
-    most = "at most " if config.pruning else "about "
-    where = f"{executor.slots} worker{'s' * (executor.slots > 1)}"
-    threads = config.base.threads
-    terminal.err.print(
-        f"study {config.name}: {study.expected_candidates} candidates, {study.expected_runs} runs "
-        f"({on_record} on record); {most}{terminal.duration(needed.seconds)} with {where} of {threads} "
-        f"thread{'s' * (threads > 1)}, {gigabytes(needed.disk_bytes)} of disk, {gigabytes(needed.memory_bytes)} of "
-        "memory",
-        highlight=False,
-        soft_wrap=True,
-    )
+def _announce(study: Study, needed: Estimate, workers: int, recorded: int) -> None:
+    config, threads = study.config, study.config.base.threads
+    size = f"{study.expected_candidates} candidates, {study.expected_runs} runs ({recorded} on record)"
+    seconds = f"{'at most' if config.pruning else 'about'} {terminal.duration(needed.seconds)}"
+    processes = f"{workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}"
+    room = f"{gigabytes(needed.disk_bytes)} of disk, {gigabytes(needed.memory_bytes)} of memory"
+    terminal.err.print(f"study {config.name}: {size}; {seconds} with {processes}, {room}", soft_wrap=True)
     resume = "Ctrl-C or SIGTERM saves; repeat the command to resume"
-    terminal.err.print(f"records are in {home() / 'runs'}; {resume}", style="dim", highlight=False, soft_wrap=True)
+    terminal.err.print(f"records are in {runs_folder()}; {resume}", style="dim", soft_wrap=True)
 
 
 def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
-    varied = {field for space in study.config.spaces for field in space.vary}
-    name = f"{model_title(trial.model.model_dump(), sorted(varied))} rate={run[0]:g} seed={run[1]}"
-    prepared = trial.runs[run]
-    work = work_of(prepared)
+    varied = sorted({field for space in study.config.spaces for field in space.vary})
+    name = f"{model_title(trial.model.model_dump(), varied)} rate={run[0]:g} seed={run[1]}"
+    prepared, work = trial.runs[run], work_of(trial.runs[run])
     if not isinstance(event, Ended):
         display.advance(prepared.id, work, event.fraction, name)
     elif event.how == "done" and has_ended(prepared):
@@ -138,58 +131,53 @@ def print_recommendation(study: Study) -> None:
     quality = study.plan.quality
     records = [judge_by(record, quality) for record in study.records()]
     chosen = best(summarise(records, study.costs))
-    sign = 1 if chosen.maximise else -1
-    runs = {record.id: record for record in records if record.id in chosen.run_ids}
-    run = max(runs.values(), key=lambda record: sign * record.metrics["validation"][quality])
-    reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
-    lines = [
-        f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "
-        f"learning rate {chosen.learning_rate:g}: {reached} on test data",
-        f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
-        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(home() / 'runs' / run.id)!r})",
-    ]
-    for line in lines:
-        terminal.out.print(line, highlight=False, soft_wrap=True)
+    runs = [record for record in records if record.id in chosen.run_ids]
+    run = (max if chosen.maximise else min)(runs, key=lambda record: record.metrics["validation"][quality])
+    folder = runs_folder() / run.id
+    title = f"{model_title(run.config['model'])}, {magnitude(chosen.params)} parameters"
+    reached = f"{quality} {with_spread(chosen.mean, chosen.std, quality)} on test data"
+    for line in (
+        f"recommended: {title}, learning rate {chosen.learning_rate:g}: {reached}",
+        f"checkpoint: {folder / MODEL}",
+        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(folder)!r})",
+    ):
+        terminal.out.print(line, soft_wrap=True)
 
 
-def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, ...] = ()) -> None:
+def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
     """Print the table and the conclusion, then write the page, which takes a moment."""
     from isthmus.reports import table, write_report
     from isthmus.reports.sections import gather
     from isthmus.reports.text import answer as in_words
     from isthmus.reports.text import summary
-    from isthmus.studies.fronts import front
 
     out = out or home() / "reports" / study.config.name
     records = study.records()
     if not any(record.status == "finished" for record in records):
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
         raise UserError(f"no run of the study {study.config.name!r} finished: {reasons or 'nothing was trained'}")
-    costs, title = study.costs, f"Isthmus {study.config.name}"
+    costs, cost, quality = study.costs, study.config.cost, study.config.quality
 
     def write_page() -> Path:
-        command, quality = study.plan.options.command, study.config.quality
-        return write_report(study.folders, out, title, command, published, costs, quality)
+        title, command = f"Isthmus {study.config.name}", study.plan.options.command
+        return write_report(study.folders, out, title, command, costs=costs, quality=quality)
 
-    candidates = summarise(records, costs, study.config.quality)
+    candidates = summarise(records, costs, quality)
     if as_json:
-        members = {member.run_ids for member in front(candidates, study.config.cost)}
+        members = {member.run_ids for member in front(candidates, cost)}
         lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
         terminal.print_json({"page": str(write_page()), "candidates": lines, "trials": study.outcomes()})
         return
-    cost = study.config.cost
     rows = table(candidates, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
     note = "● on the Pareto front of its architecture, chosen on validation data; ± one standard deviation over seeds"
     terminal.out.print(note, style="dim")
     for trial in study.trials:
         if trial.state == "failed":
-            terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.reason}", highlight=False)
-    for section in gather(study.folders, costs=costs, quality=study.config.quality)[0]:
-        terminal.out.print(" ".join(in_words(section, cost)), highlight=False)
-        for sentence in summary(section, cost):
-            terminal.out.print(sentence, highlight=False)
-    pruned = sum(trial.state == "pruned" for trial in study.trials)
-    if pruned:
+            terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.reason}")
+    for section in gather(study.folders, costs=costs, quality=quality)[0]:
+        for sentence in (" ".join(in_words(section, cost)), *summary(section, cost)):
+            terminal.out.print(sentence)
+    if pruned := sum(trial.state == "pruned" for trial in study.trials):
         terminal.out.print(f"{pruned} of {len(study.trials)} candidates were pruned.", style="dim")
-    terminal.out.print(f"page: {write_page()}", highlight=False, soft_wrap=True)
+    terminal.out.print(f"page: {write_page()}", soft_wrap=True)

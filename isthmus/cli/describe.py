@@ -57,10 +57,10 @@ def _print_fields(name: str, model: Any, as_json: bool) -> None:
         for field, info in model.Config.model_fields.items()
         if field != "name"
     ]
-    terminal.out.print(first_line(sys.modules[model.__module__].__doc__), highlight=False)
+    terminal.out.print(first_line(sys.modules[model.__module__].__doc__))
     terminal.print_table(f"fields of {name}", ["field", "default", "accepts"], rows)
     if known := variants(name):
-        terminal.out.print("published: " + ", ".join(f"{name}/{variant}" for variant in known), highlight=False)
+        terminal.out.print("published: " + ", ".join(f"{name}/{variant}" for variant in known))
 
 
 def _accepts(schema: dict[str, Any]) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import typer
 
 from isthmus.cli.options import Json
 from isthmus.core.errors import UserError
 from isthmus.core.files import data_dir, home
-from isthmus.core.machine import bfloat16_works, memory_bytes, versions
+from isthmus.core.machine import bfloat16_works, machine, memory_bytes, versions
 
 _EXTRAS = {
     "datasets": ("hub", "data sets of the Hugging Face hub"),
@@ -23,8 +25,7 @@ _EXTRAS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     subject: str
     found: str
     good: bool
@@ -32,66 +33,49 @@ class Finding:
     optional: bool = False
 
 
-def diagnose() -> list[Finding]:
-    return [*_system(), *_torch(), *_folders(), *_extras()]
+def _need(subject: str, found: str, good: bool, advice: str, optional: bool = False) -> Finding:
+    """A finding that needs advice only if it is not good."""
+    return Finding(subject, found, good, "" if good else advice, optional)
 
 
-def _system() -> list[Finding]:
-    python, recent = ".".join(map(str, sys.version_info[:3])), sys.version_info >= (3, 11)
+def _check_system() -> Iterator[Finding]:
     memory = memory_bytes() / 2**30
-    return [
-        Finding("python", python, recent, "" if recent else "install 3.11 or newer"),
-        Finding("cores", str(os.cpu_count()), True, "threads=N uses more than the default 2"),
-        Finding("memory", f"{memory:.1f} GiB", memory > 2, "" if memory > 2 else "the demo needs about 2 GiB"),
-    ]
-
-
-def _torch() -> list[Finding]:
-    import torch
-
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = ", ".join(torch.cuda.get_device_name(i) for i in range(gpus)) or "none"
-    compiler = shutil.which("g++") or shutil.which("clang++")
+    yield _need("python", platform.python_version(), sys.version_info >= (3, 11), "install 3.11 or newer")
+    yield Finding("cores", str(os.cpu_count()), True, "threads=N uses more than the default 2")
+    yield _need("memory", f"{memory:.1f} GiB", memory > 2, "the demo needs about 2 GiB")
+    yield Finding("torch", versions(("torch",))["torch"], True)
     short = bfloat16_works()
-    return [
-        Finding("torch", versions(("torch",))["torch"], True),
-        Finding(
-            "bfloat16", "works" if short else "fails", short, "" if short else "keep train.precision=float32", True
-        ),
-        Finding("GPU", names, gpus > 0, "train.device=cuda uses it" if gpus else "not needed: the CPU is used", True),
-        Finding(
-            "C++ compiler", compiler or "none", bool(compiler), "" if compiler else "train.compile needs one", True
-        ),
-    ]
+    yield _need("bfloat16", "works" if short else "fails", short, "keep train.precision=float32", True)
+    gpus = machine().get("gpus", [])
+    advice = "train.device=cuda uses it" if gpus else "not needed: the CPU is used"
+    yield Finding("GPU", ", ".join(gpus) or "none", bool(gpus), advice, True)
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    yield _need("C++ compiler", compiler or "none", bool(compiler), "train.compile needs one", True)
 
 
-def _folders() -> list[Finding]:
+def _check_folders() -> Iterator[Finding]:
     try:
         place, data = home(), data_dir()
     except UserError as error:  # no home folder
-        return [Finding("ISTHMUS_HOME", "none", False, str(error))]
+        yield Finding("ISTHMUS_HOME", "none", False, str(error))
+        return
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     writable = existing.is_dir() and os.access(existing, os.W_OK)
     free = shutil.disk_usage(existing).free / 2**30
     present = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
-    advice = "" if present else "only MNIST, CIFAR and other large data need it"
-    return [
-        Finding("ISTHMUS_HOME", str(place), writable, "" if writable else "set it to a writable folder"),
-        Finding("free disk", f"{free:.0f} GiB", free > 1, "" if free > 1 else "the demo needs about 0.3 GiB"),
-        Finding("ISTHMUS_DATA", f"{data}: {', '.join(present[:6]) or 'nothing'}", bool(present), advice, True),
-    ]
+    found = f"{data}: {', '.join(present[:6]) or 'nothing'}"
+    yield _need("ISTHMUS_HOME", str(place), writable, "set it to a writable folder")
+    yield _need("free disk", f"{free:.0f} GiB", free > 1, "the demo needs about 0.3 GiB")
+    yield _need("ISTHMUS_DATA", found, bool(present), "only MNIST, CIFAR and other large data need it", True)
 
 
-def _extras() -> list[Finding]:
-    findings = []
+def _check_extras() -> Iterator[Finding]:
     for package, (extra, use) in _EXTRAS.items():
-        there = importlib.util.find_spec(package) is not None
-        advice = "" if there else f"pip install 'isthmus[{extra}]' for {use}"
-        findings.append(Finding(package, "installed" if there else "missing", there, advice, optional=True))
+        is_here = importlib.util.find_spec(package) is not None
+        advice = f"pip install 'isthmus[{extra}]' for {use}"
+        yield _need(package, "installed" if is_here else "missing", is_here, advice, True)
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    advice = "" if chromium else "only one test needs it"
-    findings.append(Finding("chromium", chromium or "missing", chromium is not None, advice, True))
-    return findings
+    yield _need("chromium", chromium or "missing", bool(chromium), "only one test needs it", True)
 
 
 def doctor(as_json: Json = False) -> None:
@@ -100,9 +84,9 @@ def doctor(as_json: Json = False) -> None:
 
     from isthmus.cli import terminal
 
-    findings = diagnose()
+    findings = [*_check_system(), *_check_folders(), *_check_extras()]
     if as_json:
-        terminal.print_json([vars(finding) for finding in findings])
+        terminal.print_json([finding._asdict() for finding in findings])
     else:
         marks = {True: Text("✓", "green"), False: Text("–", "yellow")}
         rows = [[marks[finding.good], finding.subject, finding.found, finding.advice] for finding in findings]

@@ -33,7 +33,6 @@ def export(
         terminal.print_json({**vars(written), "folder": str(written.folder)})
         return
     if written.note:
-        terminal.out.print(written.note, highlight=False)
-    size = terminal.size(written.bytes)
-    line = f"{written.folder}: {size} bytes, outputs differ by {written.error:.1g} of the largest"
-    terminal.out.print(line, highlight=False, soft_wrap=True)
+        terminal.out.print(written.note)
+    size, error = terminal.size(written.bytes), f"outputs differ by {written.error:.1g} of the largest"
+    terminal.out.print(f"{written.folder}: {size} bytes, {error}", soft_wrap=True)

@@ -24,27 +24,20 @@ _KEPT = 20
 """Report files; older ones are removed."""
 
 
-def fail(message: str, error: BaseException, code: int = 2) -> int:
-    """Print the message in one line; a second line names the report if the first had to be shortened."""
-    return _fail(message, error, code, needs_report=False)
-
-
 def fail_unexpected(error: BaseException) -> int:
     """Print two lines: the error, and the path of the full report."""
-    return _fail(f"unexpected error, {describe(error)}", error, 1, needs_report=True)
+    name = type(error).__name__
+    return fail(f"unexpected error, {name}: {error}" if str(error) else f"unexpected error, {name}", error, code=1)
 
 
-def describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _fail(message: str, error: BaseException, code: int, needs_report: bool) -> int:
+def fail(message: str, error: BaseException, code: int = 2) -> int:
+    """Print the message in one line; a second line names the report if the error is unexpected or the line too long."""
     if os.environ.get("ISTHMUS_TRACEBACK") not in (None, "", "0"):
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
     line = f"isthmus: {' '.join(message.split())}"
     say(shorten(line))
-    if needs_report or len(line) > LONGEST:
+    if code == 1 or len(line) > LONGEST:
         path = write_report(message, error)
         say("isthmus: no report could be written" if path is None else _pointer(path))
     return code

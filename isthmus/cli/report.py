@@ -24,4 +24,4 @@ def report(
     for path in paths or [str(runs_folder())]:
         inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
         folders += inside or [find_run(path)]
-    terminal.out.print(str(write_report(folders, out, title, command_line())), highlight=False, soft_wrap=True)
+    terminal.out.print(str(write_report(folders, out, title, command_line())), soft_wrap=True)

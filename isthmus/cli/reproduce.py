@@ -37,7 +37,7 @@ def reproduce(
 
     if again is not None:
         for result in judge_below(again):
-            terminal.out.print(f"judged again: {result}", markup=False, highlight=False, soft_wrap=True)
+            terminal.out.print(f"judged again: {result}", soft_wrap=True)
         return
     if paper is not None and table is not None:
         from isthmus.cli.complete import complete_study
@@ -69,16 +69,16 @@ def print_result(result: Mapping[str, Any], folder: Path) -> None:
         terminal.print_table(title, list(rows[0]), [list(row.values()) for row in trained])
         if left := len(rows) - len(trained):
             terminal.out.print(f"{left} published rows are not run at this scale; table.md lists them", style="dim")
-        terminal.out.print(note(result), style="dim", highlight=False)
+        terminal.out.print(note(result), style="dim")
     if values := quantities(result):
         terminal.print_table("" if rows else title, list(values[0]), [list(value.values()) for value in values])
     for claim in result["claims"]:
         said = (f"{claim['id']}: {claim['measured']}", "bold")
         terminal.out.print(Text.assemble(said, f"  {claim['statement']}\n    {claim['because']}"))
     for line in result["analysis"].get("summary", ()):
-        terminal.out.print(line, highlight=False)
+        terminal.out.print(line)
     terminal.out.print("What differs from the paper", style="bold")
     for line in result["differences"]:
-        terminal.out.print(f"  {line}", highlight=False)
+        terminal.out.print(f"  {line}")
     files = "page, figure, table.md, rows.csv, result.json" if rows else "figure, table.md, rows.csv, result.json"
-    terminal.out.print(f"{files}: {folder}", highlight=False, soft_wrap=True)
+    terminal.out.print(f"{files}: {folder}", soft_wrap=True)

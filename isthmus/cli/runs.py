@@ -56,17 +56,17 @@ def runs_clean(
 
     folders = removable(runs or [], failed)
     for folder in folders:
-        terminal.out.print(str(folder), highlight=False, soft_wrap=True)
+        terminal.out.print(str(folder), soft_wrap=True)
     needs, unknown = studies_in_need(folders)
     for name, number in needs.items():
         line = f"the study {name} uses {number} of these runs and would have to train them again"
-        terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
+        terminal.out.print(line, soft_wrap=True)
     for name in unknown if folders else ():
         line = f"the study {name} may use some of these runs: its study.json is damaged"
-        terminal.out.print(line, highlight=False, soft_wrap=True, markup=False)
+        terminal.out.print(line, soft_wrap=True)
     if not folders:
         terminal.out.print("nothing to remove")
     elif yes or typer.confirm(f"remove {len(folders)} run(s)?"):
         for folder in folders:
             if not remove(folder):
-                terminal.err.print(f"{folder.name} is in use by another process and was kept", highlight=False)
+                terminal.err.print(f"{folder.name} is in use by another process and was kept")

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -24,7 +24,7 @@ _WIDTH = 160  # columns if the output is no terminal
 
 def _console(stream: TextIO | None, **settings: Any) -> Console:
     width = None if stream is not None and stream.isatty() else _WIDTH
-    return Console(width=width, markup=False, emoji=False, **settings)
+    return Console(width=width, markup=False, emoji=False, highlight=False, **settings)
 
 
 out = _console(sys.stdout)
@@ -38,9 +38,8 @@ def text_column(text: str, style: str = "none") -> TextColumn:
 
 def print_json(value: Any, sort_keys: bool = False) -> None:
     """Plain JSON; non-ASCII characters are escaped if the output is not UTF-8."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
-    plain = not encoding.startswith("utf")
-    print(json.dumps(value, indent=2, ensure_ascii=plain, sort_keys=sort_keys))
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
+    print(json.dumps(value, indent=2, ensure_ascii=not encoding.startswith("utf"), sort_keys=sort_keys))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -52,17 +51,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
         numeric = all(isinstance(row[position], int | float) or str(row[position])[:1] in "0123456789–" for row in rows)
         table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold")
     for row in rows:
-        table.add_row(
-            *(
-                cell
-                if isinstance(cell, Text)
-                else f"{cell:,}"
-                if isinstance(cell, int) and not isinstance(cell, bool)
-                else str(cell)
-                for cell in row
-            )
-        )
+        table.add_row(*map(_cell, row))
     out.print(table)
+
+
+def _cell(value: Any) -> Text | str:
+    if isinstance(value, Text):
+        return value
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def duration(seconds: float) -> str:
@@ -80,7 +76,20 @@ def size(count: float) -> str:
     return f"{count:.3g} P"
 
 
-class TrainingDisplay(Listener):
+class _Display:
+    """Shows its progress bars within a ``with`` block."""
+
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+
+class TrainingDisplay(_Display, Listener):
     """A progress bar for one run with its last validation; plain lines if the output is no terminal."""
 
     def __init__(self, objective: str, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -92,13 +101,6 @@ class TrainingDisplay(Listener):
             text_column("{task.fields[news]}", "cyan"), console=err, transient=True,
         )  # fmt: skip
         self.task: TaskID = self.progress.add_task("", total=None, left="", news="")
-
-    def __enter__(self) -> TrainingDisplay:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
 
     def step(self, step: int, steps: int) -> None:
         self.first_step = step - 1 if self.first_step is None else self.first_step
@@ -116,10 +118,10 @@ class TrainingDisplay(Listener):
         news += f"  {self.objective} {value:.4g}" if value is not None else ""
         self.progress.update(self.task, news=news)
         if not err.is_terminal:
-            err.print(news, highlight=False)
+            err.print(news)
 
 
-class StudyDisplay:
+class StudyDisplay(_Display):
     """A progress bar for the whole study, weighted by FLOPs, and one for each active run."""
 
     def __init__(self, work: float, runs: int, ended: int) -> None:
@@ -132,13 +134,6 @@ class StudyDisplay:
             text_column("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
         )  # fmt: skip
         self.whole = self.progress.add_task(self._title(), total=max(1.0, work), left="")
-
-    def __enter__(self) -> StudyDisplay:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
 
     def _title(self) -> str:
         return f"{self.ended} of {max(self.runs, self.ended)} runs"
@@ -170,4 +165,4 @@ class StudyDisplay:
         self.hide(run)
         self.progress.update(self.whole, description=self._title())
         if not err.is_terminal or note.startswith("failed"):
-            err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False)
+            err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}")

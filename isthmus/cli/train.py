@@ -43,7 +43,6 @@ def train(
     from isthmus.core.config import override, run_config
     from isthmus.core.interrupts import requests_to_stop
     from isthmus.core.record import find_run, flatten, read_record
-    from isthmus.core.registry import find
     from isthmus.training.devices import is_another, processes
     from isthmus.training.loop import Stopped
     from isthmus.training.run import Options, prepare, run
@@ -52,21 +51,21 @@ def train(
     start = find_run(init) if init is not None else None
     if start is not None:
         settings["init"] = read_record(start).id
+    if devices is None and processes() > 1 and "train.devices" not in flatten(settings):
+        devices = processes()
     if devices is not None:
         settings = override(settings, [f"train.devices={devices}"])
-    elif processes() > 1 and "train.devices" not in flatten(settings):
-        settings = override(settings, [f"train.devices={processes()}"])
     config = run_config(settings)
     _check_processes(config.train)
-    prepared = prepare(config, Options(data_dir=data_dir, init_folder=start))
+    options = Options(
+        data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
+        command=command_line(),
+    )  # fmt: skip
+    prepared = prepare(config, options)
     with requests_to_stop() as should_stop:
-        display = terminal.TrainingDisplay(find("tasks", config.task.name).objective, should_stop)
-        options = Options(
-            data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
-            command=command_line(),
-        )  # fmt: skip
+        display = terminal.TrainingDisplay(prepared.task.objective, should_stop)
         if not is_another():
-            terminal.err.print(f"run {prepared.id} in {prepared.folder}", highlight=False, soft_wrap=True)
+            terminal.err.print(f"run {prepared.id} in {prepared.folder}", soft_wrap=True)
         try:
             with contextlib.nullcontext() if is_another() else display:
                 record = run(prepared, options, display)
@@ -118,17 +117,12 @@ def _print_record(record: Any, folder: Path) -> None:
     if record.status != "finished":
         terminal.out.print(Text.assemble(("failed:", "red"), f" {record.reason}"))
         return
-    names = list(record.metrics["test"])
-    rows = [[split, *(_number(values.get(name)) for name in names)] for split, values in record.metrics.items()]
+    names, chosen = list(record.metrics["test"]), record.selected
+    rows = [
+        [split, *(f"{values[name]:.5g}" if name in values else "–" for name in names)]
+        for split, values in record.metrics.items()
+    ]
     terminal.print_table("", ["split", *names], rows)
-    chosen = record.selected
-    terminal.out.print(
-        f"weights of epoch {chosen['epoch']:g} ({chosen['by']}), {terminal.size(record.cost['params'])} parameters, "
-        f"{terminal.duration(record.wall_seconds)}",
-        highlight=False,
-    )
-    terminal.out.print(f"isthmus predict {record.id} FILES    isthmus report {record.id}", highlight=False)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.5g}"
+    size, time_taken = terminal.size(record.cost["params"]), terminal.duration(record.wall_seconds)
+    terminal.out.print(f"weights of epoch {chosen['epoch']:g} ({chosen['by']}), {size} parameters, {time_taken}")
+    terminal.out.print(f"isthmus predict {record.id} FILES    isthmus report {record.id}")
