@@ -21,9 +21,9 @@ from isthmus.core.files import make_folder, write_json, write_with
 from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import find
 from isthmus.studies.plan import Plan
+from isthmus.studies.proposals import Trial
 from isthmus.studies.pruning import prune as prune_dominated
 from isthmus.studies.sampling import draw
-from isthmus.studies.trials import Trial
 from isthmus.studies.volumes import Reference, area
 from isthmus.training.run import Options
 
@@ -68,7 +68,7 @@ def measure(seeds: int, workers: int, tell: Callable[[str], None]) -> list[Curve
 
 
 def _changed(plan: Plan, sampler: str, prune: bool, seed: int) -> Plan:
-    number = None if sampler == "grid" else len(plan.listed) // 3
+    number = None if sampler == "grid" else len(plan.candidates) // 3
     sampling = Sampling.model_validate({"name": sampler, "candidates": number, "generation": GENERATION, "seed": seed})
     changes = {"sampling": sampling, "pruning": Pruning(rungs=RUNGS) if prune else None}
     return replace(plan, config=plan.config.model_copy(update=changes))
@@ -86,12 +86,12 @@ class Grid:
     @classmethod
     def of(cls, plan: Plan) -> Grid:
         curves, quality = {}, {}
-        for proposal in plan.listed:
+        for proposal in plan.candidates:
             folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0]).folder
             lines = [line for line in read_metrics(folder, sealed=True) if line["split"] == "validation"]
             curves[proposal.key] = [line[plan.quality] for line in lines]
             quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]
-        cost = {proposal.key: proposal.cost["params"] for proposal in plan.listed}
+        cost = {proposal.key: proposal.cost["params"] for proposal in plan.candidates}
         return cls(curves, quality, cost, plan.config.base.train.epochs)
 
     def points(self, keys: Iterable[str]) -> list[tuple[float, float]]:
@@ -125,7 +125,7 @@ def searched(plan: Plan, known: Grid) -> list[Trial]:
     rule, search = plan.config.pruning, list[Trial]()
     for generation in itertools.count():
         if plan.config.sampling.name == "grid":
-            new = [] if search else [Trial.of(proposal, place) for place, proposal in enumerate(plan.listed)]
+            new = [] if search else [Trial.of(proposal, place) for place, proposal in enumerate(plan.candidates)]
         else:
             new = _draw_generation(plan, search, generation)
         if not new:
@@ -208,7 +208,7 @@ def recorded_curves(recipe: str) -> list[dict[str, Any]]:
             "cost": known.cost[proposal.key],
             "quality": [round(value, 4) for value in known.curves[proposal.key]],
         }
-        for proposal in plan.listed
+        for proposal in plan.candidates
     ]
 
 

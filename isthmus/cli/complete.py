@@ -16,10 +16,10 @@ from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigaby
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.fronts import best, front, judge_by, summarise
 from isthmus.studies.plan import Plan
-from isthmus.studies.results import has_ended
+from isthmus.studies.progress import has_ended
+from isthmus.studies.proposals import Run, Trial
 from isthmus.studies.storage import Storage, differences
 from isthmus.studies.study import Study, work_of
-from isthmus.studies.trials import Run, Trial
 from isthmus.training.run import Options
 
 
@@ -114,7 +114,7 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
     if not isinstance(event, Ended):
         display.advance(prepared.id, work, event.fraction, name)
     elif event.how == "done" and has_ended(prepared):
-        record = study.results.record(prepared)
+        record = study.record(prepared)
         quality = record.quality()
         note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.4g}"
         display.finish(prepared.id, work, name, note)

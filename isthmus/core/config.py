@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest, read_text
 from isthmus.core.protocols import Component, ModelConfig, Settings
-from isthmus.core.registry import catalogue, component, explain
+from isthmus.core.registry import build_config, catalogue, component
 from isthmus.core.space import Budget, Space
 from isthmus.core.train_config import TrainConfig
 
@@ -174,20 +174,14 @@ class StudyConfig(Settings):
 
 def run_config(settings: Mapping[str, Any]) -> RunConfig:
     """A RunConfig from plain values; a mistake is a one-line UserError."""
-    try:
-        return RunConfig(**settings)
-    except ValidationError as error:
-        raise UserError(explain(error, RunConfig)) from None
+    return build_config(RunConfig, settings)
 
 
 def study_config(settings: Mapping[str, Any]) -> StudyConfig:
     """A StudyConfig from plain values. ``base`` may be a RunConfig, whose model and seed are ignored."""
     if isinstance(base := settings.get("base"), RunConfig):
         settings = {**settings, "base": {name: getattr(base, name) for name in Setup.model_fields}}
-    try:
-        return StudyConfig(**settings)
-    except ValidationError as error:
-        raise UserError(explain(error, StudyConfig)) from None
+    return build_config(StudyConfig, settings)
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -25,19 +25,18 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
 from isthmus.core.errors import UserError, nearest
-from isthmus.core.protocols import Component
+from isthmus.core.protocols import Component, Settings
 
 if TYPE_CHECKING:
     import torch
 
 Kind = Literal["sources", "tasks", "models", "costs", "analyses", "recipes"]
-
-
+Config = TypeVar("Config", bound=Settings)
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -104,7 +103,7 @@ def component(kind: Kind, settings: Any) -> Component:
     if kind == "models":
         settings = _expand_variant(settings)
     config: type[Component] = find(kind, settings["name"]).Config
-    return build_config(config, settings, settings["name"])
+    return build_config(config, settings, f"{settings['name']}: ")
 
 
 def variants(name: str) -> dict[str, dict[str, Any]]:
@@ -124,15 +123,15 @@ def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
     return {**known[variant], **settings, "name": known[variant]["name"]}
 
 
-def build_config(config: type[Component], settings: dict[str, Any], title: str) -> Component:
+def build_config(config: type[Config], settings: Mapping[str, Any], title: str = "") -> Config:
     """``config(**settings)``; a validation error becomes one line that names the nearest valid field."""
     try:
         return config(**settings)
     except ValidationError as error:
-        raise UserError(f"{title}: {explain(error, config)}") from None
+        raise UserError(title + _explain(error, config)) from None
 
 
-def explain(error: ValidationError, config: type[Any]) -> str:
+def _explain(error: ValidationError, config: type[Any]) -> str:
     """All problems of a rejected config in one line, each with the given value and what is accepted."""
     problems = []
     found = error.errors(include_url=False)

@@ -73,12 +73,8 @@ class Range(Settings):
     def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def values(self) -> tuple[int | float, ...]:
-        """The values of a grid."""
-        return tuple(self.axis())
-
-    def axis(self) -> Sequence[int | float]:
-        """The same values as a sequence; a wide range is not materialised."""
+    def values(self) -> Sequence[int | float]:
+        """The values of a grid; every integer of a wide range is not materialised."""
         if self.points is None:
             if not self.is_integer:
                 raise ValueError(
@@ -127,7 +123,7 @@ class Space(Settings):
         return math.prod(len(axis) for axis in self._axes())
 
     def _axes(self) -> list[Sequence[Value]]:
-        return [item.axis() if isinstance(item, Range) else item for item in self.vary.values()]
+        return [item.values() if isinstance(item, Range) else item for item in self.vary.values()]
 
 
 class Budget(Settings):
@@ -157,8 +153,8 @@ class Budget(Settings):
         return ""
 
 
-_EQUAL: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {ast.Eq: operator.eq, ast.NotEq: operator.ne}
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = _EQUAL | {
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 _COMBINE: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -184,13 +180,10 @@ def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
         raise ValueError(f"{text!r} is not a comparison such as d_h < d_z")
     if sum(isinstance(node, ast.Name | ast.Constant) for node in ast.walk(tree)) > _MOST_TERMS:
         raise ValueError(f"{text[:60]!r}… has too many terms; the limit is {_MOST_TERMS}")
-    comparison = tree
-    sides = (comparison.left, *comparison.comparators)
-    tests = [(type(item) in _EQUAL, _COMPARE[type(item)]) for item in comparison.ops]
-    compared = [
-        (test, _side(a, equal, text), _side(b, equal, text))
-        for (equal, test), (a, b) in zip(tests, itertools.pairwise(sides), strict=True)
-    ]
+    compared = []
+    for test, sides in zip(tree.ops, itertools.pairwise((tree.left, *tree.comparators)), strict=True):
+        left, right = (_term(side, text, allows_text=isinstance(test, ast.Eq | ast.NotEq)) for side in sides)
+        compared.append((_COMPARE[type(test)], left, right))
 
     def holds(names: Mapping[str, Any]) -> bool:
         # Evaluate all before combining, so that an unknown name is always an error.
@@ -200,22 +193,12 @@ def condition(text: str) -> Callable[[Mapping[str, Any]], bool]:
     return holds
 
 
-def _side(node: ast.expr, only_equal: bool, text: str) -> _Term:
-    """One side of a comparison; beside == and != it need not be a number."""
-    if only_equal and isinstance(node, ast.Constant) and isinstance(node.value, str):
-        word = node.value
-        return lambda names: word
-    if only_equal and isinstance(node, ast.Name):
-        return lambda names: names[node.id]
-    return _term(node, text)
-
-
-def _term(node: ast.expr, text: str) -> _Term:
-    if isinstance(node, ast.Constant) and _is_number(node.value):
-        constant = node.value
-        return lambda names: constant
+def _term(node: ast.expr, text: str, allows_text: bool = False) -> _Term:
+    """One side of a comparison, or an operand, as a function of the names."""
+    if isinstance(node, ast.Constant) and (_is_number(node.value) or (allows_text and isinstance(node.value, str))):
+        return lambda names: node.value
     if isinstance(node, ast.Name):
-        return lambda names: _number(names[node.id], node.id)
+        return lambda names: names[node.id] if allows_text else _number(names[node.id], node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in _COMBINE:
         combine, left, right = _COMBINE[type(node.op)], _term(node.left, text), _term(node.right, text)
         return lambda names: _number(combine(left(names), right(names)), "a result")

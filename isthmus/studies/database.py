@@ -59,7 +59,7 @@ class Database:
         )
 
     @contextlib.contextmanager
-    def _answering(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Turn the loss of the database, or damage to it, into one line."""
         try:
             yield

@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
@@ -21,7 +20,7 @@ from typing import Any, Literal, Protocol, Self
 
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
-from isthmus.core.interrupts import ignore_signals, requests_to_stop
+from isthmus.core.interrupts import ignore_signals
 from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
 from isthmus.training.listener import Listener
@@ -293,8 +292,3 @@ def _serve(pipe: Connection) -> None:
         while message := pipe.recv():
             job, options = message
             pipe.send(work(job, options, pipe.send, pipe.poll))
-
-
-def stopping_on_interrupt(executor: Executor) -> AbstractContextManager[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM ask the jobs to save and stop. Yields a function that says whether they did."""
-    return requests_to_stop(executor.stop)

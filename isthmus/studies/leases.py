@@ -55,7 +55,7 @@ class Leases(Database):
     def claim(self, name: str) -> bool:
         """Take, or keep, a lease. Atomic, because a primary key can be inserted once."""
         full = f"{self.name}/{name}"
-        with self._answering():
+        with self._explain_errors():
             with self._engine.connect() as connection:
                 now = self._now(connection)
                 seen = connection.execute(sql.select(LEASES).where(LEASES.c.name == full)).mappings().first()
@@ -94,7 +94,7 @@ class Leases(Database):
     def release(self, name: str) -> None:
         """Give a lease back. Its row stays, so that the next owner gets a new token."""
         ours = {"name": f"{self.name}/{name}", "owner": self.owner, "token": self._tokens.pop(name, None)}
-        with self._answering(), self._engine.begin() as connection:
+        with self._explain_errors(), self._engine.begin() as connection:
             connection.execute(sql.update(LEASES).where(_is(ours)).values(owner=""))
 
     def renew(self) -> None:
@@ -103,7 +103,7 @@ class Leases(Database):
             connection.execute(sql.update(LEASES).where(LEASES.c.owner == self.owner).values(expires=expires))
 
     @contextlib.contextmanager
-    def renewing(self) -> Iterator[None]:
+    def renew_leases(self) -> Iterator[None]:
         """Renew this process's leases in the background, and give them back at the end."""
         over = threading.Event()
 

@@ -15,9 +15,8 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.core.record import runs_folder
 from isthmus.core.space import Range, Space
-from isthmus.studies.proposals import Judge, Proposal
+from isthmus.studies.proposals import Judge, Proposal, Run, Trial
 from isthmus.studies.sampling import draw, list_candidates
-from isthmus.studies.trials import Run, Trial
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
 
 _PREVIEWED = 16  # random draws from a space, whose costs stand for all
@@ -88,7 +87,7 @@ class Plan:
         return {(rate, seed): self.run(model, rate, seed) for rate, seed in runs}
 
     @cached_property
-    def listed(self) -> list[Proposal]:
+    def candidates(self) -> list[Proposal]:
         """The candidates that are known before anything is trained: the grid, or those that the config lists."""
         if self.config.sampling.name == "grid":
             return list_candidates(self.config, self.judge)
@@ -107,7 +106,7 @@ class Plan:
     def preview(self) -> list[Proposal]:
         """The candidates, or random ones where a sampler will choose them: their costs are alike."""
         config = self.config.model_copy(update={"sampling": Sampling(name="random", seed=self.config.sampling.seed)})
-        judge, found = Judge(config, self.task.signature), list(self.listed)
+        judge, found = Judge(config, self.task.signature), list(self.candidates)
         for space, quota in enumerate(self.quotas):
             examples: dict[str, Proposal] = {}
             for number in range(min(quota, _PREVIEWED)):
@@ -125,8 +124,8 @@ class Plan:
 
     def check(self, trial: Trial, before: Trial | None) -> None:
         """Raise ValueError if a trial is no candidate of this config. ``before`` is the previous trial."""
-        if trial.number < len(self.listed):
-            proposal, generations = self.listed[trial.number], {0}
+        if trial.number < len(self.candidates):
+            proposal, generations = self.candidates[trial.number], {0}
         else:
             proposal, last = self._propose_again(trial), -1 if before is None else before.generation
             generations = {max(last, 0), last + 1}

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
-from isthmus.core.record import RunRecord
+from isthmus.core.record import RECORD, RunRecord, drop_stale, read_metrics
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
-from isthmus.studies.proposals import Proposal
-from isthmus.studies.results import Results, has_ended
+from isthmus.studies.proposals import Proposal, Trial
 from isthmus.studies.storage import Storage, differences
-from isthmus.studies.trials import Trial
-from isthmus.training.run import Prepared
+from isthmus.training.run import Prepared, finished_record
+
+
+def has_ended(run: Prepared) -> bool:
+    return (run.folder / RECORD).exists()
 
 
 class Progress:
-    """A study that is only looked at."""
+    """A study that is only read. Records never change, so each is read once."""
 
     def __init__(self, plan: Plan, storage: Storage) -> None:
         self.plan, self.config, self.storage = plan, plan.config, storage
         self.folder = home() / "studies" / self.config.name
-        self.results = Results(plan)
         self.trials: list[Trial] = []
+        self._records: dict[str, RunRecord] = {}
         self._check_identity(self.storage.stored_config())
         self._refresh()
 
@@ -46,7 +49,7 @@ class Progress:
 
     @property
     def expected_candidates(self) -> int:
-        return len(self.plan.listed) + sum(self.plan.quotas)
+        return len(self.plan.candidates) + sum(self.plan.quotas)
 
     @property
     def expected_runs(self) -> int:
@@ -103,7 +106,12 @@ class Progress:
         return [run.folder for run in self._ended_runs()]
 
     def records(self) -> list[RunRecord]:
-        return [self.results.record(run) for run in self._ended_runs()]
+        return [self.record(run) for run in self._ended_runs()]
+
+    def record(self, run: Prepared) -> RunRecord:
+        if run.id not in self._records:
+            self._records[run.id] = finished_record(run)
+        return self._records[run.id]
 
     def _ended_runs(self) -> Iterator[Prepared]:
         for trial in self.trials:
@@ -147,14 +155,61 @@ class Progress:
 
         if not have_ended(self.config.rates, self.plan.search_seeds):
             return False
-        found = self.results.best_rate(trial, None)
+        found = self._best_rate(trial, None)
         return found is None or have_ended([found[0]], self.config.seeds)
 
     def _check_quality(self, trial: Trial) -> None:
-        found = self.results.best_rate(trial, None)
-        quality = None if found is None else self.results.quality(trial, found[0])
+        found = self._best_rate(trial, None)
+        quality = None if found is None else self._mean_quality(trial, found[0])
         if quality != trial.quality:
             raise self.storage.damage(f"trial {trial.number} reached {trial.quality}, but its records say {quality}")
+
+    def _result(self, run: Prepared, until: int | None) -> float | str | None:
+        """The quality of a run (the best up to an epoch), why it failed, or None if it has not got there yet."""
+        quality = self.plan.quality
+        if has_ended(run):
+            record = self.record(run)
+            if record.status != "finished":
+                return record.reason or "failed"
+            if until is None:
+                return record.metrics["validation"].get(quality, f"{quality} is not finite")
+        if until is None:
+            return None
+        lines = [line for line in _sealed_lines(run) if line["split"] == "validation" and line["epoch"] <= until]
+        if not any(line["epoch"] == until for line in lines):
+            return None
+        task = run.config.task.name
+        values = [known[quality] for line in lines if quality in (known := drop_stale(line, task))]
+        if len(values) < sum(quality in line for line in lines):
+            raise UserError(
+                f"the log of run {run.id} has {quality} as an older version measured it, which is not comparable; "
+                f"`isthmus runs clean {run.id}` and train it again"
+            )
+        return (max if self.plan.maximise else min)(values) if values else f"{quality} is not finite"
+
+    def _best_rate(self, trial: Trial, until: int | None) -> tuple[float, float] | None:
+        """The best learning rate and its mean over the search seeds; a rate with a failed run does not count."""
+        seeds = self.plan.search_seeds
+        values = {rate: self._qualities(trial, rate, seeds, until) for rate in self.config.rates}
+        means = {rate: statistics.fmean(found) for rate, found in values.items() if len(found) == len(seeds)}
+        if not means:
+            return None
+        rate = (max if self.plan.maximise else min)(means, key=means.__getitem__)
+        return rate, means[rate]
+
+    def _mean_quality(self, trial: Trial, rate: float) -> float:
+        return statistics.fmean(self._qualities(trial, rate, self.config.seeds, None))
+
+    def _qualities(self, trial: Trial, rate: float, seeds: Sequence[int], until: int | None) -> list[float]:
+        """Of the runs that did not fail. A run without a result or a failure was removed by somebody."""
+        found = []
+        for run in (trial.runs[rate, seed] for seed in seeds):
+            value = self._result(run, until)
+            if isinstance(value, float | int):
+                found.append(value)
+            elif value is None and run.id not in trial.failures:
+                raise UserError(f"run {run.id} has lost its results; the same command trains it again")
+        return found
 
     def _write_summary(self) -> None:
         """Keep beside the database which runs the study needs, and measured latencies, which no record holds."""
@@ -176,3 +231,13 @@ class Progress:
         if (content.get("data"), content["config"]) != ours:
             return {}
         return {key: trial["cost"] for key, trial in zip(content["keys"], content["trials"], strict=True)}
+
+
+def _sealed_lines(run: Prepared) -> list[dict[str, Any]]:
+    """The part of a log that checksums cover. An unfinished run with a damaged log counts as not begun."""
+    try:
+        return read_metrics(run.folder, sealed=True)
+    except UserError:
+        if has_ended(run):
+            raise
+        return []

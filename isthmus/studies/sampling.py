@@ -20,8 +20,7 @@ from isthmus.core.config import Sampling, StudyConfig
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.space import Range, Space
-from isthmus.studies.proposals import Judge, Proposal
-from isthmus.studies.trials import Trial
+from isthmus.studies.proposals import Judge, Proposal, Trial
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 _ATTEMPTS = 60

@@ -24,8 +24,7 @@ from isthmus.core.files import digest
 from isthmus.core.record import flatten
 from isthmus.studies.database import TABLES
 from isthmus.studies.leases import LeaseLost, Leases
-from isthmus.studies.proposals import Proposal
-from isthmus.studies.trials import State, Trial
+from isthmus.studies.proposals import Proposal, State, Trial
 
 _STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "open", TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",
@@ -60,7 +59,7 @@ class Storage(Leases):
 
     def stored_config(self) -> dict[str, Any] | None:
         """The config with which the study was begun, or None."""
-        with self._answering():
+        with self._explain_errors():
             study = self._find()
             attributes = {} if study is None else study.user_attrs
             found = attributes.get("config")
@@ -74,7 +73,7 @@ class Storage(Leases):
 
     def trials(self) -> list[Trial]:
         """All trials by number, always the same objects, brought up to date."""
-        with self._answering():
+        with self._explain_errors():
             study = self._find()
             if study is None:
                 return []
@@ -153,7 +152,7 @@ class Storage(Leases):
                 return self.stored_config() or {}
 
     def _begin(self, config: Mapping[str, Any]) -> None:
-        with self._answering():
+        with self._explain_errors():
             begun = self.stored_config()
             if self._find() is None:
                 with contextlib.suppress(DuplicatedStudyError):
@@ -178,7 +177,7 @@ class Storage(Leases):
         number = sql.select(sql.func.count()).where(_TRIALS.c.study == self.name).scalar_subquery()
         row = {"study": self.name, "key": proposal.key, "seal": digest(attributes | {"memory": memory})}
         also = sql.insert(_TRIALS).values(row | {"number": number})
-        with self._answering():
+        with self._explain_errors():
             try:
                 self._write_under(self._acting, self._storage.create_new_trial, self._study_id(), trial, also=also)
             except IntegrityError:
@@ -206,13 +205,13 @@ class Storage(Leases):
         self._write(lease, self._storage.set_trial_user_attr, number, name, content)
 
     def _write(self, lease: str, write: Any, number: int, *values: Any) -> None:
-        with self._answering(), contextlib.suppress(UpdateFinishedTrialError):
+        with self._explain_errors(), contextlib.suppress(UpdateFinishedTrialError):
             trial = self._storage.get_trial_id_from_study_id_trial_number(self._study_id(), number)
             self._write_under(lease, write, trial, *values)
 
     def drop(self) -> None:
         """Forget the study, so that it is built again from its records. Refused while others work on it."""
-        with self._answering(), self._engine.begin() as connection:
+        with self._explain_errors(), self._engine.begin() as connection:
             if not self._is_unused(connection):
                 raise UserError(f"another process is at work on the study {self.name!r}; stop it before --rebuild")
             tables = sql.MetaData()

@@ -14,19 +14,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from isthmus.core.errors import UserError
+from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.registry import find
-from isthmus.studies.executors import Ended, Event, Executor, Job, stopping_on_interrupt
+from isthmus.studies.executors import Ended, Event, Executor, Job
 from isthmus.studies.leases import LeaseLost
-from isthmus.studies.progress import Progress
-from isthmus.studies.proposals import Proposal
+from isthmus.studies.progress import Progress, has_ended
+from isthmus.studies.proposals import Proposal, Run, Trial
 from isthmus.studies.pruning import prune
-from isthmus.studies.results import has_ended
 from isthmus.studies.sampling import draw
-from isthmus.studies.trials import Run, Trial
 from isthmus.training.checkpoint import State
 from isthmus.training.run import Prepared
 
@@ -44,7 +42,7 @@ class Study(Progress):
     def carry_out(self, executor: Executor, report: Report) -> None:
         """Train what is not on record yet, and report what happens to each run."""
         assert self.plan.preview  # whatever can refuse the study comes before its name is taken
-        with executor, stopping_on_interrupt(executor) as self._should_stop, self.storage.renewing():
+        with executor, requests_to_stop(executor.stop) as self._should_stop, self.storage.renew_leases():
             self._executor, self._report = executor, report
             self._check_identity(self.storage.begin(self.plan.identity))
             self._refresh()
@@ -52,7 +50,7 @@ class Study(Progress):
             if lost := [trial for trial in self.trials if trial.has_lost_records]:
                 self._train_to_the_end(lost)
             for number in itertools.count():
-                self._alone("ask", partial(self._propose, number))
+                self._alone("ask", self._propose, number)
                 generation = [trial for trial in self.trials if trial.generation == number]
                 if not generation:
                     return
@@ -65,7 +63,7 @@ class Study(Progress):
     def _train(self, generation: Sequence[Trial]) -> None:
         for rung in self.config.pruning.rungs if self.config.pruning else ():
             self._work(self._tasks(generation, self._search_runs, rung))
-            self._decide(generation, partial(self._prune, generation, rung))
+            self._decide(self._prune, generation, rung)
         self._train_to_the_end(generation)
 
     @property
@@ -74,11 +72,11 @@ class Study(Progress):
 
     def _train_to_the_end(self, generation: Sequence[Trial]) -> None:
         self._work(self._tasks(generation, self._search_runs, None))
-        self._decide(generation, partial(self._choose_rates, generation))
+        self._decide(self._choose_rates, generation)
         rest = [seed for seed in self.config.seeds if seed not in self.plan.search_seeds]
         chosen = [(trial, trial.rate) for trial in generation if trial.rate is not None]
         self._work([task for trial, rate in chosen for task in self._tasks([trial], [(rate, s) for s in rest], None)])
-        self._decide(generation, partial(self._end, generation))
+        self._decide(self._end, generation)
 
     def _tasks(self, trials: Sequence[Trial], runs: Sequence[Run], until: int | None) -> list[_Task]:
         tasks = [_Task(trial, run, until) for trial in trials if trial.is_open for run in runs]
@@ -87,7 +85,7 @@ class Study(Progress):
     def _work(self, tasks: list[_Task]) -> None:
         """Have every task done, by our executor or by other drivers of this study."""
         # The longest first: the last ones to finish are then short, and no worker idles long.
-        waiting = sorted(tasks, key=lambda task: -work_of(task.prepared))
+        waiting = sorted(tasks, key=lambda task: -work_of(task.prepared_run))
         running: dict[str, _Task] = {}
         resting: dict[str, float] = {}
         crashes: Counter[str] = Counter()
@@ -95,7 +93,7 @@ class Study(Progress):
         while running or (waiting and not stopped):
             stopped = stopped or self._should_stop()
             while self._executor.has_room() and not stopped and (task := self._take(waiting, resting)):
-                running[task.prepared.id] = task
+                running[task.prepared_run.id] = task
                 self._executor.start(task.job, self.plan.options)
             if not running and waiting and time.monotonic() - looked > _POLL_OTHERS:
                 self._refresh()
@@ -129,45 +127,47 @@ class Study(Progress):
     def _take(self, waiting: list[_Task], resting: Mapping[str, float]) -> _Task | None:
         """Remove and return the first task that no other driver works on."""
         for task in list(waiting):
-            if resting.get(task.prepared.id, 0.0) > time.monotonic() or not self.storage.claim(task.prepared.id):
+            if resting.get(task.prepared_run.id, 0.0) > time.monotonic() or not self.storage.claim(
+                task.prepared_run.id
+            ):
                 continue
             waiting.remove(task)
             if self._is_wanted(task):  # another driver may have finished it
                 return task
-            self.storage.release(task.prepared.id)
+            self.storage.release(task.prepared_run.id)
         return None
 
     def _is_wanted(self, task: _Task) -> bool:
-        return task.prepared.id not in task.trial.failures and self.results.result(task.prepared, task.until) is None
+        return task.prepared_run.id not in task.trial.failures and self._result(task.prepared_run, task.until) is None
 
     def _note_failure(self, task: _Task, reason: str) -> bool:
         """Whether the failure could be noted: another driver may have taken the run."""
         try:
-            self.storage.note_failure(task.trial.number, task.prepared.id, reason)
+            self.storage.note_failure(task.trial.number, task.prepared_run.id, reason)
         except LeaseLost:
             return False
-        task.trial.failures[task.prepared.id] = reason
+        task.trial.failures[task.prepared_run.id] = reason
         return True
 
     # Deciding
 
-    def _alone(self, name: str, act: Callable[[], None]) -> None:
+    def _alone(self, name: str, act: Callable[..., None], *arguments: Any) -> None:
         """Act on the current content of the database while no other driver does; start again if the lease is lost."""
         while True:
             with contextlib.suppress(LeaseLost), self.storage.alone(name):
                 self._refresh()
-                act()
+                act(*arguments)
                 self._refresh()
                 return
 
-    def _decide(self, generation: Sequence[Trial], act: Callable[[], None]) -> None:
+    def _decide(self, act: Callable[..., None], generation: Sequence[Trial], *arguments: Any) -> None:
         if any(trial.is_open for trial in generation):
-            self._alone("decide", act)
+            self._alone("decide", act, generation, *arguments)
 
     def _prune(self, generation: Sequence[Trial], rung: int) -> None:
         assert self.config.pruning is not None
         for trial in (trial for trial in generation if trial.is_open):
-            if found := self.results.best_rate(trial, rung):
+            if found := self._best_rate(trial, rung):
                 self.storage.note_rung(trial.number, rung, found[1])
             else:
                 self._fail(trial)
@@ -188,7 +188,7 @@ class Study(Progress):
 
     def _choose_rates(self, generation: Sequence[Trial]) -> None:
         for trial in (trial for trial in generation if trial.is_open):
-            if found := self.results.best_rate(trial, None):
+            if found := self._best_rate(trial, None):
                 trial.rate = found[0]
             else:
                 self._fail(trial)
@@ -201,13 +201,13 @@ class Study(Progress):
                 self._check_quality(trial)
                 trial.has_lost_records = False
             else:
-                quality = self.results.quality(trial, trial.rate)
+                quality = self._mean_quality(trial, trial.rate)
                 self.storage.end(trial.number, "finished", (quality, self.cost(trial)))
 
     def _fail(self, trial: Trial) -> None:
         if trial.has_lost_records:
             self._check_quality(trial)
-        reasons = [self.results.result(run, None) for run in trial.runs.values()]
+        reasons = [self._result(run, None) for run in trial.runs.values()]
         words = [*trial.failures.values(), *(reason for reason in reasons if isinstance(reason, str))]
         self.storage.end(trial.number, "failed", reason=words[0] if words else "no learning rate has a result")
 
@@ -217,28 +217,24 @@ class Study(Progress):
         """Add what is missing of a generation; some of it may have been added before a crash."""
         if any(trial.generation > number for trial in self.trials):
             return
-        if number == 0 and self.plan.listed:
+        if number == 0 and self.plan.candidates:
             present = sum(trial.generation == number for trial in self.trials)
-            for proposal in self.plan.listed[present:]:
+            for proposal in self.plan.candidates[present:]:
                 self._add(proposal, number, {})
-        else:
-            self._draw(number)
-
-    def _draw(self, number: int) -> None:
-        """Draw from each space in turn until the generation is full."""
-        for place in range(self.config.sampling.generation):
-            for space, quota in enumerate(self.plan.quotas):
-                past = [trial for trial in self.trials if trial.space == space]
-                here = sum(trial.generation == number for trial in past)
-                if here > place or len(past) >= quota:
-                    continue
-                taken = {trial.key for trial in self.trials}
-                found = draw(
-                    self.plan.judge, space, len(past), taken, past, maximise=self.plan.maximise, generation=number
-                )
-                if found:
-                    self._add(found[0], number, found[1])
-                    self._refresh()
+            return
+        # Draw from each space in turn until the generation is full.
+        for place, (space, quota) in itertools.product(
+            range(self.config.sampling.generation), enumerate(self.plan.quotas)
+        ):
+            past = [trial for trial in self.trials if trial.space == space]
+            here = sum(trial.generation == number for trial in past)
+            if here > place or len(past) >= quota:
+                continue
+            taken = {trial.key for trial in self.trials}
+            found = draw(self.plan.judge, space, len(past), taken, past, maximise=self.plan.maximise, generation=number)
+            if found:
+                self._add(found[0], number, found[1])
+                self._refresh()
 
     def _add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any]) -> None:
         costs: dict[str, float] = dict(proposal.cost)
@@ -258,14 +254,14 @@ class _Task:
     until: int | None
 
     @property
-    def prepared(self) -> Prepared:
+    def prepared_run(self) -> Prepared:
         return self.trial.runs[self.run]
 
     @property
     def job(self) -> Job:
-        config = self.prepared.config
+        config = self.prepared_run.config
         gpus = config.train.devices if config.train.device == "cuda" else 0
-        return Job(self.prepared.id, config.model_dump_json(), self.until, config.threads, gpus, self.prepared)
+        return Job(self.prepared_run.id, config.model_dump_json(), self.until, config.threads, gpus, self.prepared_run)
 
 
 def work_of(run: Prepared) -> float:

@@ -12,9 +12,9 @@ from benchmarks.search import Curve, Grid, draw_curves, searched, summary
 from isthmus.core.config import Pruning, Sampling, study_config
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.plan import Plan
+from isthmus.studies.proposals import State, Trial
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.studies.trials import State, Trial
 from isthmus.training.run import Options
 from tests.studies.spaces import BASE
 

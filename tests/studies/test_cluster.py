@@ -159,7 +159,7 @@ from isthmus.studies.plan import Plan
 from isthmus.studies.executors import Job
 cluster._SEEN_WITHIN = 1.0
 plan = Plan.of(study_config(json.loads(sys.argv[2])), Options())
-run = plan.run(plan.listed[0].model, 1e-3, 0)
+run = plan.run(plan.candidates[0].model, 1e-3, 0)
 with cluster.RayCluster(sys.argv[1]) as executor:
     os.environ["ISTHMUS_HOME"] = sys.argv[3]
     executor.start(Job(run.id, run.config.model_dump_json()), Options())

@@ -32,11 +32,11 @@ def test_the_estimate_is_the_arithmetic_of_all_runs() -> None:
     assert whole.runs_per_candidate == 4
     found = estimate(whole, alike(0.5), workers=2)
     rows, epochs = len(whole.data.train), 4
-    assert found.seconds == pytest.approx(len(whole.listed) * 4 * epochs * -(-rows // 128) * 0.5 / 2 + 5)
-    flops = sum(item.cost["training_flops"] for item in whole.listed)
+    assert found.seconds == pytest.approx(len(whole.candidates) * 4 * epochs * -(-rows // 128) * 0.5 / 2 + 5)
+    flops = sum(item.cost["training_flops"] for item in whole.candidates)
     assert found.work == flops * rows * epochs * 4
-    weights = sum(item.cost["checkpoint_bytes"] for item in whole.listed) * 4
-    assert weights < found.disk_bytes < weights + 4 * len(whole.listed) * 1e6
+    weights = sum(item.cost["checkpoint_bytes"] for item in whole.candidates) * 4
+    assert weights < found.disk_bytes < weights + 4 * len(whole.candidates) * 1e6
 
 
 def test_rates_on_every_seed_cost_more() -> None:
@@ -48,11 +48,11 @@ def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
     study = plan()
     paces = measure_paces(study)
     assert set(paces) == {"hourglass_mlp", "conventional_mlp"}
-    pace = paces[study.listed[0].architecture]
+    pace = paces[study.candidates[0].architecture]
     assert pace.per_flop > 0
     assert pace.per_step >= 0
-    assert 0 < pace.of_run(study, study.listed[0].cost) < math.inf
-    run = study.run(study.listed[0].model, 1e-3, 0)
+    assert 0 < pace.of_run(study, study.candidates[0].cost) < math.inf
+    run = study.run(study.candidates[0].model, 1e-3, 0)
     assert not run.folder.exists()
 
 
@@ -62,8 +62,14 @@ def test_an_architecture_with_slow_operations_is_not_taken_for_another(monkeypat
     study = plan()
     found = estimate(study, measure_paces(study), 1).seconds
     steps = 4 * -(-len(study.data.train) // 128)
-    slowest = max(item.cost["training_flops"] for item in study.listed if item.architecture == "conventional_mlp")
-    shares = [item.cost["training_flops"] / slowest for item in study.listed if item.architecture == "conventional_mlp"]
+    slowest = max(
+        item.cost["training_flops"] for item in study.candidates if item.architecture == "conventional_mlp"
+    )
+    shares = [
+        item.cost["training_flops"] / slowest
+        for item in study.candidates
+        if item.architecture == "conventional_mlp"
+    ]
     assert found == pytest.approx(steps * 0.1 * sum(shares), rel=0.2), "held-out rows and the other shape are the rest"
 
 
@@ -72,8 +78,8 @@ def test_a_time_budget_thins_the_candidates_and_keeps_both_architectures() -> No
     everything = estimate(whole, pace, 1).seconds
     smaller = fit(whole, pace, 1, everything / 2)
     assert estimate(smaller, pace, 1).seconds <= everything / 2
-    assert len(smaller.listed) == len(whole.listed) // 2
-    assert {item.architecture for item in smaller.listed} == {"hourglass_mlp", "conventional_mlp"}
+    assert len(smaller.candidates) == len(whole.candidates) // 2
+    assert {item.architecture for item in smaller.candidates} == {"hourglass_mlp", "conventional_mlp"}
     assert fit(whole, pace, 1, everything) is whole
     with pytest.raises(UserError, match=r"one candidate takes about \d+ s .* time budget is 1 s"):
         fit(whole, pace, 1, 1.0)

@@ -87,7 +87,7 @@ def test_a_worker_never_trains_on_stale_rows(tmp_path: Path) -> None:
     """A worker keeps its data between jobs; a file that changed meanwhile is read again, or refused."""
 
     def job(plan: Plan) -> Job:
-        run = plan.run(plan.listed[0].model, 1e-3, 0)
+        run = plan.run(plan.candidates[0].model, 1e-3, 0)
         return Job(run.id, run.config.model_dump_json())
 
     def carry_out(job: Job) -> Any:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from isthmus.core.config import study_config
-from isthmus.studies.proposals import Judge
+from isthmus.studies.proposals import Judge, State, Trial
 from isthmus.studies.sampling import draw
-from isthmus.studies.trials import State, Trial
 from tests.studies.spaces import BASE, SIGNATURE
 
 SPACE = {

@@ -63,7 +63,7 @@ def test_of_many_who_claim_at_once_one_wins(url: str) -> None:
 def test_a_claim_that_is_not_renewed_is_anybodys(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEASE", 1.0)
     one, other = claims(url)
-    with one.renewing():
+    with one.renew_leases():
         assert one.claim("run")
         time.sleep(1.5)
         assert not other.claim("run"), "it was renewed"
@@ -99,12 +99,12 @@ def test_whoever_was_overtaken_writes_nothing(url: str, monkeypatch: pytest.Monk
     one, other = claims(url)
     one.begin(plan.identity)
     with other.alone("ask"):
-        other.add(plan.listed[0], 0, {}, {"params": 1.0})
+        other.add(plan.candidates[0], 0, {}, {"params": 1.0})
     for name in ("ask", "decide", "run"):
         assert one.claim(name)
     time.sleep(0.3)
     writes = {
-        "ask": lambda: one.add(plan.listed[1], 0, {}, {"params": 1.0}),
+        "ask": lambda: one.add(plan.candidates[1], 0, {}, {"params": 1.0}),
         "decide": lambda: one.note_rung(0, 1, 0.5),
         "run": lambda: one.note_failure(0, "run", "out of memory"),
     }
@@ -127,12 +127,12 @@ def test_no_candidate_is_added_twice(url: str) -> None:
     one, other = claims(url)
     one.begin(plan.identity)
     with one.alone("ask"):
-        one.add(plan.listed[0], 0, {}, {"params": 1.0})
+        one.add(plan.candidates[0], 0, {}, {"params": 1.0})
     with other.alone("ask"), pytest.raises(LeaseLost):
-        other.add(plan.listed[0], 0, {}, {"params": 1.0})
+        other.add(plan.candidates[0], 0, {}, {"params": 1.0})
     with other.alone("ask"):
-        other.add(plan.listed[1], 0, {}, {"params": 1.0})
-    assert [trial.key for trial in one.trials()] == [proposal.key for proposal in plan.listed[:2]]
+        other.add(plan.candidates[1], 0, {}, {"params": 1.0})
+    assert [trial.key for trial in one.trials()] == [proposal.key for proposal in plan.candidates[:2]]
 
 
 def test_a_dead_process_of_this_machine_loses_its_claims_at_once(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
     one, other = claims(url)
     one.begin(plan.identity)
     with one.alone("ask"):
-        for proposal in plan.listed[:2]:
+        for proposal in plan.candidates[:2]:
             one.add(proposal, 3, {"sampler's own": [1, 2]}, {"params": 7.0})
     assert one.claim("run a")
     one.note_failure(0, "run a", "its process ended with SIGSEGV")
@@ -205,12 +205,14 @@ def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
     for storage in (one, other, Storage(url, "small", True)):
         first, second = storage.trials()
         assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)
-        assert first.settings == plan.listed[0].model.model_dump(exclude_defaults=True) | {"name": "hourglass_mlp"}
+        assert first.settings == plan.candidates[0].model.model_dump(exclude_defaults=True) | {
+            "name": "hourglass_mlp"
+        }
         assert first.varied == {"d_z": 65, "d_h": 4}
         assert first.memory == {"sampler's own": [1, 2]}
         assert (first.rungs, first.quality) == ({2: 0.1 + 0.2}, 1 / 3)
         assert first.failures == {"run a": "its process ended with SIGSEGV", "run b": "out of memory"}
-        assert (first.key, second.key) == tuple(proposal.key for proposal in plan.listed[:2])
+        assert (first.key, second.key) == tuple(proposal.key for proposal in plan.candidates[:2])
         assert (second.state, second.reason) == ("pruned", "dominated at epoch 2")
 
 

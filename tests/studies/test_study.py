@@ -122,7 +122,7 @@ def test_a_run_that_diverges_fails_alone() -> None:
 def test_what_a_person_must_mend_costs_no_trial() -> None:
     """Here something lies where a run's folder should be; it could be a full disk. One line, and then it goes on."""
     study = opened(settings(spaces=TWO))
-    run = study.plan.run(study.plan.listed[0].model, study.config.rates[0], 0)
+    run = study.plan.run(study.plan.candidates[0].model, study.config.rates[0], 0)
     run.folder.parent.mkdir(parents=True)
     run.folder.write_text("in the way")
     with pytest.raises(UserError, match=rf"run {run.id}: cannot create the folder {run.folder}"):
