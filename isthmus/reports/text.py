@@ -176,7 +176,7 @@ def describe_gap(gap: Gap) -> str:
     if gap.mean is None or gap.mean.decision == "undecided":
         return ""
     ahead = gap.mean.decision == "ahead"
-    difference = gap.mean if ahead else gap.mean.reversed()
+    difference = gap.mean if ahead else gap.mean.swap()
     better, worse = map(_shape_name, gap.architectures if ahead else gap.architectures[::-1])
     kind = cost_kind(gap.cost)
     where = f"at equal {kind.noun}, {span(gap.points[0].cost, gap.points[-1].cost)}"

@@ -83,7 +83,6 @@ class Stretch:
     leader: str | None
     lead: float  # the largest difference in the stretch, never negative
     at: float  # the cost at which it occurs
-    ahead: str | None  # who is better there, decided or not
 
 
 @dataclass(frozen=True)
@@ -167,13 +166,8 @@ def front(candidates: Iterable[Candidate], cost: str = "params") -> list[Candida
         groups[candidate.architecture].append(candidate)
     members: list[Candidate] = []
     for group in groups.values():
-        last: tuple[float, float] | None = None
-        for candidate in sorted(group, key=lambda item: _point(item, cost)):
-            point = _point(candidate, cost)
-            # The order is by cost, and the best first among equal costs; equal points stay together.
-            if last is None or point[1] < last[1] or point == last:
-                last = point
-                members.append(candidate)
+        points = {_point(item, cost) for item in ladder(group, cost)}
+        members += [item for item in group if _point(item, cost) in points]  # equal ones stay together
     return sorted(members, key=lambda item: (cost_of(item, cost), item.architecture, item.run_ids))
 
 
@@ -207,6 +201,17 @@ def budgets(first: Iterable[Candidate], second: Iterable[Candidate], cost: str =
     return [group[-1] for group in groups if group[-1] >= low and group[0] <= high]
 
 
+def pairs_at_budgets(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str
+) -> list[tuple[float, Candidate, Candidate]]:
+    """Every shared budget, with the best candidate of each architecture within it."""
+    ladders = ladder(first, cost), ladder(second, cost)
+    return [
+        (budget, at_budget(ladders[0], budget, cost), at_budget(ladders[1], budget, cost))
+        for budget in budgets(first, second, cost)
+    ]
+
+
 def sample_of(candidate: Candidate, noise: Noise | None) -> Sample:
     """Its test qualities, larger being better."""
     sign = 1 if candidate.maximise else -1
@@ -230,19 +235,17 @@ def compare(
     if not first or not second:
         raise UserError("a comparison needs two architectures; one of them has no finished run")
     noise = noise or noise_of([*first, *second])
-    ladders = [ladder(items, cost) for items in (first, second)]
-    steps = budgets(first, second, cost)
-    pairs = [(at_budget(ladders[0], step, cost), at_budget(ladders[1], step, cost)) for step in steps]
+    pairs = pairs_at_budgets(first, second, cost)
     intervals = {  # a pair that meets at several budgets is compared once
-        (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise)) for one, other in pairs
+        (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise))
+        for _, one, other in pairs
     }
     decisions = dict(zip(intervals, decide_together(list(intervals.values())), strict=True))
     names = {"ahead": first[0].architecture, "behind": second[0].architecture}
     stretches: list[Stretch] = []
-    for start, stop, (one, other) in zip(steps, [*steps[1:], *steps[-1:]], pairs, strict=True):
+    for (start, one, other), (stop, _, _) in zip(pairs, [*pairs[1:], *pairs[-1:]], strict=True):
         interval, decision = intervals[id(one), id(other)], decisions[id(one), id(other)]
-        ahead = None if interval.difference == 0 else names["ahead" if interval.difference > 0 else "behind"]
-        stretch = Stretch(start, stop, names.get(decision), abs(interval.difference), start, ahead)
+        stretch = Stretch(start, stop, names.get(decision), abs(interval.difference), start)
         if stretches and stretches[-1].leader == stretch.leader:
             previous = stretches.pop()
             largest = max(previous, stretch, key=lambda item: item.lead)

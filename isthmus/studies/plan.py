@@ -88,11 +88,8 @@ class Plan:
 
     @cached_property
     def candidates(self) -> list[Proposal]:
-        """The candidates that are known before anything is trained: the grid, or those that the config lists."""
-        if self.config.sampling.name == "grid":
-            return list_candidates(self.config, self.judge)
-        listed = self.config.model_copy(update={"spaces": ()})
-        return list_candidates(listed, self.judge) if self.config.candidates else []
+        """The candidates that are known before anything is trained."""
+        return list_candidates(self.config, self.judge)
 
     @cached_property
     def quotas(self) -> list[int]:

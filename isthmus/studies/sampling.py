@@ -28,16 +28,17 @@ _ATTEMPTS = 60
 
 
 def list_candidates(config: StudyConfig, judge: Judge) -> list[Proposal]:
-    """All candidates that the config lists or whose grids hold, each once; evenly thinned by cost if too many."""
+    """All candidates of the config or of its grids, each once; evenly thinned by cost if too many."""
     taken: dict[str, Proposal] = {}
-    listed: Iterable[tuple[dict[str, Any], int | None]] = [
+    grids = config.spaces if config.sampling.name == "grid" else ()
+    listed: list[tuple[dict[str, Any], int | None]] = [
         *((dict(model), None) for model in config.candidates),
-        *((settings, i) for i, space in enumerate(config.spaces) for settings in _grid(space)),
+        *((settings, i) for i, space in enumerate(grids) for settings in _grid(space)),
     ]
     for settings, space in listed:
         if proposal := judge.judge(settings, space, taken):
             taken[proposal.key] = proposal
-    if not taken:
+    if not taken and (config.candidates or grids):
         raise UserError(f"no candidate of the study {config.name!r} may be trained: {judge.complaint()}")
     return thin(list(taken.values()), config.sampling.candidates)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -94,7 +95,7 @@ class Interval:
         error = self.half_width / stdtrit(self.freedom, (1 + LEVEL) / 2)
         return float(2 * stdtr(self.freedom, -abs(self.difference) / error))
 
-    def reversed(self) -> Interval:
+    def swap(self) -> Interval:
         """The interval of second − first."""
         low, high = (None if bound is None else -bound for bound in (self.high, self.low))
         return Interval(-self.difference, low, high, self.freedom, self.rule)
@@ -176,19 +177,15 @@ def combine(terms: Sequence[tuple[float, Sample]]) -> Interval:
     difference = math.fsum(weight * sample.mean for weight, sample in terms)
     known = [(weight**2 * sample.std**2 / sample.runs, sample) for weight, sample in terms if sample.std is not None]
     if len(known) == len(terms):
-        return _welch(difference, [(part, sample.runs - 1) for part, sample in known])
+        variance = math.fsum(part for part, _ in known)
+        squares = math.fsum((part / variance) ** 2 / (sample.runs - 1) for part, sample in known) if variance else 0.0
+        return _interval(difference, variance, 1 / squares if squares else math.inf, "Welch's t interval")
     if len(terms) == 2 and known:
         part, sample = known[0]
         other = next(sample for sample in samples if sample.std is None)
         rule = "prediction t interval for a single run" if other.runs == 1 else "one-sample t interval"
         return _interval(difference, part * (1 + sample.runs * (other.runs == 1)), sample.runs - 1, rule)
     return Interval(difference, None, None, None, "no spread: undecided")
-
-
-def _welch(difference: float, parts: Sequence[tuple[float, int]]) -> Interval:
-    variance = math.fsum(part for part, _ in parts)
-    squares = math.fsum((part / variance) ** 2 / freedom for part, freedom in parts) if variance else 0.0
-    return _interval(difference, variance, 1 / squares if squares else math.inf, "Welch's t interval")
 
 
 def _interval(difference: float, variance: float, freedom: float, rule: str) -> Interval:
@@ -230,10 +227,5 @@ def seeds_to_decide(first: Sample, second: Sample, difference: float | None = No
         reach = float(stdtrit(2 * runs - 2, (1 + LEVEL) / 2) + stdtrit(2 * runs - 2, POWER))
         return gap >= reach * math.sqrt(variance / runs)
 
-    low, high = 1, 2
-    while high < MANY and not decides(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
-    return high if high < MANY else None
+    runs = 2 + bisect_left(range(2, MANY), True, key=decides)
+    return runs if runs < MANY else None

@@ -127,14 +127,13 @@ class Study(Progress):
     def _take(self, waiting: list[_Task], resting: Mapping[str, float]) -> _Task | None:
         """Remove and return the first task that no other driver works on."""
         for task in list(waiting):
-            if resting.get(task.prepared_run.id, 0.0) > time.monotonic() or not self.storage.claim(
-                task.prepared_run.id
-            ):
+            run = task.prepared_run.id
+            if resting.get(run, 0.0) > time.monotonic() or not self.storage.claim(run):
                 continue
             waiting.remove(task)
             if self._is_wanted(task):  # another driver may have finished it
                 return task
-            self.storage.release(task.prepared_run.id)
+            self.storage.release(run)
         return None
 
     def _is_wanted(self, task: _Task) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from isthmus.core.errors import UserError
-from isthmus.studies.fronts import Candidate, at_budget, budgets, cost_of, ladder, noise_of, sample_of
+from isthmus.studies.fronts import Candidate, at_budget, cost_of, ladder, noise_of, pairs_at_budgets, sample_of
 from isthmus.studies.statistics import Interval, Noise, combine, compare
 
 
@@ -62,17 +62,8 @@ class Saving:
         return None if self.first_cost is None else 1 - self.first_cost / self.second_cost
 
     @property
-    def amount(self) -> float | None:
-        return None if self.first_cost is None else self.second_cost - self.first_cost
-
-    @property
     def sure_fraction(self) -> float | None:
         return None if self.sure_cost is None else 1 - self.sure_cost / self.second_cost
-
-    @property
-    def decided(self) -> bool:
-        """Whether the first reaches this quality at this cost beyond the noise of the seeds."""
-        return self.first_cost is not None and self.sure_cost == self.first_cost
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,6 @@ class Savings:
     cost: str
     objective: str
     savings: tuple[Saving, ...]  # by rising cost of the second
-    largest: Saving | None  # by fraction; None: the first reaches none of the qualities
 
 
 def reference_point(candidates: Sequence[Candidate], cost: str = "params") -> Reference:
@@ -137,20 +127,17 @@ def gap(
     """
     if not first or not second:
         raise UserError("a gap is between two architectures; one of them has no finished run")
-    names = (first[0].architecture, second[0].architecture)
     noise = noise or noise_of([*first, *second])
-    ladders = ladder(first, cost), ladder(second, cost)
-    points = []
-    costs = budgets(first, second, cost)
-    for value in costs:
-        pair = at_budget(ladders[0], value, cost), at_budget(ladders[1], value, cost)
-        points.append(GapPoint(value, *pair, compare(*(sample_of(item, noise) for item in pair))))
+    points = [
+        GapPoint(budget, *pair, compare(*(sample_of(item, noise) for item in pair)))
+        for budget, *pair in pairs_at_budgets(first, second, cost)
+    ]
     terms = [
         (side * share, sample_of(item, noise))
-        for side, rungs in zip((1, -1), ladders, strict=True)
-        for share, item in (_shares(rungs, costs[0], costs[-1], cost) if costs else [])
+        for side, candidates in ((1, first), (-1, second))
+        for share, item in (_shares(ladder(candidates, cost), points[0].cost, points[-1].cost, cost) if points else [])
     ]
-    mean = combine(terms) if terms else None
+    names, mean = (first[0].architecture, second[0].architecture), combine(terms) if terms else None
     return Gap(names, cost, first[0].objective, first[0].maximise, tuple(points), mean)
 
 
@@ -179,17 +166,8 @@ def measure_savings(
         sure = [cost_of(item, cost) for lead, item in leads if lead.low is not None and lead.low >= 0]
         paid = min(reached, default=None)
         savings.append(Saving(rival.mean, paid, cost_of(rival, cost), min(sure, default=None), paid == cheapest))
-    return Savings(
-        architectures=(first[0].architecture, second[0].architecture),
-        cost=cost,
-        objective=first[0].objective,
-        savings=tuple(savings),
-        largest=max(
-            (saving for saving in savings if saving.fraction is not None),
-            key=lambda saving: saving.fraction or 0.0,
-            default=None,
-        ),
-    )
+    names = (first[0].architecture, second[0].architecture)
+    return Savings(names, cost, first[0].objective, tuple(savings))
 
 
 def _height(quality: float, reference: Reference, maximise: bool) -> float:
