@@ -26,7 +26,7 @@ from isthmus.cli.shapes import shapes
 from isthmus.cli.streams import discard_output, flush_output, open_streams, say
 from isthmus.cli.study import study
 from isthmus.cli.train import train
-from isthmus.core.errors import UserError
+from isthmus.core.errors import UserError, is_shortage
 
 app = typer.Typer(
     help="Find, train and explain the shape of residual networks: wide skips, narrow computation.",
@@ -47,7 +47,6 @@ add_bench(app)
 _INTERRUPTED = 130
 """Typer's exit code for a KeyboardInterrupt."""
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF}
-_OUT_OF_MEMORY = "out of memory; use a smaller model or train.batch_size"
 
 
 def main() -> None:
@@ -82,8 +81,6 @@ def _run() -> int:
     except SystemExit as end:  # Rich and Typer exit so when the pipe is closed: `isthmus runs list | head`
         discard_output()
         return end.code if isinstance(end.code, int) else 1
-    except MemoryError as error:
-        return fail(_OUT_OF_MEMORY, error)
     except OSError as error:
         discard_output()
         return _fail_on_disk(error)
@@ -94,8 +91,8 @@ def _run() -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's usage errors, whose class it does not export
             return _fail_on_usage(error)
-        if isinstance(error, RuntimeError) and "memory" in str(error):  # torch's MemoryError
-            return fail(_OUT_OF_MEMORY, error)
+        if is_shortage(error):
+            return fail("out of memory; use a smaller model or train.batch_size", error)
         return fail_unexpected(error)
     return int(code)
 

@@ -29,6 +29,11 @@ def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
     return f"choose from: {', '.join(choices)}" if choices else "nothing is available"
 
 
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory ran out; torch reports it as one of several kinds of RuntimeError."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
+
+
 @contextmanager
 def quiet(*names: str) -> Iterator[None]:
     """Suppress the warnings of these loggers, where our own error line replaces them."""

@@ -23,14 +23,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import data_dir, home
 from isthmus.core.interrupts import keep_handlers, requests_to_stop
 from isthmus.core.machine import code_version
 from isthmus.core.record import METRICS, RECORD, read_metrics, runs_folder
-from isthmus.studies.executors import Advanced, Ended, Event, Job, work
+from isthmus.studies.executors import Advanced, Ended, Event, Executor, Job, work
 from isthmus.training.run import Options
 
 _RETRIES = 1
@@ -41,7 +41,7 @@ _SEEN_WITHIN = 60.0  # a network file system may show a new file this much later
 _STOPPED_WITHIN = 30.0
 
 
-class RayCluster:
+class RayCluster(Executor):
     """An executor whose jobs are Ray tasks. Each needs ``threads`` CPUs and ``gpus`` GPUs."""
 
     def __init__(self, address: str, threads: int = 1, gpus: int = 0, patience: float = 300.0) -> None:
@@ -59,11 +59,7 @@ class RayCluster:
         self.cancelled: set[Any] = set()
         self.asked = False
         self.looked = self.fitted = time.monotonic()
-        self.slots = 1
         self._look_at_nodes()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._cancel()
@@ -76,9 +72,8 @@ class RayCluster:
         return len(self.running) < self.slots
 
     def start(self, job: Job, options: Options) -> None:
-        where = options.data_dir and options.data_dir.absolute()
-        options = replace(options, data_dir=where)
-        task = self.task.options(name=f"isthmus {job.id}", num_cpus=job.threads, num_gpus=job.gpus)
+        options = replace(options, data_dir=options.data_dir and options.data_dir.absolute())
+        task = self.task.options(name=f"isthmus {job.id}", num_cpus=self.threads, num_gpus=self.gpus)
         self.running[task.remote(job, options, code_version()["digest"])] = job
 
     def events(self, timeout: float) -> list[Event]:

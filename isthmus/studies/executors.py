@@ -12,14 +12,15 @@ import multiprocessing
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from isthmus.core.config import run_config
-from isthmus.core.errors import UserError
+from isthmus.core.errors import UserError, is_shortage
 from isthmus.core.interrupts import ignore_signals
 from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
@@ -35,8 +36,6 @@ class Job:
     id: str
     settings: str  # the run's config as JSON
     until: int | None = None
-    threads: int = 1
-    gpus: int = 0
     prepared: Prepared | None = None  # for this process only
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,21 +65,27 @@ Event = Advanced | Ended
 _REPORT_EVERY = 0.01  # of a run
 
 
-class Executor(Protocol):
-    slots: int
+class Executor(ABC):
+    slots = 1
     """Jobs at a time."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
+    @abstractmethod
     def __exit__(self, *error: object) -> None: ...
 
+    @abstractmethod
     def has_room(self) -> bool: ...
 
+    @abstractmethod
     def start(self, job: Job, options: Options) -> None: ...
 
+    @abstractmethod
     def events(self, timeout: float) -> list[Event]:
         """What happened, waiting at most ``timeout`` seconds for it."""
 
+    @abstractmethod
     def stop(self) -> None:
         """Ask every job to save its state and end."""
 
@@ -115,17 +120,10 @@ def work(job: Job, options: Options, report: Callable[[Event], None], should_sto
         return Ended(job.id, "busy")
     except (UserError, OSError) as error:  # for a person to mend: the run itself has not failed
         return Ended(job.id, "refused", " ".join(str(error).split()))
-    except MemoryError:
-        return Ended(job.id, "failed", "out of memory")
     except Exception as error:  # the other runs of the study go on
-        kind = "out of memory" if _is_shortage(error) else type(error).__name__
-        return Ended(job.id, "failed", f"{kind}: {' '.join(str(error).split())[:300]}")
+        kind = "out of memory" if is_shortage(error) else type(error).__name__
+        return Ended(job.id, "failed", f"{kind}: {' '.join(str(error).split())[:300]}".removesuffix(": "))
     return Ended(job.id, "done")
-
-
-def _is_shortage(error: Exception) -> bool:
-    """Whether torch ran out of memory, which it reports in several kinds of RuntimeError."""
-    return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
 _shared: tuple[object, Data, Task] | None = None
@@ -154,18 +152,12 @@ def _prepare(job: Job, options: Options) -> Prepared:
     return prepared
 
 
-class ThisProcess:
-    """One job at a time, in this process."""
+class ThisProcess(Executor):
+    """One job at a time, in this process. Its only events are the ends of jobs."""
 
     def __init__(self) -> None:
-        self.slots = 1
         self.asked = threading.Event()
         self.waiting: tuple[Job, Options] | None = None
-        self.tell: Callable[[Event], None] = lambda event: None
-        """Called with progress at once, because ``events`` returns only when a job has ended."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         pass
@@ -181,13 +173,13 @@ class ThisProcess:
             self.asked.wait(timeout)
             return []
         (job, options), self.waiting = self.waiting, None
-        return [work(job, options, self.tell, self.asked.is_set)]
+        return [work(job, options, lambda event: None, self.asked.is_set)]
 
     def stop(self) -> None:
         self.asked.set()
 
 
-class LocalWorkers:
+class LocalWorkers(Executor):
     """Worker processes on this machine. They receive JSON and load the data themselves."""
 
     def __init__(self, workers: int) -> None:
@@ -195,9 +187,6 @@ class LocalWorkers:
         self.context = multiprocessing.get_context("spawn")
         self.slots = workers
         self.workers: list[_Worker | None] = [None] * workers
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()

@@ -258,9 +258,8 @@ class _Task:
 
     @property
     def job(self) -> Job:
-        config = self.prepared_run.config
-        gpus = config.train.devices if config.train.device == "cuda" else 0
-        return Job(self.prepared_run.id, config.model_dump_json(), self.until, config.threads, gpus, self.prepared_run)
+        run = self.prepared_run
+        return Job(run.id, run.config.model_dump_json(), self.until, run)
 
 
 def work_of(run: Prepared) -> float:

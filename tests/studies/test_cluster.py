@@ -138,7 +138,7 @@ from isthmus.studies.cluster import RayCluster
 from isthmus.studies.executors import Job
 with RayCluster(sys.argv[1], threads=64, patience=3.0) as cluster:
     assert cluster.slots == 1
-    cluster.start(Job("0" * 16, "{}", threads=64), Options())
+    cluster.start(Job("0" * 16, "{}"), Options())
     while True:
         assert not cluster.events(0.2)
 """
