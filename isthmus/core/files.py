@@ -27,28 +27,21 @@ _KINDS = {
 
 def home() -> Path:
     """The folder of runs, studies, reports and caches: ``ISTHMUS_HOME``, or ``~/.isthmus``."""
-    return _expand("ISTHMUS_HOME", os.environ.get("ISTHMUS_HOME") or "~/.isthmus")
+    return expand_user(os.environ.get("ISTHMUS_HOME") or "~/.isthmus", "set ISTHMUS_HOME to a folder")
 
 
 def data_dir() -> Path:
     """The folder of data files: ``ISTHMUS_DATA``, or ``data`` under :func:`home`."""
     given = os.environ.get("ISTHMUS_DATA")
-    return _expand("ISTHMUS_DATA", given) if given else home() / "data"
+    return expand_user(given, "set ISTHMUS_DATA to a folder") if given else home() / "data"
 
 
-def _expand(variable: str, given: str) -> Path:
-    try:
-        return Path(given).expanduser()
-    except RuntimeError:  # a container may have no home folder
-        raise UserError(f"cannot expand {given}: there is no home folder; set {variable} to a folder") from None
-
-
-def expand_user(path: str | Path) -> Path:
+def expand_user(path: str | Path, advice: str = "give an absolute path") -> Path:
     """A user's path with ``~`` expanded."""
     try:
         return Path(path).expanduser()
-    except RuntimeError:
-        raise UserError(f"cannot expand {path}: there is no home folder; give an absolute path") from None
+    except RuntimeError:  # a container may have no home folder
+        raise UserError(f"cannot expand {path}: there is no home folder; {advice}") from None
 
 
 def resolve_links(path: Path) -> Path:
@@ -91,14 +84,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def canonical_json(value: Any) -> str:
-    """Canonical JSON for hashing: sorted keys, no spaces."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
 def digest(value: Any, length: int = 64) -> str:
+    """SHA-256 of canonical JSON: sorted keys, no spaces."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     try:
-        text = canonical_json(value).encode()
+        text = canonical.encode()
     except UnicodeEncodeError as error:  # a lone surrogate, such as from a file name that is not UTF-8
         around = error.object[max(0, error.start - 40) : error.end + 40]
         raise UserError(f"{around!r} is not valid UTF-8; rename that file or field") from None
@@ -114,7 +104,7 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def write_with(path: Path, write: Callable[[Path], None]) -> None:
+def write_with(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file with ``write``, flush it and rename it to ``path``, so that readers never see a part."""
     make_folder(path.parent)
     remove_abandoned(path, path.suffix)
@@ -175,10 +165,7 @@ def hold_lock(path: Path) -> Iterator[bool]:
 
 
 def write_text(path: Path, text: str) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_with(path, write)
+    write_with(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:

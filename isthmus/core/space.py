@@ -74,7 +74,7 @@ class Range(Settings):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def values(self) -> Sequence[int | float]:
-        """The values of a grid; every integer of a wide range is not materialised."""
+        """The values of a grid; a range of integers takes no memory."""
         if self.points is None:
             if not self.is_integer:
                 raise ValueError(

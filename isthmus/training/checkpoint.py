@@ -149,15 +149,15 @@ def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
 
 def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor], path: Path) -> None:
     found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    different = sorted(set(expected.items()) ^ set(found.items()))
-    if different:
+    if different := sorted(set(expected.items()) ^ set(found.items())):
         raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
 
 
 def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path, whole: bool) -> None:
     """Check dtypes: the model's own, or of an export any one precision for all weights."""
     for name, tensor in planned.items():
-        if not (_same_kind(tensor, weights[name]) or (whole and _both_real(tensor, weights[name]))):
+        are_real = tensor.is_floating_point() and weights[name].is_floating_point()
+        if not (_same_kind(tensor, weights[name]) or (whole and are_real)):
             raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype} where the model has {tensor.dtype}")
     real = {weights[name].dtype for name, tensor in planned.items() if tensor.is_floating_point()}
     if len(real) > 1 or not real <= _PRECISIONS:
@@ -171,10 +171,6 @@ def _same_kind(own: Tensor, given: Tensor) -> bool:
     """Equal dtypes, or float32, which training writes whatever the default dtype of this process."""
     default = own.dtype == torch.get_default_dtype() and given.dtype == torch.float32
     return default or given.dtype == own.dtype
-
-
-def _both_real(own: Tensor, given: Tensor) -> bool:
-    return own.is_floating_point() and given.is_floating_point()
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
@@ -214,15 +210,12 @@ def _equal(ours: list[float], theirs: list[float]) -> bool:
 def start_from(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> list[str]:
     """Fine-tuning: load every weight that fits by name and shape, and return the names of the others."""
     own = model.state_dict()
-    fitting = {name: tensor for name, tensor in weights.items() if name in own and _fits(own[name], tensor)}
+    shared = {name: tensor for name, tensor in weights.items() if name in own and own[name].shape == tensor.shape}
+    fitting = {name: tensor for name, tensor in shared.items() if _same_kind(own[name], tensor)}
     if not fitting:
         raise UserError(f"{path} is a checkpoint of another model: none of its weights fits this one")
     model.load_state_dict(fitting, strict=False)
     return sorted([*(own.keys() - fitting.keys()), *_find_redrawn(model, metadata, path)])
-
-
-def _fits(own: Tensor, given: Tensor) -> bool:
-    return own.shape == given.shape and _same_kind(own, given)
 
 
 class State:
@@ -242,16 +235,15 @@ class State:
         if not self.index.exists():
             return None
         index = read_sealed(self.index)
-        again = f"`isthmus runs clean {self.folder.name}` starts it again"
+        restart = f"`isthmus runs clean {self.folder.name}` starts it again"
         if not {"file", "sha256", "code", "values"} <= index.keys() or not isinstance(index["file"], str):
-            raise UserError(f"{self.index} is damaged: it names no state; {again}")
+            raise UserError(f"{self.index} is damaged: it names no state; {restart}")
         path = self.folder / index["file"]
         if not path.is_file() or sha256(path) != index["sha256"]:
-            raise UserError(f"{path} is damaged or missing; {again}")
+            raise UserError(f"{path} is damaged or missing; {restart}")
         if index["code"] != code and not other_code:
-            raise UserError(
-                f"the run in {self.folder} was begun by other code; --other-code resumes it anyway, {again}"
-            )
+            resume = "--other-code resumes it anyway"
+            raise UserError(f"the run in {self.folder} was begun by other code; {resume}, {restart}")
         return read_tensors(path)[0], index["values"]
 
     def clear(self) -> None:
@@ -266,10 +258,9 @@ class State:
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's state as flat names: ``optimizer.INDEX.NAME``."""
-    state = optimizer.state_dict()["state"]
     return {
         f"optimizer.{index}.{name}": value
-        for index, entry in state.items()
+        for index, entry in optimizer.state_dict()["state"].items()
         for name, value in entry.items()
         if isinstance(value, Tensor)
     }

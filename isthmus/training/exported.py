@@ -1,6 +1,6 @@
-"""The folder that an export leaves: a trained model that needs neither its data nor its record.
+"""The folder of an export: a trained model that needs neither its data nor its record.
 
-model.safetensors, model.onnx or model.pt2     the model in the format that was asked for
+model.safetensors, model.onnx or model.pt2     the model in the chosen format
 task.safetensors                               what the task learned: scaling, class targets
 config.json                                    the model's settings
 README.md                                      a model card
@@ -9,9 +9,11 @@ export.json                                    written last: the format, the tas
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed
@@ -21,11 +23,8 @@ EXPORT = "export.json"
 FormatName = Literal["onnx", "torch", "safetensors", "narrow"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 FILES: dict[FormatName, str] = {
-    "onnx": "model.onnx",
-    "torch": "model.pt2",
-    "safetensors": "model.safetensors",
-    "narrow": "model.safetensors",
-}
+    "onnx": "model.onnx", "torch": "model.pt2", "safetensors": "model.safetensors", "narrow": "model.safetensors",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,13 +43,6 @@ class Exported:
     schema: str = SCHEMA
 
 
-_KINDS: dict[str, type] = {
-    "format": str, "run": str, "model": dict, "task": dict, "source": dict, "classes": list, "columns": list,
-    "metrics": dict, "files": dict,
-}  # fmt: skip
-_NEEDED = ("format", "run", "model", "task")
-
-
 def is_exported(folder: Path) -> bool:
     return (folder / EXPORT).is_file()
 
@@ -60,26 +52,15 @@ def write_exported(folder: Path, content: Exported) -> None:
 
 
 def read_exported(folder: Path) -> Exported:
-    content = read_sealed(folder / EXPORT)
+    path = folder / EXPORT
+    content = read_sealed(path)
     if content.get("schema") != SCHEMA:
-        raise UserError(f"{folder / EXPORT} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
-    if wrong := [name for name in _KINDS if not _is_right(name, content)]:
-        raise UserError(f"{folder / EXPORT} is damaged: {wrong[0]} is missing or of another kind; export the run again")
-    known = {item.name for item in fields(Exported)}
-    exported = Exported(**{name: value for name, value in content.items() if name in known})
-    if exported.format not in FORMATS:
-        raise UserError(f"{folder / EXPORT} says format {exported.format!r}; choose from: {', '.join(FORMATS)}")
-    return exported
-
-
-def _is_right(name: str, content: dict[str, Any]) -> bool:
-    if name not in content:
-        return name not in _NEEDED
-    value = content[name]
-    if name in ("model", "task") and isinstance(value, dict):
-        return isinstance(value.get("name"), str)
-    texts = value if isinstance(value, list) else value.values() if name == "files" and isinstance(value, dict) else ()
-    return isinstance(value, _KINDS[name]) and all(isinstance(text, str) for text in texts)
+        raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
+    try:
+        return TypeAdapter(Exported).validate_python(content)
+    except ValidationError as error:
+        wrong = error.errors()[0]["loc"][0]
+        raise UserError(f"{path} is damaged: {wrong} is missing or of another kind; export the run again") from None
 
 
 def exported_file(folder: Path, name: str, exported: Exported) -> Path:
