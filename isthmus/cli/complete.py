@@ -9,16 +9,16 @@ from isthmus.cli import terminal
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
-from isthmus.core.record import MODEL, remove_leftovers, runs_folder
+from isthmus.core.record import MODEL, differences, remove_leftovers, runs_folder
 from isthmus.core.registry import model_title
-from isthmus.studies.database import Damaged, Unusable, default_url, set_aside
+from isthmus.studies.database import Damaged, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.fronts import best, front, judge_by, summarise
 from isthmus.studies.plan import Plan
 from isthmus.studies.progress import has_ended
 from isthmus.studies.proposals import Run, Trial
-from isthmus.studies.storage import Storage, differences
+from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study, work_of
 from isthmus.training.run import Options
 
@@ -68,7 +68,7 @@ def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
         if rebuild:
             storage.drop()
         return storage
-    except (Damaged, Unusable) as error:
+    except Damaged as error:
         if url is not None:
             raise
         if not rebuild:

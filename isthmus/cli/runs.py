@@ -34,9 +34,9 @@ def runs_diff(
 ) -> None:
     """Show the settings, costs and metrics in which two runs differ."""
     from isthmus.cli import terminal
-    from isthmus.studies.runs import differences
+    from isthmus.studies.runs import compare
 
-    lines = differences(first, second)
+    lines = compare(first, second)
     if as_json:
         terminal.print_json(lines)
     else:

@@ -284,3 +284,10 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             result[f"{prefix}{name}"] = item
     return result
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The dotted names of the settings that differ, with both values."""
+    one, other = flatten(first), flatten(second)
+    pairs = {name: (one.get(name), other.get(name)) for name in one | other}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -27,12 +27,8 @@ _ATTEMPTS = 20
 _ACCEPTED = "sqlite:///FILE and postgresql://USER:PASSWORD@HOST:PORT/NAME are accepted"
 
 
-class Unusable(UserError):
-    """The database answers, but is damaged or of another version."""
-
-
 class Damaged(UserError):
-    """What the database holds cannot be true."""
+    """The database answers, but is damaged or of another version."""
 
 
 class Database:
@@ -47,7 +43,7 @@ class Database:
             raise UserError(f"{_show(url)} needs a driver that is not installed: {install} ({error})") from None
         except (SQLAlchemyError, OptunaError, LookupError, ValueError, OSError, RuntimeError) as error:
             known = f"; {_ACCEPTED}" if isinstance(error, ArgumentError | ValueError) else ""
-            kind = UserError if _is_loss(error) else Unusable
+            kind = UserError if _is_loss(error) else Damaged
             raise kind(f"the database {_show(url)} cannot be used: {_cause(error)}{known}") from None
         self._engine = self._storage.engine
         weakref.finalize(self, self._engine.dispose)  # closes the server's connections at once

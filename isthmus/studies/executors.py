@@ -186,26 +186,26 @@ class LocalWorkers(Executor):
         # A forked process would inherit torch's threads in an unknown state.
         self.context = multiprocessing.get_context("spawn")
         self.slots = workers
-        self.workers: list[_Worker | None] = [None] * workers
+        self.workers: list[_Worker] = []
 
     def __exit__(self, *error: object) -> None:
         self.stop()
-        for worker in filter(None, self.workers):
+        for worker in self.workers:
             worker.end()
 
     def has_room(self) -> bool:
-        return any(worker is None or worker.job is None for worker in self.workers)
+        return sum(worker.job is not None for worker in self.workers) < self.slots
 
     def start(self, job: Job, options: Options) -> None:
-        place = next(i for i, worker in enumerate(self.workers) if worker is None or worker.job is None)
-        worker = self.workers[place] or _Worker(self.context)
-        self.workers[place] = worker
-        if not worker.give(job, options):  # it was killed while it had nothing to do
-            self.workers[place] = _Worker(self.context)
-            self.workers[place].give(job, options)  # type: ignore[union-attr]
+        for worker in [worker for worker in self.workers if worker.job is None]:
+            if worker.give(job, options):
+                return
+            self.workers.remove(worker)  # it was killed while it had nothing to do
+        self.workers.append(_Worker(self.context))
+        self.workers[-1].give(job, options)
 
     def events(self, timeout: float) -> list[Event]:
-        busy = [worker for worker in self.workers if worker is not None and worker.job is not None]
+        busy = [worker for worker in self.workers if worker.job is not None]
         if not busy:
             time.sleep(timeout)
             return []
@@ -215,12 +215,13 @@ class LocalWorkers(Executor):
             if worker.pipe in ready:
                 events += worker.news()
                 if not worker.is_alive:
-                    self.workers[self.workers.index(worker)] = None
+                    self.workers.remove(worker)
         return events
 
     def stop(self) -> None:
-        for worker in filter(None, self.workers):
-            worker.ask_to_stop()
+        for worker in self.workers:
+            with contextlib.suppress(OSError):
+                worker.pipe.send(None)
 
 
 class _Worker:
@@ -258,10 +259,6 @@ class _Worker:
                 how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 events.append(Ended(self.job.id, "crashed", f"its process ended with {how}"))
         return events
-
-    def ask_to_stop(self) -> None:
-        with contextlib.suppress(OSError):
-            self.pipe.send(None)
 
     def end(self) -> None:
         self.pipe.close()

@@ -11,11 +11,11 @@ from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
-from isthmus.core.record import RECORD, RunRecord, drop_stale, read_metrics
+from isthmus.core.record import RECORD, RunRecord, differences, drop_stale, read_metrics
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
-from isthmus.studies.storage import Storage, differences
+from isthmus.studies.storage import Storage
 from isthmus.training.run import Prepared, finished_record
 
 
@@ -35,7 +35,7 @@ class Progress:
         self._refresh()
 
     def _check_identity(self, begun: Mapping[str, Any] | None) -> None:
-        if begun is None or not (different := differences(self.plan.identity, begun)):
+        if begun is None or not (different := sorted(differences(self.plan.identity, begun))):
             return
         if different == [f"metric_versions.{self.plan.quality}"]:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Managing run folders: list them, compare two, delete some."""
+"""Run folders: list them, compare two, delete some."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from isthmus.core.files import home, read_json, read_sealed, resolve_links
 from isthmus.core.record import (
     CONFIG,
     RECORD,
+    differences,
     find_run,
-    flatten,
     read_record,
     remove_leftovers,
     run_folders,
@@ -30,10 +30,9 @@ _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
 def overview() -> list[dict[str, Any]]:
     """One line per run, also for a run whose record is damaged."""
-    folders = list(run_folders())
-    for folder in folders:
+    for folder in run_folders():
         remove_leftovers(folder)
-    return [_line(folder) for folder in folders]
+    return [_line(folder) for folder in run_folders()]
 
 
 def _line(folder: Path) -> dict[str, Any]:
@@ -54,15 +53,10 @@ def _line(folder: Path) -> dict[str, Any]:
     return line
 
 
-def differences(first: str, second: str) -> dict[str, tuple[Any, Any]]:
+def compare(first: str, second: str) -> dict[str, tuple[Any, Any]]:
     """Dotted fields of the two records whose values differ."""
-    content = []
-    for reference in (first, second):
-        record = read_record(find_run(reference))
-        content.append(flatten({name: value for name, value in asdict(record).items() if name not in _NOT_COMPARED}))
-    names = list(dict.fromkeys([*content[0], *content[1]]))
-    pairs = {name: (content[0].get(name), content[1].get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    found = differences(*(asdict(read_record(find_run(reference))) for reference in (first, second)))
+    return {name: pair for name, pair in found.items() if name.partition(".")[0] not in _NOT_COMPARED}
 
 
 def removable(references: Sequence[str], failed: bool) -> list[Path]:
@@ -85,15 +79,12 @@ def studies_in_need(folders: Sequence[Path]) -> tuple[dict[str, int], list[str]]
     runs, found, unknown = {folder.name for folder in folders}, {}, []
     for path in sorted((home() / "studies").glob("*/study.json")):
         try:
-            content = read_json(path)
-            # Older versions list the runs that ended, and have no checksum.
-            ended = [run for trial in content["trials"] for run in trial["runs"]]
-            needed = runs & set(read_sealed(path)["needs"] if "checksum" in content else ended)
+            needed = len(runs.intersection(read_sealed(path)["needs"]))
         except (UserError, KeyError, TypeError):
             unknown.append(path.parent.name)
             continue
         if needed:
-            found[path.parent.name] = len(needed)
+            found[path.parent.name] = needed
     return found, unknown
 
 

@@ -21,7 +21,6 @@ from sqlalchemy.exc import IntegrityError
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest
-from isthmus.core.record import flatten
 from isthmus.studies.database import TABLES
 from isthmus.studies.leases import LeaseLost, Leases
 from isthmus.studies.proposals import Proposal, State, Trial
@@ -239,9 +238,3 @@ def _ending(state: State, values: Any, rungs: Mapping[int, float], reason: str) 
         "rungs": {str(rung): quality for rung, quality in sorted(rungs.items())},
         "reason": reason,
     }
-
-
-def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The dotted names of the fields in which two configs differ."""
-    first, second = flatten(ours), flatten(theirs)
-    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
