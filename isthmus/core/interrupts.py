@@ -35,7 +35,7 @@ def end_on_signals() -> Iterator[None]:
         if is_first or number == signal.SIGINT:  # SIGTERM may arrive twice: to the process and to its group
             raise KeyboardInterrupt
 
-    with _install(end), _resend_lost_signals():
+    with keep_handlers(end), _resend_lost_signals():
         yield
 
 
@@ -77,7 +77,7 @@ def requests_to_stop(
         requests.append(number)
         tell()
 
-    with _install(ask):
+    with keep_handlers(ask):
         yield lambda: bool(requests)
 
 
@@ -88,18 +88,12 @@ def ignore_signals() -> None:
 
 
 @contextmanager
-def keep_handlers() -> Iterator[None]:
-    """Restore the handlers after calling a library that installs its own."""
-    with _install(None):
-        yield
-
-
-@contextmanager
-def _install(handler: Callable[[int, object], None] | None) -> Iterator[None]:
+def keep_handlers(meanwhile: Callable[[int, object], None] | None = None) -> Iterator[None]:
+    """Restore the handlers at the end; until then signals go to ``meanwhile``, or to what a library installs."""
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) or signal.SIG_DFL for number in _SIGNALS}
     try:
         for number in _SIGNALS:
-            signal.signal(number, handler or before[number])
+            signal.signal(number, meanwhile or before[number])
     except ValueError:  # not the main thread
         yield
         return

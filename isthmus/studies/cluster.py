@@ -114,30 +114,25 @@ class RayCluster(Executor):
             return Ended(job.id, "crashed", f"its process or its node died: {_line(error)}")
         written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
         if ended.how == "done" and not _appears(written):
-            needed = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
-            return Ended(
-                job.id, "refused", f"a node of the cluster has trained it, but {written} is not here; {needed}"
-            )
+            share = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
+            return Ended(job.id, "refused", f"a node of the cluster trained it, but {written} is not here; {share}")
         return ended
 
     def _look_at_nodes(self) -> None:
         """Count how many jobs fit now. Where none fits, wait for an autoscaler to add a node."""
         resources = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        fitting = sum(self._count_fitting(node) for node in resources)
+        needs = {"CPU": self.threads} | ({"GPU": self.gpus} if self.gpus else {})
+        fitting = sum(min(int(node.get(name, 0) // need) for name, need in needs.items()) for node in resources)
         self.slots, now = max(1, fitting), time.monotonic()
         if fitting:
             self.fitted = now
         elif now - self.fitted > self.patience:
             most = max((int(node.get("CPU", 0)) for node in resources), default=0)
-            needed = f"{self.threads} CPUs" + (f" and {self.gpus} GPUs" if self.gpus else "")
+            wanted = " and ".join(f"{need} {name}s" for name, need in needs.items())
             raise UserError(
-                f"no node of the Ray cluster has had {needed} for {self.patience:.0f} s (the largest has {most} CPUs); "
+                f"no node of the Ray cluster has had {wanted} for {self.patience:.0f} s (the largest has {most} CPUs); "
                 "base.threads and base.train.devices say what a run takes"
             )
-
-    def _count_fitting(self, node: dict[str, float]) -> int:
-        places = int(node.get("CPU", 0) // self.threads)
-        return min(places, int(node.get("GPU", 0) // self.gpus)) if self.gpus else places
 
     def _progress(self) -> Iterator[Advanced]:
         """Progress by the runs' own logs in the shared home."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.machine import memory_bytes
-from isthmus.core.protocols import SPLITS, Data
+from isthmus.core.protocols import SPLITS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
 from isthmus.training.devices import OneDevice
@@ -75,7 +75,7 @@ def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
             points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options)))
         except UserError:
             raise
-        except Exception:  # the study records a candidate that cannot be trained, and goes on
+        except Exception:  # the study records a candidate that cannot be trained
             continue
     if not points:
         return Pace(0.0, 0.0)
@@ -115,30 +115,32 @@ def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Propos
     candidates = plan.preview if candidates is None else candidates
     times = [paces[proposal.architecture].of_run(plan, proposal.cost) for proposal in candidates]
     rows = len(plan.data.train) * plan.task.views() * plan.config.base.train.epochs
-    per_candidate = plan.runs_per_candidate
-    largest = max((_state_bytes(proposal.cost) for proposal in candidates), default=0.0)
-    weights = sum(proposal.cost["checkpoint_bytes"] + _RUN_BYTES for proposal in candidates) * per_candidate
-    # At a rung, the states of all runs of the generation are on disk.
-    waiting = sum(map(_state_bytes, (item.cost for item in candidates))) if plan.config.pruning else 0.0
-    seconds = max(sum(times) * per_candidate / workers, max(times, default=0.0))
+    runs = plan.runs_per_candidate
+    # Weights, two moments and the best weights, in memory or on disk.
+    states = [16.0 * item.cost["trainable_params"] + 4.0 * item.cost["params"] for item in candidates]
+    largest = max(states, default=0.0)
+    waiting = sum(states) * runs if plan.config.pruning else 0.0  # all runs of a generation wait at a rung
+    seconds = max(sum(times) * runs / workers, max(times, default=0.0))
+    splits = [plan.data.split(name) for name in SPLITS]
+    rows_bytes = sum(part.nbytes for split in splits for part in (split.inputs, split.targets) if part is not None)
     return Estimate(
         seconds=seconds + (_START_OF_WORKERS if workers > 1 and times else 0.0),
-        disk_bytes=weights + max(waiting * per_candidate, largest * workers),
-        memory_bytes=workers * (_PROCESS_BYTES + _data_bytes(plan.data) + 1.5 * largest),
-        work=float(sum(proposal.cost["training_flops"] for proposal in candidates) * rows * per_candidate),
+        disk_bytes=sum(item.cost["checkpoint_bytes"] + _RUN_BYTES for item in candidates) * runs
+        + max(waiting, largest * workers),
+        memory_bytes=workers * (_PROCESS_BYTES + rows_bytes + 1.5 * largest),
+        work=float(sum(item.cost["training_flops"] for item in candidates) * rows * runs),
     )
 
 
 def fit(plan: Plan, paces: Paces, workers: int, seconds: float) -> Plan:
     """The plan with as many candidates as fit into the time, evenly spread over their cost."""
-    most = len(plan.preview)
     if estimate(plan, paces, workers).seconds <= seconds:
         return plan
 
     def takes(candidates: int) -> float:
         return estimate(plan.limit(candidates), paces, workers).seconds
 
-    number = bisect_right(range(1, most), seconds, key=takes)  # so many fit, and one more does not
+    number = bisect_right(range(1, len(plan.preview)), seconds, key=takes)  # one more does not fit
     if number:
         return plan.limit(number)
     raise UserError(
@@ -167,13 +169,3 @@ def check_room(needed: Estimate, workers: int) -> None:
 
 def gigabytes(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _state_bytes(cost: Mapping[str, float]) -> float:
-    """Weights, two moments and the best weights, in memory or on disk."""
-    return 16.0 * cost["trainable_params"] + 4.0 * cost["params"]
-
-
-def _data_bytes(data: Data) -> float:
-    splits = [data.split(name) for name in SPLITS]
-    return float(sum(part.nbytes for split in splits for part in (split.inputs, split.targets) if part is not None))

@@ -95,13 +95,6 @@ class Judge:
 
     def judge(self, settings: Mapping[str, Any], space: int | None, taken: Collection[str] = ()) -> Proposal | None:
         """The proposal with these settings, or None if it breaks a condition or the budget, or is already taken."""
-        proposal = self._proposal(settings, space)
-        if proposal is not None and proposal.key in taken:
-            self.refused["proposed twice"] += 1
-            return None
-        return proposal
-
-    def _proposal(self, settings: Mapping[str, Any], space: int | None) -> Proposal | None:
         try:
             config = component("models", dict(settings))
             assert isinstance(config, ModelConfig)
@@ -110,16 +103,18 @@ class Judge:
         except UserError as error:
             self.refused[str(error)] += 1
             return None
-        names = complete.model_dump() | counted
+        names, key = complete.model_dump() | counted, digest(complete.model_dump(mode="json"), 16)
         conditions = [] if space is None else self.conditions[space]
         reasons = [text for text, holds in conditions if not _check(text, holds, names)]
         if over := self.config.budget.exceeded_limit(counted):
             reasons.append(over)
+        if key in taken:
+            reasons.append("proposed twice")
         if reasons:
             self.refused[reasons[0]] += 1
             return None
         varied = {} if space is None else {name: settings[name] for name in self.config.spaces[space].vary}
-        return Proposal(config, digest(complete.model_dump(mode="json"), 16), counted, space, varied)
+        return Proposal(config, key, counted, space, varied)
 
     def complaint(self) -> str:
         """Why nothing was accepted, the most frequent reason first."""

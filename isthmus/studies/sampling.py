@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import optuna
@@ -19,7 +19,7 @@ from optuna.trial import TrialState, create_trial
 from isthmus.core.config import Sampling, StudyConfig
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
-from isthmus.core.space import Range, Space
+from isthmus.core.space import Range
 from isthmus.studies.proposals import Judge, Proposal, Trial
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -33,7 +33,7 @@ def list_candidates(config: StudyConfig, judge: Judge) -> list[Proposal]:
     grids = config.spaces if config.sampling.name == "grid" else ()
     listed: list[tuple[dict[str, Any], int | None]] = [
         *((dict(model), None) for model in config.candidates),
-        *((settings, i) for i, space in enumerate(grids) for settings in _grid(space)),
+        *((settings, i) for i, space in enumerate(grids) for settings in space.grid()),
     ]
     for settings, space in listed:
         if proposal := judge.judge(settings, space, taken):
@@ -41,13 +41,6 @@ def list_candidates(config: StudyConfig, judge: Judge) -> list[Proposal]:
     if not taken and (config.candidates or grids):
         raise UserError(f"no candidate of the study {config.name!r} may be trained: {judge.complaint()}")
     return thin(list(taken.values()), config.sampling.candidates)
-
-
-def _grid(space: Space) -> Iterable[dict[str, Any]]:
-    try:
-        return space.grid() if space.grid_size() else ()
-    except ValueError as error:
-        raise UserError(f"{error}; or another sampler, such as sampling.name=tpe") from None
 
 
 def thin(proposals: list[Proposal], number: int | None) -> list[Proposal]:
