@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TextIO
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from isthmus.training.listener import Listener
 
 _WIDTH = 160  # columns if the output is no terminal
+_PERIOD = 3600.0  # seconds of progress from which the remaining time is estimated; runs may take many minutes
 
 
 def _console(stream: TextIO | None, **settings: Any) -> Console:
@@ -31,9 +31,9 @@ out = _console(sys.stdout)
 err = _console(sys.stderr, stderr=True)
 
 
-def text_column(text: str, style: str = "none") -> TextColumn:
+def text_column(text: str, style: str = "none") -> bars.TextColumn:
     """A progress bar column without markup."""
-    return TextColumn(text, style=style, markup=False)
+    return bars.TextColumn(text, style=style, markup=False)
 
 
 def print_json(value: Any, sort_keys: bool = False) -> None:
@@ -79,7 +79,7 @@ def size(count: float) -> str:
 class _Display:
     """Shows its progress bars within a ``with`` block."""
 
-    progress: Progress
+    progress: bars.Progress
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -94,18 +94,14 @@ class TrainingDisplay(_Display, Listener):
 
     def __init__(self, objective: str, should_stop: Callable[[], bool] = lambda: False) -> None:
         self.objective, self._should_stop = objective, should_stop
-        self.began = time.monotonic()
-        self.first_step: int | None = None
-        self.progress = Progress(
-            SpinnerColumn(), BarColumn(), MofNCompleteColumn(), text_column("{task.fields[left]}"),
+        self.progress = bars.Progress(
+            bars.SpinnerColumn(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn(),
             text_column("{task.fields[news]}", "cyan"), console=err, transient=True,
         )  # fmt: skip
-        self.task: TaskID = self.progress.add_task("", total=None, left="", news="")
+        self.task: bars.TaskID = self.progress.add_task("", total=None, news="")
 
     def step(self, step: int, steps: int) -> None:
-        self.first_step = step - 1 if self.first_step is None else self.first_step
-        pace = (time.monotonic() - self.began) / (step - self.first_step)
-        self.progress.update(self.task, completed=step, total=steps, left=f"{duration(pace * (steps - step))} left")
+        self.progress.update(self.task, completed=step, total=steps)
 
     def should_stop(self) -> bool:
         return self._should_stop()
@@ -125,15 +121,15 @@ class StudyDisplay(_Display):
     """A progress bar for the whole study, weighted by FLOPs, and one for each active run."""
 
     def __init__(self, work: float, runs: int, ended: int) -> None:
-        self.work, self.runs, self.ended = work, runs, ended
+        self.runs, self.ended = runs, ended
         self.done: dict[str, float] = {}
-        self.tasks: dict[str, TaskID] = {}
-        self.first: tuple[float, float] | None = None
-        self.progress = Progress(
-            text_column("{task.description}"), BarColumn(), text_column("{task.percentage:>3.0f} %"),
-            text_column("{task.fields[left]}"), TimeElapsedColumn(), console=err, transient=True,
+        self.tasks: dict[str, bars.TaskID] = {}
+        self.progress = bars.Progress(
+            text_column("{task.description}"), bars.BarColumn(), text_column("{task.percentage:>3.0f} %"),
+            bars.TimeRemainingColumn(), bars.TimeElapsedColumn(),
+            console=err, transient=True, speed_estimate_period=_PERIOD,
         )  # fmt: skip
-        self.whole = self.progress.add_task(self._title(), total=max(1.0, work), left="")
+        self.whole = self.progress.add_task(self._title(), total=max(1.0, work))
 
     def _title(self) -> str:
         return f"{self.ended} of {max(self.runs, self.ended)} runs"
@@ -141,18 +137,9 @@ class StudyDisplay(_Display):
     def advance(self, run: str, work: float, fraction: float, name: str) -> None:
         self.done[run] = work * fraction
         if run not in self.tasks:
-            self.tasks[run] = self.progress.add_task(f"  {name}", total=1.0, left="")
+            self.tasks[run] = self.progress.add_task(f"  {name}", total=1.0)
         self.progress.update(self.tasks[run], completed=fraction)
-        done = sum(self.done.values())
-        self.progress.update(self.whole, completed=done, left=self._time_left(done))
-
-    def _time_left(self, done: float) -> str:
-        """Estimated from the pace since the first progress, to exclude the start of the workers."""
-        now = time.monotonic()
-        self.first = self.first or (now, done)
-        if done == self.first[1] or self.work <= done:
-            return ""
-        return f"{duration((now - self.first[0]) * (self.work - done) / (done - self.first[1]))} left"
+        self.progress.update(self.whole, completed=sum(self.done.values()))
 
     def hide(self, run: str) -> None:
         """Remove the bar of a run that waits at a rung."""

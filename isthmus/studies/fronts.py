@@ -19,7 +19,7 @@ from isthmus.core.costs import CostKind
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
-from isthmus.studies.statistics import Noise, Sample, decide_together, fit_noise
+from isthmus.studies.statistics import Interval, Noise, Sample, decide_together, fit_noise
 from isthmus.studies.statistics import compare as intervals_between
 
 COSTS = ("params", "trainable_params", "macs")
@@ -72,6 +72,16 @@ class Candidate:
     def five_sigma(self) -> float | None:
         """The spread as the papers print it."""
         return None if self.std is None else 5 * self.std
+
+
+@dataclass(frozen=True)
+class GapPoint:
+    """The best candidates of two architectures from this cost to that of the next point, and their difference."""
+
+    cost: float
+    first: Candidate
+    second: Candidate
+    difference: Interval
 
 
 @dataclass(frozen=True)
@@ -201,15 +211,15 @@ def budgets(first: Iterable[Candidate], second: Iterable[Candidate], cost: str =
     return [group[-1] for group in groups if group[-1] >= low and group[0] <= high]
 
 
-def pairs_at_budgets(
-    first: Sequence[Candidate], second: Sequence[Candidate], cost: str
-) -> list[tuple[float, Candidate, Candidate]]:
-    """Every shared budget, with the best candidate of each architecture within it."""
-    ladders = ladder(first, cost), ladder(second, cost)
-    return [
-        (budget, at_budget(ladders[0], budget, cost), at_budget(ladders[1], budget, cost))
-        for budget in budgets(first, second, cost)
-    ]
+def compare_at_budgets(
+    first: Sequence[Candidate], second: Sequence[Candidate], cost: str, noise: Noise | None
+) -> list[GapPoint]:
+    """At every shared budget, the best candidates on validation data within it, and their difference on test data."""
+    ladders, points = (ladder(first, cost), ladder(second, cost)), []
+    for budget in budgets(first, second, cost):
+        pair = [at_budget(rungs, budget, cost) for rungs in ladders]
+        points.append(GapPoint(budget, *pair, intervals_between(*(sample_of(item, noise) for item in pair))))
+    return points
 
 
 def sample_of(candidate: Candidate, noise: Noise | None) -> Sample:
@@ -234,18 +244,15 @@ def compare(
     """
     if not first or not second:
         raise UserError("a comparison needs two architectures; one of them has no finished run")
-    noise = noise or noise_of([*first, *second])
-    pairs = pairs_at_budgets(first, second, cost)
-    intervals = {  # a pair that meets at several budgets is compared once
-        (id(one), id(other)): intervals_between(sample_of(one, noise), sample_of(other, noise))
-        for _, one, other in pairs
-    }
+    points = compare_at_budgets(first, second, cost, noise or noise_of([*first, *second]))
+    # A pair that meets at several budgets is decided once.
+    intervals = {(id(point.first), id(point.second)): point.difference for point in points}
     decisions = dict(zip(intervals, decide_together(list(intervals.values())), strict=True))
     names = {"ahead": first[0].architecture, "behind": second[0].architecture}
     stretches: list[Stretch] = []
-    for (start, one, other), (stop, _, _) in zip(pairs, [*pairs[1:], *pairs[-1:]], strict=True):
-        interval, decision = intervals[id(one), id(other)], decisions[id(one), id(other)]
-        stretch = Stretch(start, stop, names.get(decision), abs(interval.difference), start)
+    for point, stop in zip(points, [point.cost for point in [*points[1:], *points[-1:]]], strict=True):
+        leader = names.get(decisions[id(point.first), id(point.second)])
+        stretch = Stretch(point.cost, stop, leader, abs(point.difference.difference), point.cost)
         if stretches and stretches[-1].leader == stretch.leader:
             previous = stretches.pop()
             largest = max(previous, stretch, key=lambda item: item.lead)
@@ -257,7 +264,7 @@ def compare(
         objective=first[0].objective,
         stretches=tuple(stretches),
         alone=_alone(first, second, cost),
-        can_decide=any(interval.low is not None for interval in intervals.values()),
+        can_decide=any(point.difference.low is not None for point in points),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from isthmus.core.errors import UserError
-from isthmus.studies.fronts import Candidate, at_budget, cost_of, ladder, noise_of, pairs_at_budgets, sample_of
+from isthmus.studies.fronts import Candidate, GapPoint, compare_at_budgets, cost_of, ladder, noise_of, sample_of
 from isthmus.studies.statistics import Interval, Noise, combine, compare
 
 
@@ -22,16 +22,6 @@ class Reference:
 
     cost: float
     quality: float
-
-
-@dataclass(frozen=True)
-class GapPoint:
-    """The two candidates that represent their architectures from this cost to that of the next point."""
-
-    cost: float
-    first: Candidate
-    second: Candidate
-    difference: Interval
 
 
 @dataclass(frozen=True)
@@ -128,16 +118,16 @@ def gap(
     if not first or not second:
         raise UserError("a gap is between two architectures; one of them has no finished run")
     noise = noise or noise_of([*first, *second])
-    points = [
-        GapPoint(budget, *pair, compare(*(sample_of(item, noise) for item in pair)))
-        for budget, *pair in pairs_at_budgets(first, second, cost)
-    ]
-    terms = [
-        (side * share, sample_of(item, noise))
-        for side, candidates in ((1, first), (-1, second))
-        for share, item in (_shares(ladder(candidates, cost), points[0].cost, points[-1].cost, cost) if points else [])
-    ]
-    names, mean = (first[0].architecture, second[0].architecture), combine(terms) if terms else None
+    points = compare_at_budgets(first, second, cost, noise)
+    mean = points[0].difference if points else None
+    if len(points) > 1:
+        terms = [
+            (side * share, sample_of(item, noise))
+            for side, candidates in ((1, first), (-1, second))
+            for share, item in _shares(ladder(candidates, cost), points[0].cost, points[-1].cost, cost)
+        ]
+        mean = combine(terms)
+    names = (first[0].architecture, second[0].architecture)
     return Gap(names, cost, first[0].objective, first[0].maximise, tuple(points), mean)
 
 
@@ -186,8 +176,6 @@ def _integral(steps: Sequence[tuple[float, float]], stop: float) -> float:
 
 def _shares(rungs: Sequence[Candidate], low: float, high: float, cost: str) -> list[tuple[float, Candidate]]:
     """Each rung with the share of the logarithmic range in which it represents its architecture."""
-    if low == high:
-        return [(1.0, at_budget(rungs, low, cost))]
     edges = [min(max(cost_of(item, cost), low), high) for item in rungs] + [high]
     shares = [math.log(stop / start) / math.log(high / low) for start, stop in pairwise(edges)]
     return [(share, item) for share, item in zip(shares, rungs, strict=True) if share > 0]
