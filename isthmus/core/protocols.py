@@ -1,12 +1,12 @@
-"""The shared types: settings, data, signatures, batches, sources, tasks and models."""
+"""The shared types: settings, data, signatures, batches, sources and tasks."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -245,16 +245,3 @@ class Task(ABC):
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
         """Convert model output to the user's units: uint8 images, labels, or values."""
-
-
-class Model(Protocol):
-    """What every architecture has besides being a ``torch.nn.Module``."""
-
-    Config: ClassVar[type[ModelConfig]]
-    config: ModelConfig
-    input_shape: tuple[int, ...]
-
-    def forward(self, x: Tensor) -> Tensor: ...
-
-    def trajectory(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Every named intermediate, in the order of computation, ending with the output."""

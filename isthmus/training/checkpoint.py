@@ -44,9 +44,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     write_with(path, write)
 
 
-def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the metadata of a file, compared with their checksum if they have one."""
-    with _open(path, device) as (file, metadata):
+    with _open(path) as (file, metadata):
         # Copied, because tensors in the mapped file are not aligned, and their products may have other bits.
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
     if "checksum" in metadata and metadata["checksum"] != _checksum(tensors, metadata):
@@ -56,7 +56,7 @@ def read_tensors(path: Path, device: str = "cpu") -> tuple[dict[str, Tensor], di
 
 def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Likewise from the header alone: tensors on the meta device, which take no memory."""
-    with _open(path, "cpu") as (file, metadata):
+    with _open(path) as (file, metadata):
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         kinds = {name: _KINDS.get(part.get_dtype()) for name, part in parts.items()}
         if foreign := [name for name, kind in kinds.items() if kind is None]:
@@ -66,9 +66,9 @@ def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 @contextmanager
-def _open(path: Path, device: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _open(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     try:
-        with safe_open(path, framework="pt", device=device) as file:
+        with safe_open(path, framework="pt") as file:
             yield file, dict(json.loads((file.metadata() or {}).get("isthmus", "{}")))
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
