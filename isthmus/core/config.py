@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from isthmus.core.errors import UserError, nearest
+from isthmus.core.errors import UserError
 from isthmus.core.files import digest, read_text
 from isthmus.core.protocols import Component, ModelConfig, Settings
-from isthmus.core.registry import build_config, catalogue, component
+from isthmus.core.registry import build_config, component, find
 from isthmus.core.space import Budget, Space
 from isthmus.core.train_config import TrainConfig
 
@@ -27,15 +27,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
 TaskField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("tasks", value))]
 ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value: component("models", value))]
-
-
-def _need_cost(name: str) -> str:
-    if name not in catalogue("costs"):
-        raise ValueError(f"unknown cost {name!r}; {nearest(name, catalogue('costs'))}")
-    return name
-
-
-CostName = Annotated[str, AfterValidator(_need_cost)]
 
 
 class Setup(Settings):
@@ -113,7 +104,7 @@ class StudyConfig(Settings):
     budget: Budget = Budget()
     quality: str | None = None
     """A validation metric (default: the task's objective)."""
-    cost: CostName = "params"
+    cost: str = "params"
     """The cost axis of the front: any registered cost. Latency is measured on this machine before training."""
     learning_rates: Annotated[tuple[Annotated[float, Field(gt=0, le=1_000)], ...], Field(max_length=_MOST_RATES)] = ()
     """Learning rates to try, selected per candidate on validation data (default: that of ``base``)."""
@@ -125,6 +116,7 @@ class StudyConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         train = self.base.train
+        find("costs", self.cost)
         if not self.candidates and not self.spaces:
             raise ValueError("a study needs candidates or spaces")
         if any(rate < train.final_learning_rate for rate in self.learning_rates):
@@ -188,7 +180,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Read a JSON or YAML file of settings."""
     text = read_text(path, _LARGEST_FILE)
     try:
-        settings = json.loads(text, object_pairs_hook=_mapping) if path.suffix == ".json" else _read_yaml(text)
+        settings = json.loads(text, object_pairs_hook=_build_mapping) if path.suffix == ".json" else _read_yaml(text)
         need_shallow(settings)
         settings = json.loads(json.dumps(settings))  # refuses YAML's dates, bytes and sets
     except Exception as error:  # YAML raises many kinds of error for a wrong tag
@@ -198,7 +190,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     _refuse_duplicates([name for name, _ in pairs])
     return dict(pairs)
 
@@ -211,15 +203,9 @@ def _refuse_duplicates(names: list[str]) -> None:
 
 def _read_yaml(text: str) -> Any:
     """``yaml.safe_load`` with a limit on expanded aliases, because a few lines can expand to billions of values."""
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
+    if node := yaml.compose(text, yaml.SafeLoader):
         _count_values(node, {})
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
+    return yaml.safe_load(text)
 
 
 def _count_values(node: yaml.Node, counts: dict[yaml.Node, int]) -> int:
