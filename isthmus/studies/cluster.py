@@ -135,7 +135,7 @@ class RayCluster(Executor):
             )
 
     def _progress(self) -> Iterator[Advanced]:
-        """Progress by the runs' own logs in the shared home."""
+        """Progress, read from the logs of the runs in the shared home."""
         for job in self.running.values():
             with contextlib.suppress(UserError):
                 if lines := read_metrics(runs_folder() / job.id):

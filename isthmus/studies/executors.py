@@ -118,7 +118,7 @@ def work(job: Job, options: Options, report: Callable[[Event], None], should_sto
         return Ended(job.id, "done" if listener.has_reached_epoch else "stopped")
     except (InUse, Overtaken):
         return Ended(job.id, "busy")
-    except (UserError, OSError) as error:  # for a person to mend: the run itself has not failed
+    except (UserError, OSError) as error:  # the user must act; the run itself has not failed
         return Ended(job.id, "refused", " ".join(str(error).split()))
     except Exception as error:  # the other runs of the study go on
         kind = "out of memory" if is_shortage(error) else type(error).__name__

@@ -110,7 +110,7 @@ class Storage(Leases):
                 raise self.damage(f"{name!r} of trial {found.number} was altered")
         rungs = {int(name.removeprefix(_RUNG)): value for name, value in notes.items() if name.startswith(_RUNG)}
         ended = notes.get(_ENDED) if state != "open" else None
-        if state != "open" and (ended is None or ended != _ending(state, found.values, rungs, ended["reason"])):
+        if state != "open" and (ended is None or ended != _describe_end(state, found.values, rungs, ended["reason"])):
             raise self.damage(f"how trial {found.number} ended was altered")
         return Trial(
             number=found.number,
@@ -194,7 +194,7 @@ class Storage(Leases):
     def end(self, number: int, state: State, values: tuple[float, float] | None = None, reason: str = "") -> None:
         """Note how a trial ended. The first process to say so decides; the others have found the same."""
         rungs = self.trials()[number].rungs
-        self._note(self._acting, number, _ENDED, _ending(state, values, rungs, reason))
+        self._note(self._acting, number, _ENDED, _describe_end(state, values, rungs, reason))
         ended = next(theirs for theirs, ours in _STATES.items() if ours == state)
         self._write(self._acting, self._storage.set_trial_state_values, number, ended, values)
 
@@ -230,8 +230,8 @@ def _seal(key: str, name: str, value: Any) -> str:
     return digest([key, name, value], 16)
 
 
-def _ending(state: State, values: Any, rungs: Mapping[int, float], reason: str) -> dict[str, Any]:
-    """All that counts of a trial that ended, as it comes back from JSON."""
+def _describe_end(state: State, values: Any, rungs: Mapping[int, float], reason: str) -> dict[str, Any]:
+    """The note on the end of a trial, as JSON returns it."""
     return {
         "state": state,
         "values": [float(value) for value in values] if values else None,

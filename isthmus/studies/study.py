@@ -41,7 +41,7 @@ class Study(Progress):
 
     def carry_out(self, executor: Executor, report: Report) -> None:
         """Train what is not on record yet, and report what happens to each run."""
-        assert self.plan.preview  # whatever can refuse the study comes before its name is taken
+        assert self.plan.preview  # raises any error about the candidates before the study takes its name
         with executor, requests_to_stop(executor.stop) as self._should_stop, self.storage.renew_leases():
             self._executor, self._report = executor, report
             self._check_identity(self.storage.begin(self.plan.identity))
@@ -83,8 +83,8 @@ class Study(Progress):
         return [task for task in tasks if self._is_wanted(task)]
 
     def _work(self, tasks: list[_Task]) -> None:
-        """Have every task done, by our executor or by other drivers of this study."""
-        # The longest first: the last ones to finish are then short, and no worker idles long.
+        """Complete every task, here or by other drivers of this study."""
+        # The longest first, so that no worker idles long at the end.
         waiting = sorted(tasks, key=lambda task: -work_of(task.prepared_run))
         running: dict[str, _Task] = {}
         resting: dict[str, float] = {}
@@ -117,7 +117,7 @@ class Study(Progress):
             raise KeyboardInterrupt
 
     def _must_repeat(self, task: _Task, event: Ended, crashes: int) -> bool:
-        """Whether a task that ended must be done again. A failure that is not ours to note is another driver's."""
+        """Whether a task must be done again; after a failure, if another driver has taken the run meanwhile."""
         if event.how == "refused":
             raise UserError(f"run {event.id}: {event.reason}")
         if event.how == "busy" or (event.how == "crashed" and crashes < _CRASHES):
