@@ -47,21 +47,14 @@ def analyze(
 
 
 def _show_progress(names: Sequence[str]) -> Iterator[str]:
-    """Yields the names with a progress bar, or prints plain lines if the output is no terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
+    """Yields the names, each while its spinner is shown; prints plain lines if the output is no terminal."""
+    from rich.text import Text
 
     from isthmus.cli import terminal
 
-    bar = Progress(
-        SpinnerColumn(), terminal.text_column("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), console=terminal.err, transient=True,
-    )  # fmt: skip
-    task = bar.add_task("", total=len(names))
-    with bar:
-        for name in names:
-            began = time.monotonic()
-            bar.update(task, description=name)
+    for place, name in enumerate(names, start=1):
+        began = time.monotonic()
+        with terminal.err.status(Text(f"{name} ({place} of {len(names)}) …")):
             yield name
-            bar.advance(task)
-            if not terminal.err.is_terminal:
-                terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}")
+        if not terminal.err.is_terminal:
+            terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}")

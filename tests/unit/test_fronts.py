@@ -236,16 +236,16 @@ def test_test_data_choose_neither_a_front_nor_the_best_nor_who_is_compared():
     assert best([chosen, replace(chosen, params=9, run_ids=("z",))]).params == 9
     rival = [make_candidate(10, 25.0, "b"), make_candidate(20, 18.0, "b", validation=26.0)]
     assert compare([lucky, chosen, dearer, falling], rival).stretches == (
-        Stretch(10, 20, "b", 3.0, 10, "b"),
-        Stretch(20, 20, "a", 1.0, 20, "a"),
+        Stretch(10, 20, "b", 3.0, 10),
+        Stretch(20, 20, "a", 1.0, 20),
     )
 
 
 def test_comparison_where_a_smaller_error_is_better():
     first, second = make_candidate(5, 2.0, maximise=False), make_candidate(5, 3.0, "b", maximise=False)
-    assert compare([first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5, "a"),)
+    assert compare([first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5),)
     worse = make_candidate(5, 1.0, identity="worse", validation=9.0, maximise=False)
-    assert compare([worse, first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5, "a"),)
+    assert compare([worse, first], [second]).stretches == (Stretch(5, 5, "a", 1.0, 5),)
 
 
 def decide_by_hand(pairs, candidates):
@@ -308,10 +308,10 @@ def test_comparison_names_leads_noise_and_ranges_that_only_one_has():
     ]
     comparison = compare(first, second)
     assert comparison.stretches == (
-        Stretch(20, 30, "b", 3.0, 20, "b"),
-        Stretch(30, 40, "a", 1.0, 30, "a"),
-        Stretch(40, 50, None, 0.25, 40, "b"),
-        Stretch(50, 50, "b", 2.0, 50, "b"),
+        Stretch(20, 30, "b", 3.0, 20),
+        Stretch(30, 40, "a", 1.0, 30),
+        Stretch(40, 50, None, 0.25, 40),
+        Stretch(50, 50, "b", 2.0, 50),
     )
     assert comparison.alone == (Alone("a", 10, 20), Alone("a", 50, 60))
     assert comparison.can_decide
@@ -321,10 +321,10 @@ def test_with_one_seed_everywhere_nothing_is_decided_and_the_difference_is_state
     first = replace(make_candidate(5, 1.0), seeds=(0,), metrics={"psnr": (1.0,)})
     second = replace(make_candidate(5, 9.0, "b"), seeds=(0,), metrics={"psnr": (9.0,)})
     comparison = compare([first], [second])
-    assert comparison.stretches == (Stretch(5, 5, None, 8.0, 5, "b"),)
+    assert comparison.stretches == (Stretch(5, 5, None, 8.0, 5),)
     assert not comparison.can_decide
     others = [make_candidate(4, 1.0, "b", "x", spread=0.1), make_candidate(3, 1.0, "b", "y")]  # their noise judges
-    assert compare([first], [*others, second]).stretches == (Stretch(5, 5, "b", 8.0, 5, "b"),)
+    assert compare([first], [*others, second]).stretches == (Stretch(5, 5, "b", 8.0, 5),)
 
 
 def test_costs_within_two_percent_are_one_budget():
@@ -367,7 +367,7 @@ def test_equal_shapes_are_rarely_called_different_and_a_difference_of_five_sigma
 def test_a_dominated_large_candidate_still_shows_how_far_its_architecture_was_tried():
     first = [make_candidate(10, 20.0), make_candidate(50, 19.0)]
     second = [make_candidate(10, 18.0, "b"), make_candidate(50, 19.5, "b")]
-    assert compare(first, second).stretches == (Stretch(10, 50, "a", 2.0, 10, "a"),)
+    assert compare(first, second).stretches == (Stretch(10, 50, "a", 2.0, 10),)
     assert compare(front(first), second).alone == (Alone("b", 10, 50),)
 
 
