@@ -76,18 +76,18 @@ class RunRecord:
         return str(self.config["task"]["name"])
 
     @property
-    def outdated(self) -> frozenset[str]:
+    def outdated_metrics(self) -> frozenset[str]:
         """Metrics that an earlier version computed differently. `read_record` drops them."""
         if self.status != "finished":
             return frozenset()
-        return outdated_metrics(str(self.config.get("task", {}).get("name")), self.metric_versions)
+        return find_outdated(str(self.config.get("task", {}).get("name")), self.metric_versions)
 
     def quality(self, split: str = "test") -> float | None:
         """The task's objective on a split, or None if it was not measured or is outdated."""
-        return None if self.objective in self.outdated else self.metrics.get(split, {}).get(self.objective)
+        return None if self.objective in self.outdated_metrics else self.metrics.get(split, {}).get(self.objective)
 
 
-def outdated_metrics(task: str, versions: Mapping[str, int]) -> frozenset[str]:
+def find_outdated(task: str, versions: Mapping[str, int]) -> frozenset[str]:
     """The metrics of a task whose ``versions`` are not the current ones."""
     today = METRIC_VERSIONS.get(task, {})
     return frozenset(name for name, version in today.items() if versions.get(name, 1) != version)
@@ -95,7 +95,7 @@ def outdated_metrics(task: str, versions: Mapping[str, int]) -> frozenset[str]:
 
 def drop_stale(line: Mapping[str, Any], task: str) -> dict[str, Any]:
     """A line of the log without outdated metrics."""
-    outdated = outdated_metrics(task, line.get("metric_versions", {}))
+    outdated = find_outdated(task, line.get("metric_versions", {}))
     return {name: value for name, value in line.items() if name not in outdated}
 
 
@@ -121,7 +121,7 @@ def read_record(folder: Path) -> RunRecord:
     record = RunRecord(**{name: value for name, value in content.items() if name in known})
     record = replace(record, **_read_remeasured(folder, record))
     kept = {
-        split: {name: value for name, value in values.items() if name not in record.outdated}
+        split: {name: value for name, value in values.items() if name not in record.outdated_metrics}
         for split, values in record.metrics.items()
     }
     return replace(record, metrics=kept)

@@ -84,10 +84,7 @@ def set_aside(folder: Path) -> None:
 
 def _complete(url: str) -> str:
     """``postgresql://`` means our driver, whichever SQLAlchemy would choose."""
-    for start in ("postgresql://", "postgres://"):
-        if url.startswith(start):
-            return f"postgresql+psycopg://{url.removeprefix(start)}"
-    return url if "://" in url else f"sqlite:///{url}"
+    return re.sub("^postgres(ql)?://", "postgresql+psycopg://", url if "://" in url else f"sqlite:///{url}")
 
 
 def _open(url: str) -> optuna.storages.RDBStorage:

@@ -124,7 +124,7 @@ def sample_std(values: Sequence[float]) -> float | None:
 
 def is_outdated(record: RunRecord) -> bool:
     """Whether its objective was measured in another way than today, so that it is not comparable."""
-    return record.objective in record.outdated
+    return record.objective in record.outdated_metrics
 
 
 def is_measured(record: RunRecord) -> bool:
@@ -272,7 +272,7 @@ def judge_by(record: RunRecord, quality: str) -> RunRecord:
     """The record as if ``quality`` were its objective."""
     if quality == record.objective:
         return record
-    if record.status == "finished" and quality not in record.outdated:
+    if record.status == "finished" and quality not in record.outdated_metrics:
         names = set(record.metrics["validation"]) & set(record.metrics["test"])
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"

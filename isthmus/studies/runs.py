@@ -46,7 +46,7 @@ def _line(folder: Path) -> dict[str, Any]:
         if record:
             quality = record.quality()
             line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
-            absent = "not comparable: measured by an older version" if record.outdated else record.reason
+            absent = "not comparable: measured by an older version" if record.outdated_metrics else record.reason
             line["test"] = absent if quality is None else f"{record.objective} {quality:.4g}"
     except (UserError, KeyError, TypeError):
         line["status"] = "damaged"

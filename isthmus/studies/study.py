@@ -122,7 +122,13 @@ class Study(Progress):
             raise UserError(f"run {event.id}: {event.reason}")
         if event.how == "busy" or (event.how == "crashed" and crashes < _CRASHES):
             return True
-        return event.how in ("failed", "crashed") and not self._note_failure(task, event.reason)
+        if event.how in ("failed", "crashed"):
+            try:
+                self.storage.note_failure(task.trial.number, event.id, event.reason)
+            except LeaseLost:
+                return True
+            task.trial.failures[event.id] = event.reason
+        return False
 
     def _take(self, waiting: list[_Task], resting: Mapping[str, float]) -> _Task | None:
         """Remove and return the first task that no other driver works on."""
@@ -138,15 +144,6 @@ class Study(Progress):
 
     def _is_wanted(self, task: _Task) -> bool:
         return task.prepared_run.id not in task.trial.failures and self._result(task.prepared_run, task.until) is None
-
-    def _note_failure(self, task: _Task, reason: str) -> bool:
-        """Whether the failure could be noted: another driver may have taken the run."""
-        try:
-            self.storage.note_failure(task.trial.number, task.prepared_run.id, reason)
-        except LeaseLost:
-            return False
-        task.trial.failures[task.prepared_run.id] = reason
-        return True
 
     # Deciding
 

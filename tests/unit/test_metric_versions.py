@@ -87,7 +87,7 @@ def test_readers_of_records_know_the_versions_that_the_tasks_declare() -> None:
 def test_an_older_metric_is_not_read(config: Callable[[int], RunConfig]) -> None:
     today, folder = older(config(0))
     record = read_record(folder)
-    assert record.outdated == {"r2"}
+    assert record.outdated_metrics == {"r2"}
     assert record.quality() is record.quality("validation") is None
     assert WRONG not in record.metrics["test"].values()
     assert record.metrics["test"]["mse"] == today.metrics["test"]["mse"]
@@ -102,7 +102,7 @@ def test_it_is_measured_again_from_the_stored_weights(
     record = run(config(0))
     assert record.metrics == today.metrics
     assert record == read_record(folder)
-    assert not record.outdated
+    assert not record.outdated_metrics
     assert (folder / RECORD).read_bytes() == before, "a finished record never changes"
     monkeypatch.setattr("isthmus.training.run.evaluate", lambda *arguments: pytest.fail("measured once more"))
     assert run(config(0)) == record
