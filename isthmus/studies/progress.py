@@ -82,18 +82,11 @@ class Progress:
 
     def outcomes(self) -> list[dict[str, Any]]:
         """Every trial in plain values."""
+        names = ("number", "state", "reason", "quality", "rungs", "failures")
         return [
-            {
-                "number": trial.number,
-                "state": trial.state,
-                "reason": trial.reason,
-                "model": trial.settings,
-                "cost": self.cost(trial),
-                "quality": trial.quality,
-                "rungs": trial.rungs,
-                "failures": trial.failures,
-                "runs": [run.id for run in trial.runs.values() if has_ended(run)],
-            }
+            {name: getattr(trial, name) for name in names}
+            | {"model": trial.settings, "cost": self.cost(trial)}
+            | {"runs": [run.id for run in trial.runs.values() if has_ended(run)]}
             for trial in self.trials
         ]
 

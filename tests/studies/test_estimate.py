@@ -62,13 +62,9 @@ def test_an_architecture_with_slow_operations_is_not_taken_for_another(monkeypat
     study = plan()
     found = estimate(study, measure_paces(study), 1).seconds
     steps = 4 * -(-len(study.data.train) // 128)
-    slowest = max(
-        item.cost["training_flops"] for item in study.candidates if item.architecture == "conventional_mlp"
-    )
+    slowest = max(item.cost["training_flops"] for item in study.candidates if item.architecture == "conventional_mlp")
     shares = [
-        item.cost["training_flops"] / slowest
-        for item in study.candidates
-        if item.architecture == "conventional_mlp"
+        item.cost["training_flops"] / slowest for item in study.candidates if item.architecture == "conventional_mlp"
     ]
     assert found == pytest.approx(steps * 0.1 * sum(shares), rel=0.2), "held-out rows and the other shape are the rest"
 

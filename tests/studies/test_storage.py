@@ -205,9 +205,7 @@ def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
     for storage in (one, other, Storage(url, "small", True)):
         first, second = storage.trials()
         assert (first.number, first.state, first.generation, first.space) == (0, "finished", 3, 0)
-        assert first.settings == plan.candidates[0].model.model_dump(exclude_defaults=True) | {
-            "name": "hourglass_mlp"
-        }
+        assert first.settings == plan.candidates[0].model.model_dump(exclude_defaults=True) | {"name": "hourglass_mlp"}
         assert first.varied == {"d_z": 65, "d_h": 4}
         assert first.memory == {"sampler's own": [1, 2]}
         assert (first.rungs, first.quality) == ({2: 0.1 + 0.2}, 1 / 3)
