@@ -115,7 +115,9 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
     """Compare the header of a file with a model on the meta device, before anything is allocated."""
     frozen, whole = _frozen_tensors(model), bool(metadata.get("whole"))
     planned = {**model.state_dict(), **(frozen if whole else {})}
-    _need_shapes({name: tuple(tensor.shape) for name, tensor in planned.items()}, plan, path)
+    expected, found = ({(name, tensor.shape) for name, tensor in each.items()} for each in (planned, plan))
+    if different := sorted(expected ^ found):
+        raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
     _need_dtypes(planned, plan, path, whole)
     if whole:
         return
@@ -125,10 +127,8 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
     # Projections are drawn in float64, and an orthogonal one is factorised.
     needed, there = 16 * sum(tensor.numel() for tensor in frozen.values()), memory_bytes()
     if needed > there:
-        raise UserError(
-            f"{path}: rebuilding its frozen projections needs {needed / 2**30:.0f} GiB; this machine has "
-            f"{there / 2**30:.0f} GiB"
-        )
+        sizes = f"needs {needed / 2**30:.0f} GiB; this machine has {there / 2**30:.0f} GiB"
+        raise UserError(f"{path}: rebuilding its frozen projections {sizes}")
 
 
 def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
@@ -138,19 +138,12 @@ def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
     for name in frozen:
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, weights[name])
-    for module in model.modules():
-        check = getattr(module, "check_indices", None)
-        if callable(check):  # a kernel reads at any index without checking it
-            try:
-                check()
-            except (RuntimeError, IndexError, ValueError):
-                raise UserError(f"{path} is damaged: its connections lead out of their layer") from None
-
-
-def _need_shapes(expected: Mapping[str, tuple[int, ...]], weights: Mapping[str, Tensor], path: Path) -> None:
-    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if different := sorted(set(expected.items()) ^ set(found.items())):
-        raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
+    try:
+        for module in model.modules():
+            if hasattr(module, "check_indices"):  # a kernel reads at any index without checking it
+                module.check_indices()
+    except (RuntimeError, IndexError, ValueError):
+        raise UserError(f"{path} is damaged: its connections lead out of their layer") from None
 
 
 def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path, whole: bool) -> None:
@@ -174,12 +167,8 @@ def _same_kind(own: Tensor, given: Tensor) -> bool:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
-    """Load weights into a model of the same config, and check its rebuilt projections."""
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError:
-        _need_shapes({name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, weights, path)
-        raise
+    """Load weights that fit (:func:`need_fit`), and check the model's rebuilt projections."""
+    model.load_state_dict(weights)
     if redrawn := _find_redrawn(model, metadata, path):
         raise UserError(f"{path}: the frozen {redrawn[0]} was rebuilt differently from the one it was trained with")
 
