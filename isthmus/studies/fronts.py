@@ -217,8 +217,9 @@ def compare_at_budgets(
     """At every shared budget, the best candidates on validation data within it, and their difference on test data."""
     ladders, points = (ladder(first, cost), ladder(second, cost)), []
     for budget in budgets(first, second, cost):
-        pair = [at_budget(rungs, budget, cost) for rungs in ladders]
-        points.append(GapPoint(budget, *pair, intervals_between(*(sample_of(item, noise) for item in pair))))
+        one, other = (at_budget(rungs, budget, cost) for rungs in ladders)
+        difference = intervals_between(sample_of(one, noise), sample_of(other, noise))
+        points.append(GapPoint(budget, one, other, difference))
     return points
 
 

@@ -115,7 +115,8 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
     """Compare the header of a file with a model on the meta device, before anything is allocated."""
     frozen, whole = _frozen_tensors(model), bool(metadata.get("whole"))
     planned = {**model.state_dict(), **(frozen if whole else {})}
-    expected, found = ({(name, tensor.shape) for name, tensor in each.items()} for each in (planned, plan))
+    expected = {(name, tuple(tensor.shape)) for name, tensor in planned.items()}
+    found = {(name, tuple(tensor.shape)) for name, tensor in plan.items()}
     if different := sorted(expected ^ found):
         raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
     _need_dtypes(planned, plan, path, whole)
@@ -140,8 +141,9 @@ def assign_whole(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
         setattr(model.get_submodule(parent), attribute, weights[name])
     try:
         for module in model.modules():
-            if hasattr(module, "check_indices"):  # a kernel reads at any index without checking it
-                module.check_indices()
+            check: Any = getattr(module, "check_indices", None)
+            if check is not None:  # a kernel reads at any index without checking it
+                check()
     except (RuntimeError, IndexError, ValueError):
         raise UserError(f"{path} is damaged: its connections lead out of their layer") from None
 
