@@ -88,9 +88,8 @@ def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
     else:
         config = find("recipes", target)()
         if not isinstance(config, RunConfig):
-            raise UserError(
-                f"recipe {target!r} is a study of many runs, for `isthmus study {target}`; `isthmus recipes` lists all"
-            )
+            study = f"a study of many runs, for `isthmus study {target}`"
+            raise UserError(f"recipe {target!r} is {study}; `isthmus recipes` lists all")
         settings = config.model_dump(mode="json", exclude_defaults=True)
     return override(settings, overrides or [])
 

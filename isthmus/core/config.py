@@ -120,9 +120,7 @@ class StudyConfig(Settings):
         if not self.candidates and not self.spaces:
             raise ValueError("a study needs candidates or spaces")
         if any(rate < train.final_learning_rate for rate in self.learning_rates):
-            raise ValueError(
-                f"learning_rates must be at least base.train.final_learning_rate={train.final_learning_rate:g}"
-            )
+            raise ValueError(f"learning_rates must be at least final_learning_rate={train.final_learning_rate:g}")
         for name in ("learning_rates", "seeds"):
             given = getattr(self, name)
             if twice := [value for value in set(given) if given.count(value) > 1]:
@@ -142,15 +140,10 @@ class StudyConfig(Settings):
         if self.sampling.name == "grid":
             size = sum(space.grid_size() for space in self.spaces)
             if size > _LARGEST_GRID:
-                raise ValueError(
-                    f"the grid has more than {_LARGEST_GRID:,} networks; give fewer values or points, or set "
-                    "sampling.name=tpe and sampling.candidates"
-                )
+                raise ValueError(f"the grid has over {_LARGEST_GRID:,} networks; give fewer, or set sampling.name=tpe")
             number = min(size, self.sampling.candidates or size)
         if (number + len(self.candidates)) * len(self.rates) * len(self.seeds) > _MOST_RUNS:
-            raise ValueError(
-                f"the study has more than {_MOST_RUNS:,} runs (candidates × learning rates × seeds); give fewer of them"
-            )
+            raise ValueError(f"the study has more than {_MOST_RUNS:,} runs; give fewer candidates, rates or seeds")
         return self
 
     @property

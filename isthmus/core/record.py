@@ -175,9 +175,7 @@ def verify_file(folder: Path, name: str, record: RunRecord) -> Path:
     if name not in record.files:
         raise UserError(f"run {record.id} has no file {name}")
     if not path.is_file():
-        raise UserError(
-            f"{path} is missing; run `isthmus runs clean {record.id}` and train the run again to restore it"
-        )
+        raise UserError(f"{path} is missing; `isthmus runs clean {record.id}` and train the run again")
     if sha256(path) != record.files[name]:
         raise UserError(f"{path} is damaged or was altered: its checksum differs from {RECORD}")
     return path
@@ -269,9 +267,8 @@ def find_run(reference: str | Path) -> Path:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UserError(
-            f"{str(reference)!r} matches {len(matches)} runs: {', '.join(folder.name for folder in matches[:4])} …"
-        )
+        names = ", ".join(folder.name for folder in matches[:4])
+        raise UserError(f"{str(reference)!r} matches {len(matches)} runs: {names} …")
     raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
 
 

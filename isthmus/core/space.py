@@ -77,9 +77,7 @@ class Range(Settings):
         """The values of a grid; a range of integers takes no memory."""
         if self.points is None:
             if not self.is_integer:
-                raise ValueError(
-                    f"a grid over real numbers from {self.low} to {self.high} needs points; or set sampling.name=tpe"
-                )
+                raise ValueError(f"a grid from {self.low} to {self.high} needs points; or set sampling.name=tpe")
             return range(int(self.low), int(self.high) + 1, self.step)
         to, back = (math.log, math.exp) if self.log else (float, float)
         start, stop = to(self.low), to(self.high)
@@ -202,9 +200,7 @@ def _term(node: ast.expr, text: str, allows_text: bool = False) -> _Term:
     if isinstance(node, ast.BinOp) and type(node.op) in _COMBINE:
         combine, left, right = _COMBINE[type(node.op)], _term(node.left, text), _term(node.right, text)
         return lambda names: _number(combine(left(names), right(names)), "a result")
-    raise ValueError(
-        f"{text!r} may contain field names, finite numbers, + - * / %, comparisons, and text beside == or !="
-    )
+    raise ValueError(f"{text!r} may contain names, finite numbers, + - * / %, comparisons, and text beside == or !=")
 
 
 def _is_number(value: Any) -> bool:

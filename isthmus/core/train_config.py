@@ -57,36 +57,25 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} must be less than epochs={self.epochs}")
         if self.warmup_epochs + self.cooldown_epochs >= self.epochs:
             raise ValueError(
                 f"warmup_epochs={self.warmup_epochs:g} plus cooldown_epochs={self.cooldown_epochs:g} "
                 f"must be less than epochs={self.epochs}"
             )
-        if self.warmup_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"warmup_learning_rate={self.warmup_learning_rate:g} is above learning_rate={self.learning_rate:g}"
-            )
-        if (self.lasso_lambda > 0) != (self.optimizer == "beta_lasso"):
-            raise ValueError(
-                "optimizer=beta_lasso needs a lasso_lambda above 0"
-                if self.optimizer == "beta_lasso"
-                else f"lasso_lambda={self.lasso_lambda:g} belongs to optimizer=beta_lasso"
-            )
+        for name in ("warmup_learning_rate", "final_learning_rate"):
+            if getattr(self, name) > self.learning_rate:
+                raise ValueError(f"{name}={getattr(self, name):g} is above learning_rate={self.learning_rate:g}")
+        if self.optimizer == "beta_lasso" and not self.lasso_lambda:
+            raise ValueError("optimizer=beta_lasso needs a lasso_lambda above 0")
+        if self.optimizer != "beta_lasso" and self.lasso_lambda:
+            raise ValueError(f"lasso_lambda={self.lasso_lambda:g} belongs to optimizer=beta_lasso")
         if self.optimizer == "beta_lasso" and self.weight_decay:
             raise ValueError(f"optimizer=beta_lasso takes no weight_decay={self.weight_decay:g}; set lasso_lambda")
-        if self.final_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate={self.final_learning_rate:g} is above learning_rate={self.learning_rate:g}"
-            )
         if self.strategy == "fsdp" and (self.devices == 1 or self.average or self.optimizer == "beta_lasso"):
             raise ValueError("strategy=fsdp needs devices above 1, AdamW or SGD, and no average")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov=true needs a momentum above 0")
         if self.batch_size < self.accumulate * self.devices:
-            raise ValueError(
-                f"batch_size={self.batch_size} cannot be split into accumulate={self.accumulate} × "
-                f"devices={self.devices} parts"
-            )
+            parts = f"accumulate={self.accumulate} × devices={self.devices}"
+            raise ValueError(f"batch_size={self.batch_size} is less than {parts}")
         return self

@@ -64,9 +64,7 @@ class Database:
         except (SQLAlchemyError, OptunaError, OSError) as error:
             if not _is_loss(error):
                 raise self.damage(_cause(error)) from None
-            raise UserError(
-                f"the database {_show(self.url)} was lost: {_cause(error)}; the same command goes on where it stopped"
-            ) from None
+            raise UserError(f"the database {_show(self.url)} was lost: {_cause(error)}; repeat the command") from None
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
             raise self.damage(f"{type(error).__name__}: {_cause(error)}") from None
 

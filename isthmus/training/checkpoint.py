@@ -156,10 +156,8 @@ def _need_dtypes(planned: Mapping[str, Tensor], weights: Mapping[str, Tensor], p
             raise UserError(f"{path} is damaged: {name} holds {weights[name].dtype} where the model has {tensor.dtype}")
     real = {weights[name].dtype for name, tensor in planned.items() if tensor.is_floating_point()}
     if len(real) > 1 or not real <= _PRECISIONS:
-        raise UserError(
-            f"{path} is damaged: it holds {' and '.join(sorted(map(str, real)))}; all weights are float16, bfloat16, "
-            "float32 or float64"
-        )
+        kinds = " and ".join(sorted(map(str, real)))
+        raise UserError(f"{path} is damaged: it holds {kinds}; all weights have one floating-point type")
 
 
 def _same_kind(own: Tensor, given: Tensor) -> bool:

@@ -36,14 +36,10 @@ class OneDevice:
 
     def __init__(self, config: TrainConfig) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
-            raise UserError(
-                "train.device=cuda, but torch sees no CUDA device; `isthmus doctor` says what this machine has"
-            )
+            raise UserError("train.device=cuda, but torch sees no CUDA device; `isthmus doctor` says what is here")
         if config.device == "cpu" and config.precision == "bfloat16" and not bfloat16_works():
-            raise UserError(
-                "train.precision=bfloat16 does not work on this processor; float32 does, and so may bfloat16 with the "
-                "environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
-            )
+            variable = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+            raise UserError(f"train.precision=bfloat16 fails on this processor; use float32, or set {variable}")
         self.device = torch.device(config.device)
 
     def seed(self, value: int) -> None:
@@ -173,10 +169,8 @@ def processes() -> int:
 def check_processes(config: TrainConfig) -> None:
     """Refuse a number of devices that differs from torchrun's number of processes."""
     if started_by_torchrun() and processes() != config.devices:
-        raise UserError(
-            f"train.devices={config.devices}, but the number of torchrun's processes is {processes()}; "
-            f"type train.devices={processes()} or leave it out"
-        )
+        started = f"torchrun started {processes()} processes"
+        raise UserError(f"train.devices={config.devices}, but {started}; leave train.devices out")
 
 
 def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: Any) -> Any:

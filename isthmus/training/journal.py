@@ -71,9 +71,7 @@ class Journal(NoJournal):
             for line in lines:
                 self._checks.add(line.content)
             if self.writes and hashlib.sha256(kept.encode()).hexdigest() != known:
-                raise UserError(
-                    f"{log} was altered since the run stopped; `isthmus runs clean {self.folder.name}` starts it again"
-                )
+                raise UserError(f"{log} was altered; `isthmus runs clean {self.folder.name}` starts the run again")
         if self.writes:
             write_text(log, kept)
             self._lines = log.open("a", encoding="utf-8")

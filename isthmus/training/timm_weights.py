@@ -42,9 +42,7 @@ def in_our_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, weight in weights.items():
         ours = next((re.sub(old, new, name) for old, new in table.items() if re.fullmatch(old, name)), None)
         if ours is None:
-            raise UserError(
-                f"{name} has no place in our {'ViT' if table is VIT else 'Mixer'}: it is another architecture"
-            )
+            raise UserError(f"{name} has no place in our {'ViT' if table is VIT else 'Mixer'}")
         if ours == "stem.linear.weight":
             weight = weight.flatten(1)
         found[ours] = weight.squeeze(0) if ours == "positions" else weight

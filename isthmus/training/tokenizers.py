@@ -87,9 +87,7 @@ def open_tokenizer(
     if not hasattr(model, "tokens") or not hasattr(model, "pictures"):
         raise UserError(f"{reference} is a {model.config.name}, which makes no tokens; a vq_tokenizer does")
     if images not in (None, model.input_shape):
-        raise UserError(
-            f"tokenizer {reference} takes images of {model.input_shape}, and the source has rows of {images}"
-        )
+        raise UserError(f"tokenizer {reference} takes images of {model.input_shape}; the source has rows of {images}")
     return Tokenizer(model, digest, model.config.codes, model.input_shape, model.grid)
 
 
@@ -97,9 +95,7 @@ def _of_run(reference: str) -> tuple[Any, str]:
     try:
         folder = find_run(reference)
     except UserError as error:
-        raise UserError(
-            f"tokenizer: {error}, and `isthmus train cifar10-tokenizer` trains the one of the recipe cifar10-masked"
-        ) from None
+        raise UserError(f"tokenizer: {error}; `isthmus train cifar10-tokenizer` trains one") from None
     record = read_record(folder)
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no tokenizer: {record.reason}")

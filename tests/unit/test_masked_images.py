@@ -129,9 +129,9 @@ def test_a_masked_model_can_be_trained_on_every_iteration(tokenizer):
 
 
 def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
-    with pytest.raises(UserError, match=r"takes images of \(1, 8, 8\), and the source has rows of \(3, 32, 32\)"):
+    with pytest.raises(UserError, match=r"takes images of \(1, 8, 8\); the source has rows of \(3, 32, 32\)"):
         tokens_of(tokenizer, images={"name": "photos"})
-    with pytest.raises(UserError, match=r"there is no run 'f00d'.*`isthmus train cifar10-tokenizer` trains the one of"):
+    with pytest.raises(UserError, match=r"there is no run 'f00d'.*`isthmus train cifar10-tokenizer` trains one"):
         tokens_of("f00d")
     with pytest.raises(UserError, match=r"there is no file .*gan\.safetensors; give the weights of a tokenizer"):
         tokens_of("gan.safetensors")
