@@ -72,7 +72,7 @@ def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
         if url is not None:
             raise
         if not rebuild:
-            raise UserError(f"{error}; `isthmus study … --rebuild` restores it from the records") from None
+            raise UserError(f"{error}; `isthmus study … --rebuild` restores it") from None
     set_aside(folder)
     return Storage(default_url(folder), plan.config.name, plan.maximise)
 

@@ -49,10 +49,7 @@ class Database:
         weakref.finalize(self, self._engine.dispose)  # closes the server's connections at once
 
     def damage(self, what: str) -> Damaged:
-        return Damaged(
-            f"the database {_show(self.url)} is damaged: {what}; `isthmus study … --rebuild` builds it again from the "
-            "records"
-        )
+        return Damaged(f"the database {_show(self.url)} is damaged: {what}; `isthmus study … --rebuild` restores it")
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:
