@@ -151,11 +151,13 @@ def _prepare(job: Job, options: Options) -> Prepared:
 
 
 class ThisProcess(Executor):
-    """One job at a time, in this process. Its only events are the ends of jobs."""
+    """One job at a time, in this process."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.waiting: tuple[Job, Options] | None = None
+        self.tell: Callable[[Event], None] = lambda event: None
+        """Called with progress at once, because ``events`` returns only when a job has ended."""
 
     def __exit__(self, *error: object) -> None:
         pass
@@ -171,7 +173,7 @@ class ThisProcess(Executor):
             self.asked.wait(timeout)
             return []
         (job, options), self.waiting = self.waiting, None
-        return [work(job, options, lambda event: None, self.asked.is_set)]
+        return [work(job, options, self.tell, self.asked.is_set)]
 
     def stop(self) -> None:
         self.asked.set()
