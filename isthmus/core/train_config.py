@@ -57,6 +57,8 @@ class TrainConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs={self.warmup_epochs:g} must be less than epochs={self.epochs}")
         if self.warmup_epochs + self.cooldown_epochs >= self.epochs:
             raise ValueError(
                 f"warmup_epochs={self.warmup_epochs:g} plus cooldown_epochs={self.cooldown_epochs:g} "

@@ -146,7 +146,9 @@ def _prepare(job: Job, options: Options) -> Prepared:
     _shared = (setup, data, task)
     prepared = prepare(config, options, data, task)
     if prepared.id != job.id:
-        raise UserError("the data have changed since the study began; restore them, or give it another name=…")
+        raise UserError(
+            "the data have changed since the study began; restore them, or give a study of the new data another name=…"
+        )
     return prepared
 
 
