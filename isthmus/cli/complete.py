@@ -9,12 +9,12 @@ from isthmus.cli import terminal
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
-from isthmus.core.record import MODEL, differences, remove_leftovers, runs_folder
+from isthmus.core.record import differences, remove_leftovers, runs_folder
 from isthmus.core.registry import model_title
 from isthmus.studies.database import Damaged, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
-from isthmus.studies.fronts import best, front, judge_by, summarise
+from isthmus.studies.fronts import best, judge_by, summarise
 from isthmus.studies.plan import Plan
 from isthmus.studies.progress import has_ended
 from isthmus.studies.proposals import Run, Trial
@@ -131,17 +131,18 @@ def print_recommendation(study: Study) -> None:
     quality = study.plan.quality
     records = [judge_by(record, quality) for record in study.records()]
     chosen = best(summarise(records, study.costs))
-    runs = [record for record in records if record.id in chosen.run_ids]
-    run = (max if chosen.maximise else min)(runs, key=lambda record: record.metrics["validation"][quality])
-    folder = runs_folder() / run.id
-    title = f"{model_title(run.config['model'])}, {magnitude(chosen.params)} parameters"
-    reached = f"{quality} {with_spread(chosen.mean, chosen.std, quality)} on test data"
-    for line in (
-        f"recommended: {title}, learning rate {chosen.learning_rate:g}: {reached}",
-        f"checkpoint: {folder / MODEL}",
-        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(folder)!r})",
-    ):
-        terminal.out.print(line, soft_wrap=True)
+    sign = 1 if chosen.maximise else -1
+    runs = {record.id: record for record in records if record.id in chosen.run_ids}
+    run = max(runs.values(), key=lambda record: sign * record.metrics["validation"][quality])
+    reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
+    lines = [
+        f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "
+        f"learning rate {chosen.learning_rate:g}: {reached} on test data",
+        f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
+        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(home() / 'runs' / run.id)!r})",
+    ]
+    for line in lines:
+        terminal.out.print(line, highlight=False, soft_wrap=True)
 
 
 def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
@@ -150,6 +151,7 @@ def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
     from isthmus.reports.sections import gather
     from isthmus.reports.text import answer as in_words
     from isthmus.reports.text import summary
+    from isthmus.studies.fronts import front
 
     out = out or home() / "reports" / study.config.name
     records = study.records()
