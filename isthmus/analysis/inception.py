@@ -35,8 +35,7 @@ class BasicConv(nn.Module):
         self.bn = nn.BatchNorm2d(after, eps=0.001)
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.bn(self.conv(x)).relu()
-        return output
+        return self.bn(self.conv(x)).relu()
 
 
 class Mixed(nn.Module):

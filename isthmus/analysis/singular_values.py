@@ -57,8 +57,7 @@ def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows column
 def singular_values(matrix: sparse.csr_array) -> np.ndarray:
     """All but those of empty rows and columns, descending."""
     compact = _without_empty_lines(matrix).toarray()
-    values: np.ndarray = np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
-    return values
+    return np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
 
 
 def _without_empty_lines(matrix: sparse.csr_array) -> sparse.csr_array:

@@ -77,8 +77,7 @@ class PatchEmbedding(nn.Module):
         self.linear = nn.Linear(config.patch_values, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens C"]:
-        tokens: Tensor = self.linear(cut_patches(x, self.patch))
-        return tokens
+        return self.linear(cut_patches(x, self.patch))
 
 
 def cut_patches(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
@@ -116,8 +115,7 @@ class Head(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         if self.image is None:
-            scores: Tensor = self.linear(tokens.mean(1))
-            return scores
+            return self.linear(tokens.mean(1))
         if self.to_patches is not None:
             tokens = self.to_patches(tokens.mT).mT
         return join_patches(self.linear(tokens), self.image)

@@ -139,8 +139,7 @@ class RandomPermutation(Permutation):
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
         if _is_exporting():
             return _permute(x, self.index, self.rows)
-        y: Tensor = _Permute.apply(x, self.index, self.inverse, self.rows)
-        return y
+        return _Permute.apply(x, self.index, self.inverse, self.rows)
 
 
 def _permute(x: Tensor, index: Tensor, rows: int) -> Tensor:
@@ -233,8 +232,7 @@ class PermutedKronecker(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
-        y: Tensor = self.after(self._multiply(self.before(x)))  # Definition 5.1
-        return y
+        return self.after(self._multiply(self.before(x)))  # Definition 5.1
 
     def _multiply(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
         if self.layout == "transposed":
@@ -242,8 +240,7 @@ class PermutedKronecker(nn.Module):
         if _is_exporting():
             y = self.weight @ x
             return y if self.bias is None else y + self.bias[:, None]
-        product: Tensor = _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
-        return product
+        return _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
 
     @property
     def effective_shape(self) -> tuple[int, int]:
@@ -320,8 +317,7 @@ class ChannelNorm(nn.LayerNorm):
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
         if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _is_exporting():
             return super().forward(x)
-        y: Tensor = _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
-        return y
+        return _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
 
 
 class _NormOfColumns(torch.autograd.Function):

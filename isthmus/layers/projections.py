@@ -133,8 +133,7 @@ class HadamardProjection(nn.Module):
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         rewritten = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
         if x.device.type == "cpu" and x.dtype == self.signs.dtype and not rewritten:
-            y: Tensor = _InPieces.apply(x, self, False)
-            return y
+            return _InPieces.apply(x, self, False)
         padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))
         grid = padded.unflatten(-1, (len(self.left), len(self.right)))
         mixed = self.left @ grid @ self.right  # H is symmetric: no transpose

@@ -138,8 +138,7 @@ class Embedding(nn.Module):
             tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         else:
             tokens = self.tokens(x)
-        embedded: Tensor = self.dropout(tokens + self.positions)
-        return embedded
+        return self.dropout(tokens + self.positions)
 
 
 class Readout(nn.Module):
@@ -152,8 +151,7 @@ class Readout(nn.Module):
         self.linear = nn.Linear(config.d, config.shapes[1][-1], bias=config.head_bias)
 
     def forward(self, tokens: Float[Tensor, "batch N d"]) -> Float[Tensor, "batch ..."]:
-        scores: Tensor = self.linear(self.norm(tokens if self.every_position else tokens[:, 0]))
-        return scores
+        return self.linear(self.norm(tokens if self.every_position else tokens[:, 0]))
 
 
 class RecurrentModel(nn.Module):
@@ -192,8 +190,7 @@ class RecurrentModel(nn.Module):
         if self.training and self.config.trained_on == "every":
             _, *every = self.states(x, iterations)
             return torch.stack([self.readout(tokens) for tokens in every], dim=1)
-        scores: Tensor = self.readout(deque(self.states(x, iterations), maxlen=1).pop())
-        return scores
+        return self.readout(deque(self.states(x, iterations), maxlen=1).pop())
 
     def trajectory(self, x: Tensor, iterations: int | None = None) -> Iterator[tuple[str, Tensor]]:
         for number, tokens in enumerate(self.states(x, iterations)):

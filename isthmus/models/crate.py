@@ -66,8 +66,7 @@ class Attention(nn.Module):
         w = self.project(tokens)
         mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
         if self.out is not None:
-            output: Tensor = self.out(mixed)
-            return output
+            return self.out(mixed)
         return mixed @ (self.U.weight if self.way_back == "transposed" else self.U.weight.mT)
 
 
@@ -98,12 +97,10 @@ class Layer(Block):
         self.sparsity = Sparsity(config)
 
     def compress(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.attention(self.attention_norm(tokens))
-        return update
+        return self.attention(self.attention_norm(tokens))
 
     def code(self, tokens: Tokens) -> Tokens:
-        coded: Tensor = self.sparsity(self.sparsity_norm(tokens))
-        return coded
+        return self.sparsity(self.sparsity_norm(tokens))
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.compress), Branch("sparsity", self.code, carry=None)

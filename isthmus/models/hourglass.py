@@ -90,12 +90,10 @@ class MLPBlock(Block):
         self.scale = config.residual_scale
 
     def hidden(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_h"]:
-        h: Tensor = self.activation(self.W1(self.norm(z)))
-        return h
+        return self.activation(self.W1(self.norm(z)))
 
     def update(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
-        u: Tensor = self.W2(self.hidden(z))  # Eq. (1)
-        return u
+        return self.W2(self.hidden(z))  # Eq. (1)
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update, self.scale),)
@@ -129,15 +127,13 @@ class ResidualMLP(ResidualModel):
                 module.W2.weight /= math.sqrt(self.config.depth)
 
     def embed(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_z"]:
-        z: Tensor = self.W_in(x.flatten(1))
-        return z
+        return self.W_in(x.flatten(1))
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         yield f"h_{step.block}", self.blocks[step.block - 1].hidden(step.read)
 
     def read_out(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_out"]:
-        y: Tensor = self.W_out(z)
-        return y
+        return self.W_out(z)
 
 
 def _variant(name: str, d_in: int, d_z: int, d_h: int, depth: int) -> dict[str, int | str]:

@@ -183,8 +183,7 @@ class InvertibleMLP(nn.Module):
 
     def visible(self, x: Float[Tensor, "batch C D_S"]) -> Float[Tensor, "batch C S"]:
         """H."""
-        seen: Tensor = self.up[0](self.e(x))
-        return seen
+        return self.up[0](self.e(x))
 
     def forward(self, z: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         return self.visible(self.solve(z).point)
@@ -302,8 +301,7 @@ class IMixer(ResidualModel):
         return plain
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S C"]:
-        v: Tensor = self.stem(x)
-        return v
+        return self.stem(x)
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         """``x_3_2`` is iterate 2 of the fixed point in block 3."""
@@ -312,8 +310,7 @@ class IMixer(ResidualModel):
             yield from ((f"x_{step.block}_{a}", iterate) for a, iterate in enumerate(iterates))
 
     def read_out(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(self.norm(v))
-        return y
+        return self.head(self.norm(v))
 
 
 def _on_meta() -> bool:

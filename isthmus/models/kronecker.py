@@ -131,12 +131,10 @@ class ShallowMLP(nn.Module):
         self.Bc = nn.Linear(config.n, d_out, bias=config.bias)
 
     def hidden(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
-        h: Tensor = torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))
-        return h
+        return torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_out"]:
-        y: Tensor = self.Bc(self.B2(self.hidden(x)))  # section 3.3
-        return y
+        return self.Bc(self.B2(self.hidden(x)))  # section 3.3
 
     def trajectory(self, x: Float[Tensor, "batch ..."]) -> Iterator[tuple[str, Tensor]]:
         h = self.hidden(x)

@@ -86,8 +86,7 @@ class Skip(nn.Module):
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
-        return y
+        return self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
 
 
 class MixingBlock(Block):
@@ -180,8 +179,7 @@ class Mixer(ResidualModel):
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
         if not self.config.is_random(1):
-            tokens: Tensor = self.stem(x)
-            return tokens
+            return self.stem(x)
         # A random block reads tokens batch last; transposing the image is cheaper than transposing its tokens.
         channels, height, width = self.input_shape
         p, linear = self.config.patch, self.stem.linear
@@ -196,5 +194,4 @@ class Mixer(ResidualModel):
         if self.norm.batch_last and self.head.image is None:
             # The head's mean over tokens, twenty times faster in memory order.
             tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
-        y: Tensor = self.head(tokens)
-        return y
+        return self.head(tokens)

@@ -58,8 +58,7 @@ class MixingMLP(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.fc2(apply_in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
-        return y
+        return self.fc2(apply_in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
 
 
 class MLPMixer(Mixer):

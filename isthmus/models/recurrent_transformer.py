@@ -51,12 +51,10 @@ class Layer(Block):
         )
 
     def attend(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.attention(self.attention_norm(tokens))
-        return update
+        return self.attention(self.attention_norm(tokens))
 
     def feed_forward(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.mlp(self.mlp_norm(tokens))
-        return update
+        return self.mlp(self.mlp_norm(tokens))
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.attend), Branch("mlp", self.feed_forward)

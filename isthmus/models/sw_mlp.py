@@ -124,8 +124,7 @@ class SingleBlock(Block):
         self.activation = activation(config.activation)
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
-        y: Tensor = self.activation(self.W(self.norm(x)))  # Eq. (S.16)
-        return y
+        return self.activation(self.W(self.norm(x)))  # Eq. (S.16)
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update),)
@@ -142,8 +141,7 @@ class MLPBlock(Block):
         self.W2 = config.sparse_linear(config.hidden, config.m, f"{number}/W2")
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
-        y: Tensor = self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
-        return y
+        return self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update),)
@@ -173,8 +171,7 @@ class TokenHead(nn.Module):
         self.head = Head(config, config.m // channels, channels, config.bias)
 
     def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(self.norm(x.unflatten(1, (-1, self.channels))))
-        return y
+        return self.head(self.norm(x.unflatten(1, (-1, self.channels))))
 
 
 class SparseWeightMLP(ResidualModel):
@@ -197,12 +194,10 @@ class SparseWeightMLP(ResidualModel):
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
         tokens = cut_patches(x, self.config.patch) if self.stem is None else self.stem(x)
-        y: Tensor = self.enter(tokens.flatten(1))
-        return y
+        return self.enter(tokens.flatten(1))
 
     def read_out(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(x)
-        return y
+        return self.head(x)
 
 
 def _cifar(**fields: Any) -> dict[str, Any]:

@@ -113,8 +113,7 @@ class LatentAttention(nn.Module):
         query = self.query(self.query_norm(of_queries))
         key, value = self.key_value(self.key_value_norm(of_keys_and_values)).chunk(2, dim=-1)
         query, key, value = (part.unflatten(-1, self.heads).transpose(1, 2) for part in (query, key, value))
-        mixed: Tensor = self.out(attend(query, key, value, self.fused))
-        return mixed
+        return self.out(attend(query, key, value, self.fused))
 
 
 def attention(config: ViTConfig) -> nn.Module:
@@ -134,8 +133,7 @@ class FeedForward(nn.Module):
         self.W2 = nn.Linear(config.d_h, config.d_z)
 
     def forward(self, z: Tokens) -> Tokens:
-        update: Tensor = self.W2(self.activation(self.W1(self.norm(z))))
-        return update
+        return self.W2(self.activation(self.W1(self.norm(z))))
 
 
 class Layer(Block):
@@ -198,13 +196,11 @@ class ViT(ResidualModel):
         if self.class_token is not None:
             # len(x) would fix the batch size in an export.
             patches = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
-        tokens: Tensor = patches + self.positions
-        return tokens
+        return patches + self.positions
 
     def read_out(self, z: Tokens) -> Float[Tensor, "batch ..."]:
         """The class token's scores, or those of the mean of all tokens, or the image that they make."""
-        y: Tensor = self.head(self.norm(z if self.class_token is None else z[:, :1]))
-        return y
+        return self.head(self.norm(z if self.class_token is None else z[:, :1]))
 
 
 def _variant(d_z: int, d_h: int, depth: int, num_heads: int) -> dict[str, Any]:

@@ -96,8 +96,7 @@ class Block(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Images) -> Images:
-        output: Tensor = x + self.second(nn.functional.gelu(self.first(nn.functional.gelu(x))))
-        return output
+        return x + self.second(nn.functional.gelu(self.first(nn.functional.gelu(x))))
 
 
 class Codebook(nn.Module):

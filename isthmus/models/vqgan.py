@@ -72,8 +72,7 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(width, width, 3, stride=2)
 
     def forward(self, x: Features) -> Features:
-        output: Tensor = self.conv(nn.functional.pad(x, (0, 1, 0, 1)))  # right and below only
-        return output
+        return self.conv(nn.functional.pad(x, (0, 1, 0, 1)))  # right and below only
 
 
 class Upsample(nn.Module):
@@ -82,8 +81,7 @@ class Upsample(nn.Module):
         self.conv = conv(width, width)
 
     def forward(self, x: Features) -> Features:
-        output: Tensor = self.conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return output
+        return self.conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
 class Level(nn.Module):
@@ -113,8 +111,7 @@ class Middle(nn.Module):
         self.block_1, self.attn_1, self.block_2 = Block(width, width), Attention(width), Block(width, width)
 
     def forward(self, x: Features) -> Features:
-        output: Tensor = self.block_2(self.attn_1(self.block_1(x)))
-        return output
+        return self.block_2(self.attn_1(self.block_1(x)))
 
 
 class Encoder(nn.Module):
@@ -135,8 +132,7 @@ class Encoder(nn.Module):
         x = self.conv_in(x)
         for level in self.down:
             x = level(x)
-        output: Tensor = self.conv_out(nn.functional.silu(self.norm_out(self.mid(x))))
-        return output
+        return self.conv_out(nn.functional.silu(self.norm_out(self.mid(x))))
 
 
 class Decoder(nn.Module):
@@ -155,8 +151,7 @@ class Decoder(nn.Module):
         x = self.mid(self.conv_in(x))
         for level in reversed(self.up):
             x = level(x)
-        output: Tensor = self.conv_out(nn.functional.silu(self.norm_out(x)))
-        return output
+        return self.conv_out(nn.functional.silu(self.norm_out(x)))
 
 
 class Quantizer(nn.Module):

@@ -101,8 +101,7 @@ class Backbone(nn.Module):
         self.grad_checkpointing = enable
 
     def get_classifier(self) -> nn.Module:
-        classifier: nn.Module = self.model.head.linear
-        return classifier
+        return self.model.head.linear
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
         if global_pool is not None:
@@ -126,8 +125,7 @@ class Backbone(nn.Module):
         return list(blocks.streams(self.model.embed(x), recompute=self.grad_checkpointing))
 
     def forward_features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.model.norm(self._states(x, self.model.blocks)[-1])
-        return features
+        return self.model.norm(self._states(x, self.model.blocks)[-1])
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         if self.global_pool:
@@ -208,7 +206,7 @@ default_cfgs = generate_default_cfgs(
 def _entrypoint(name: str) -> Callable[..., nn.Module]:
     def create(pretrained: bool = False, **kwargs: Any) -> nn.Module:
         features = {"out_indices": kwargs.pop("out_indices", 3), "feature_cls": "getter"}
-        made: nn.Module = build_model_with_cfg(
+        return build_model_with_cfg(
             Backbone,
             name,
             pretrained,
@@ -217,7 +215,6 @@ def _entrypoint(name: str) -> Callable[..., nn.Module]:
             settings=VARIANTS[name],
             **kwargs,
         )
-        return made
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f"{name}, one of our models (see the module)."
