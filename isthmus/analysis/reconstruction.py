@@ -27,7 +27,7 @@ from torchmetrics.functional.image import (
     structural_similarity_index_measure,
 )
 
-from isthmus.analysis.perceptual import Fid, Lpips, missing
+from isthmus.analysis.perceptual import Fid, Lpips, explain_missing
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.trained_run import TrainedRun, measure_once
 from isthmus.core.draws import torch_generator
@@ -96,9 +96,9 @@ class Quality:
 
     def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
         self.originals = originals
-        self.lpips, self.fid = Lpips.found(data_dir), Fid.found(data_dir)
+        self.lpips, self.fid = Lpips.load(data_dir), Fid.load(data_dir)
         found = {"lpips": self.lpips, "fid": self.fid}
-        self.missing = [missing(name) for name, measure in found.items() if measure is None]
+        self.missing = [explain_missing(name) for name, measure in found.items() if measure is None]
         if min(originals.shape[2:]) < _MS_SSIM_FROM:
             height, width = originals.shape[2:]
             self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels; these have {height}×{width}")

@@ -1,18 +1,14 @@
-"""The public VQGAN of ImageNet that turns 16×16 pixels into one of 1024 tokens: its network, under its own names.
+"""The public VQGAN of ImageNet, which encodes each 16×16 pixels as one of 1024 tokens.
 
-Paper: Taming Transformers for High-Resolution Image Synthesis (Esser, Rombach, Ommer 2021). Names and shapes of its
-weights are those of the authors' ``vqgan_imagenet_f16_1024``, as ``weights`` lists them. It is used as it is and not
-trained here, so it is not registered as a model; ``isthmus.training.tokenizers`` reads its file.
+Paper: Taming Transformers for High-Resolution Image Synthesis (Esser, Rombach, Ommer 2021). Names and shapes of the
+weights are those of the authors' ``vqgan_imagenet_f16_1024``, which ``isthmus.training.tokenizers`` reads. The network
+is not trained here, so it is not registered as a model.
 
-Differs from the paper: only what makes tokens and pictures; the discriminator and the perceptual loss, which the
-authors' file holds too, are passed over.
+Differs from the paper: the discriminator and the perceptual loss, which the authors' file also holds, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -20,11 +16,12 @@ from isthmus.core.errors import UserError
 
 Features = Float[Tensor, "batch _ _ _"]
 
+TITLE = "VQGAN f16/1024"
 STRIDE = 16
 CODES = 1024
 D_CODE = 256
 WIDTHS = (128, 128, 256, 256, 512)
-"""Channels at each size of the picture; the smallest also has attention."""
+"""Channels at each size of the picture, from the largest; the smallest also has attention."""
 BLOCKS = 2
 
 
@@ -52,7 +49,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """One head over all places."""
+    """One head over all positions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -85,24 +82,23 @@ class Upsample(nn.Module):
 
 
 class Level(nn.Module):
-    """Blocks at one size of the picture, each followed by attention where there is some, then the change of size."""
+    """Blocks at one size of the picture, with attention after each at the smallest size, then a change of size."""
 
-    def __init__(self, before: int, after: int, blocks: int, attends: bool, resized: dict[str, nn.Module]) -> None:
+    def __init__(
+        self, before: int, after: int, blocks: int, attends: bool, down: bool = False, up: bool = False
+    ) -> None:
         super().__init__()
         self.block = nn.ModuleList([Block(before if place == 0 else after, after) for place in range(blocks)])
         self.attn = nn.ModuleList([Attention(after) for _ in range(blocks if attends else 0)])
-        for name, module in resized.items():
-            self.add_module(name, module)
-        self.resized = list(resized)
+        self.downsample = Downsample(after) if down else nn.Identity()
+        self.upsample = Upsample(after) if up else nn.Identity()
 
     def forward(self, x: Features) -> Features:
         for place, block in enumerate(self.block):
             x = block(x)
             if self.attn:
                 x = self.attn[place](x)
-        for name in self.resized:
-            x = self.get_submodule(name)(x)
-        return x
+        return self.upsample(self.downsample(x))
 
 
 class Middle(nn.Module):
@@ -120,10 +116,7 @@ class Encoder(nn.Module):
         last = len(WIDTHS) - 1
         self.conv_in = conv(3, WIDTHS[0])
         self.down = nn.ModuleList(
-            Level(
-                WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, {} if n == last else {"downsample": Downsample(width)}
-            )
-            for n, width in enumerate(WIDTHS)
+            Level(WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, down=n < last) for n, width in enumerate(WIDTHS)
         )
         self.mid = Middle(WIDTHS[-1])
         self.norm_out, self.conv_out = norm(WIDTHS[-1]), conv(WIDTHS[-1], D_CODE)
@@ -142,8 +135,7 @@ class Decoder(nn.Module):
         self.conv_in = conv(D_CODE, WIDTHS[-1])
         self.mid = Middle(WIDTHS[-1])
         self.up = nn.ModuleList(
-            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, {"upsample": Upsample(width)} if n else {})
-            for n, width in enumerate(WIDTHS)
+            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, up=n > 0) for n, width in enumerate(WIDTHS)
         )
         self.norm_out, self.conv_out = norm(WIDTHS[0]), conv(WIDTHS[0], 3)
 
@@ -161,7 +153,7 @@ class Quantizer(nn.Module):
 
     def nearest(self, encoded: Features) -> Int[Tensor, "batch positions"]:
         vectors, codes = encoded.flatten(2).mT, self.embedding.weight
-        # ‖z − e‖² without ‖z‖², which is the same for all codes.
+        # ‖z − e‖² without ‖z‖², which all codes share.
         return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
 
 
@@ -190,21 +182,3 @@ class VQGAN(nn.Module):
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Features:
         codes = self.quantize.embedding(tokens.unflatten(1, self.grid)).movedim(-1, 1)
         return (self.decoder(self.post_quant_conv(codes)) + 1) / 2
-
-
-def weights() -> dict[str, tuple[int, ...]]:
-    """Every weight of the public file that is read, with its shape."""
-    with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in VQGAN().state_dict().items()}
-
-
-def select_weights(found: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-    """The weights of the network among those of a file, or one line that names the first one that does not fit."""
-    for name, shape in weights().items():
-        if name not in found:
-            raise UserError(f"{origin} is no VQGAN f16/1024: it has no weight {name}")
-        if tuple(found[name].shape) != shape:
-            raise UserError(f"{origin} is no VQGAN f16/1024: {name} is {tuple(found[name].shape)}, not {shape}")
-        if not found[name].is_floating_point():
-            raise UserError(f"{origin} is damaged: {name} holds {found[name].dtype}, not real numbers")
-    return {name: found[name].float() for name in weights()}
