@@ -1,10 +1,10 @@
 """How close images with masked and filled-in tokens are to the originals.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth, Tables 2 and 10 to 12 and Figures 7 and 13. For runs of
-task masked_tokens: 10 to 40 % of the tokens of test images are masked, filled in as the task defines it (24 arccos
-steps), and decoded by the tokenizer. With nothing masked, the same numbers show the loss of the tokenizer alone.
+task masked_tokens: 10 to 40 % of the tokens of test images are masked, filled in by the task's method (24 arccos
+steps), and decoded by the tokenizer. With nothing masked, the same numbers show the error of the tokenizer alone.
 
-    psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; torchmetrics', whose SSIM counts the mirrored border;
+    psnr, ssim, ms_ssim  higher is better; by torchmetrics on values in [0, 1]; its SSIM counts the mirrored border, and
                          MS-SSIM has five scales and needs 161 pixels
     lpips, fid           lower is better; measured if their weights are on disk (``perceptual.py``)
     token_accuracy       of the masked tokens
@@ -53,8 +53,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> dict[str, Any]:
-    """Metrics and a sheet of pictures, measured once: then ``analysis/reconstruction.json``, or a file per ``rows``."""
-
+    """Metrics and a sheet of pictures; the name of the stored file includes ``rows`` if it is not the default."""
     name = "reconstruction" if rows == ROWS else f"reconstruction-{rows}"
     place = data_dir or default_data_dir()
     return measure_once(run, name, SCHEMA, lambda trained: measure(trained, place, rows), applies, data_dir)
@@ -92,7 +91,7 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
 
 
 class Quality:
-    """The distance of pictures from the originals, by every metric that is available."""
+    """The distance of pictures from the originals, by all available metrics."""
 
     def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
         self.originals = originals
@@ -122,7 +121,7 @@ class Quality:
 
 
 def _pieces(images: np.ndarray) -> Iterator[Tensor]:
-    """Values in [0, 1], a few hundred images at a time to save memory."""
+    """Images with values in [0, 1], some at a time to save memory."""
     for start in range(0, len(images), _PIECE):
         yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
 
@@ -144,17 +143,13 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The metrics over the masking rate, and the sheet: original, tokenizer alone, masked, filled in."""
+    """The metrics over the masked share, and the sheet: original, tokenizer alone, masked, filled in."""
     table = found["table"]
     names = [name for name in _BETTER if name in table[0]]
     figure, (axes,) = page(1, len(names), width=3.6, height=3.0)
     for place, (axis, name) in enumerate(zip(axes, names, strict=True)):
         axis.plot([row["masked"] for row in table], [row[name] for row in table], **style(place))
         finish(axis, name.upper().replace("_", "-"), "masked part of the tokens", _BETTER[name])
-    sheet = folder / "reconstruction-images.png"
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(base64.b64decode(found["sheet"]))
-
-    write_with(sheet, write)
+    sheet, png = folder / "reconstruction-images.png", base64.b64decode(found["sheet"])
+    write_with(sheet, lambda temporary: temporary.write_bytes(png))
     return [save(figure, folder / "reconstruction.png"), sheet]

@@ -17,14 +17,13 @@ from isthmus.analysis.effective_weights import (
     corner,
     density,
     draw,
-    entries,
     measure_layers,
     of_run,
     shape_of,
     summary,
     whole,
 )
-from isthmus.analysis.steps import steps_of
+from isthmus.analysis.steps import entries, steps_of
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
