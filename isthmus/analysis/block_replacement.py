@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.analysis.pictures import INK, finish, page, save, style
-from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, measure_once
+from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, store_results
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
 from isthmus.training.loop import Rows, evaluate
@@ -56,12 +56,9 @@ def replace_block(model: Any, block: int, seed: int) -> Any:
     return changed.eval()
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """The test quality of a finished run, unchanged and with each normal block replaced."""
-    return measure_once(run, "block_replacement", SCHEMA, _measure, applies, data_dir)
-
-
-def _measure(trained: TrainedRun) -> Answer:
     model, blocks = trained.model, normal_blocks(trained.model)
     seeds = [key(0, "replacement", draw) for draw in range(DRAWS)]
     return {

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 
 SCHEMA = "isthmus.analysis.effective_rank/1"
 READINGS = {
@@ -54,13 +54,10 @@ def applies(model: Any, task: str) -> str | None:
     return None
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """All effective ranks of a finished run."""
-    return measure_once(run, "effective_rank", SCHEMA, _measure, applies, data_dir)
-
-
+@store_results(SCHEMA, applies)
 @torch.no_grad()
-def _measure(trained: TrainedRun) -> Answer:
+def of_run(trained: TrainedRun) -> Answer:
+    """All effective ranks of a finished run."""
     model = trained.model
     products = [effective_rank(block.W2.weight.double() @ block.W1.weight.double()) for block in model.blocks]
     z = torch.cat([model.blocks(model.embed(batch.input)) for batch in trained.test_batches()]).double()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from isthmus.analysis.pictures import matrix, page, save
 from isthmus.analysis.steps import Layer, Step, entries, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
+from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
@@ -38,13 +38,9 @@ def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no permuted-Kronecker or masked layers"
 
 
-def shape_of(layer: Layer) -> tuple[int, int]:
-    return layer.effective_shape if isinstance(layer, PermutedKronecker) else (layer.rows, layer.columns)
-
-
 def whole(layer: Layer, cells: int = CELLS) -> Float[Tensor, "rows columns"]:
     """The largest entry of |W_eff| in each cell, with at most ``cells`` cells along each side."""
-    rows, columns = shape_of(layer)
+    rows, columns = layer.effective_shape
     down, across = min(rows, cells), min(columns, cells)
     picture = torch.zeros(down * across)
     for part in entries(layer):
@@ -55,7 +51,7 @@ def whole(layer: Layer, cells: int = CELLS) -> Float[Tensor, "rows columns"]:
 
 def corner(layer: Layer, size: int = CORNER) -> Float[Tensor, "rows columns"]:
     """The first rows and columns of |W_eff|."""
-    down, across = (min(length, size) for length in shape_of(layer))
+    down, across = (min(length, size) for length in layer.effective_shape)
     picture = torch.zeros(down, across)
     for part in entries(layer):
         inside = (part.rows < down) & (part.columns < across)
@@ -64,9 +60,8 @@ def corner(layer: Layer, size: int = CORNER) -> Float[Tensor, "rows columns"]:
 
 
 def density(layer: Layer) -> float:
-    is_copied = isinstance(layer, PermutedKronecker)
-    connections = layer.copies * layer.weight.count_nonzero() if is_copied else layer.values.count_nonzero()
-    return int(connections) / math.prod(shape_of(layer))
+    copies, weights = (layer.copies, layer.weight) if isinstance(layer, PermutedKronecker) else (1, layer.values)
+    return copies * int(weights.count_nonzero()) / math.prod(layer.effective_shape)
 
 
 def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
@@ -88,13 +83,10 @@ def _owner(unit: Int[Tensor, "copies width"], tokens: int, step: str) -> Int[Ten
     return unit // tokens if step.startswith("token") else unit % tokens
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """Numbers of every layer of a finished run, with pictures of the first normal and the first random block."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}
-
-    return measure_once(run, "effective_weights", SCHEMA, measure, applies, data_dir)
+    return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}
 
 
 def measure_layers(model: Any) -> list[dict[str, Any]]:
@@ -109,7 +101,11 @@ def measure_layers(model: Any) -> list[dict[str, Any]]:
         shown = random not in pictured.setdefault(kind, set())
         pictured[kind].add(random)
         for name, layer in step.layers.items():
-            line: dict[str, Any] = {"layer": f"{step.name}.{name}", "random": random, "shape": list(shape_of(layer))}
+            line: dict[str, Any] = {
+                "layer": f"{step.name}.{name}",
+                "random": random,
+                "shape": list(layer.effective_shape),
+            }
             line |= {"density": density(layer), "aligned": aligned_share(step, name, tokens, tokens_out)}
             line |= {"whole": round_values(whole(layer), 3), "corner": round_values(corner(layer), 3)} if shown else {}
             lines.append(line)

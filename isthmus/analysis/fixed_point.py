@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from isthmus.analysis.pictures import DASHED, finish, matrix, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, measure_once, round_values
+from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, round_values, store_results
 from isthmus.layers.dynamics import Solver
 
 SCHEMA = "isthmus.analysis.fixed_point/1"
@@ -38,13 +38,10 @@ def applies(model: Any, task: str) -> str | None:
     return None if iterated else "its token mixing iterates to no fixed point"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """Norms and cosines of every layer, and the maps of the last."""
-
-    def measure_run(trained: TrainedRun) -> Answer:
-        return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
-
-    return measure_once(run, "fixed_point", SCHEMA, measure_run, applies, data_dir)
+    return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
 
 
 @torch.no_grad()
@@ -63,9 +60,7 @@ def measure(model: Any, x: Tensor) -> Answer:
     maps = torch.stack([block.token.visible(iterate[:1])[0] for iterate in shown])  # iterates, C, S
     maps = maps.nan_to_num(0.0, 0.0, 0.0)  # an iteration that is no contraction may overflow
     channels = (maps[-1] - maps[0]).norm(dim=1).topk(min(CHANNELS, config.C)).indices.sort().values
-    _, height, width = config.image
-    grid = (height // config.patch, width // config.patch)
-    return found | {"channels": channels.tolist(), "maps": round_values(maps[:, channels].unflatten(2, grid))}
+    return found | {"channels": channels.tolist(), "maps": round_values(maps[:, channels].unflatten(2, config.grid))}
 
 
 def typical(rows: Sequence[float | None]) -> float:

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from isthmus.analysis.pictures import DASHED, finish, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, measure_once
+from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
 from isthmus.layers.dynamics import Solver
 from isthmus.layers.spectral_norm import LARGEST_SLOPE
 
@@ -111,13 +111,10 @@ def _weight(layer: Any) -> Tensor:
     return weight.detach().double()
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """Energy and Lipschitz bounds of every block of an iMixer."""
-
-    def measure_run(trained: TrainedRun) -> Answer:
-        return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
-
-    return measure_once(run, "hopfield_energy", SCHEMA, measure_run, applies, data_dir)
+    return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
 
 
 @torch.no_grad()

@@ -104,9 +104,9 @@ class Inception(nn.Module):
         super().__init__()
         self.Conv2d_1a_3x3 = BasicConv(3, 32, 3, stride=2)
         self.Conv2d_2a_3x3 = BasicConv(32, 32, 3, padded=False)
-        self.Conv2d_2b_3x3 = BasicConv(32, 64, 3)
+        self.Conv2d_2b_3x3, self.pool_1 = BasicConv(32, 64, 3), nn.MaxPool2d(3, stride=2)
         self.Conv2d_3b_1x1 = BasicConv(64, 80, 1)
-        self.Conv2d_4a_3x3 = BasicConv(80, 192, 3, padded=False)
+        self.Conv2d_4a_3x3, self.pool_2 = BasicConv(80, 192, 3, padded=False), nn.MaxPool2d(3, stride=2)
         self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = block_a(192, 32), block_a(256, 64), block_a(288, 64)
         self.Mixed_6a, self.Mixed_6b = block_b(288), block_c(768, 128)
         self.Mixed_6c, self.Mixed_6d, self.Mixed_6e = block_c(768, 160), block_c(768, 160), block_c(768, 192)
@@ -116,9 +116,4 @@ class Inception(nn.Module):
     def forward(self, images: Float[Tensor, "rows 3 height width"]) -> Float[Tensor, "rows features"]:
         """The features of images in [0, 1]."""
         x = nn.functional.interpolate(images, size=(299, 299), mode="bilinear", align_corners=False)
-        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(2 * x - 1)))
-        x = _halve(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(_halve(x))))
-        for name, block in self.named_children():
-            if name.startswith("Mixed"):
-                x = block(x)
-        return x.mean(dim=(2, 3))
+        return nn.Sequential(*self.children())(2 * x - 1).mean(dim=(2, 3))

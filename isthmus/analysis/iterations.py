@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from isthmus.analysis.pictures import DASHED, finish, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 
 SCHEMA = "isthmus.analysis.iterations/1"
 
@@ -24,13 +24,10 @@ def applies(model: Any, task: str) -> str | None:
     return None if len(model.layers) == 1 else "its iterations are those of several layers"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """The metrics after iteration 0 (the embedding), 1, 2, …"""
-    return measure_once(run, "iterations", SCHEMA, _measure, applies, data_dir)
-
-
+@store_results(SCHEMA, applies)
 @torch.no_grad()
-def _measure(trained: TrainedRun) -> Answer:
+def of_run(trained: TrainedRun) -> Answer:
+    """The metrics after iteration 0 (the embedding), 1, 2, …"""
     model, task = trained.model, trained.task
     iterations = 2 * model.config.iterations
     metrics = [task.metrics("test") for _ in range(iterations + 1)]

@@ -53,7 +53,8 @@ class Lpips(nn.Module):
         }  # fmt: skip
         self.features = nn.ModuleDict(layers)
         for place, width in enumerate((64, 192, 384, 256, 256)):
-            self.add_module(f"lin{place}", _head(width))
+            head = nn.Sequential(nn.Dropout(), nn.Conv2d(width, 1, 1, bias=False))
+            self.add_module(f"lin{place}", nn.ModuleDict({"model": head}))
         self.register_buffer("shift", torch.tensor([-0.030, -0.088, -0.188])[:, None, None], persistent=False)
         self.register_buffer("scale", torch.tensor([0.458, 0.448, 0.450])[:, None, None], persistent=False)
 
@@ -70,7 +71,7 @@ class Lpips(nn.Module):
             one, other = layer(one), layer(other)
             if isinstance(layer, nn.Conv2d):
                 one, other = one.relu(), other.relu()
-                head = self.get_submodule(f"lin{place}")
+                head = self.get_submodule(f"lin{place}.model")
                 total = total + head((_unit(one) - _unit(other)).square()).mean(dim=(1, 2, 3))
                 place += 1
         return total
@@ -79,13 +80,6 @@ class Lpips(nn.Module):
     def forward(self, ours: Tensor, theirs: Tensor) -> float:
         pairs = zip(ours.split(_ROWS_AT_ONCE), theirs.split(_ROWS_AT_ONCE), strict=True)
         return float(torch.cat([self.distances(*pair) for pair in pairs]).mean())
-
-
-def _head(width: int) -> nn.Module:
-    head = nn.Module()
-    head.model = nn.Sequential(nn.Dropout(), nn.Conv2d(width, 1, 1, bias=False))
-    head.forward = head.model.forward  # type: ignore[method-assign]
-    return head
 
 
 def _unit(features: Tensor) -> Tensor:

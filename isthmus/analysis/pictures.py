@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-INK, RULE, DASHED = "#22262b", "#dfe3e8", {"color": "#5b5b5b", "linewidth": 0.9, "linestyle": (0, (3, 3))}
+INK, RULE = "#22262b", "#dfe3e8"
+DASHED: dict[str, Any] = {"color": "#5b5b5b", "linewidth": 0.9, "linestyle": (0, (3, 3))}
 
 
-def page(rows: int, columns: int, width: float = 4.6, height: float = 3.8) -> tuple[Figure, list[list[Axes]]]:
+def page(
+    rows: int, columns: int, width: float = 4.6, height: float = 3.8, **look: Any
+) -> tuple[Figure, list[list[Axes]]]:
     # pyplot would keep global state and look for a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False)]
+    return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False, subplot_kw=look)]
 
 
 def style(place: int) -> dict[str, Any]:

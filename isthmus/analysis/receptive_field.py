@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
+from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
@@ -105,16 +105,12 @@ def connections(model: Any) -> dict[str, Any] | None:
         if mixes:
             tokens = reached.unflatten(1, (config.C, -1))  # units, C, S0, because vec(X) is column-major
             shares["patches"].append(float(tokens[1:].any(dim=1).float().mean()))
-            shares["maps"].append(round_values(tokens[0].float().mean(dim=0).view(_grid(config))))
+            shares["maps"].append(round_values(tokens[0].float().mean(dim=0).view(config.grid)))
     return shares
 
 
-def _grid(config: Any) -> tuple[int, int]:
-    return config.image[1] // config.patch, config.image[2] // config.patch
-
-
 def _middle(tokens: int, config: Any) -> int:
-    rows, columns = _grid(config)
+    rows, columns = config.grid
     return (rows // 2) * columns + columns // 2 if tokens == rows * columns else tokens // 2
 
 
@@ -138,7 +134,9 @@ def squared_derivatives(model: Any, images: Iterator[Tensor]) -> dict[str, Float
     for number, x in enumerate(images):
         x.requires_grad_()
         probe = torch_generator(0, "receptive field", number)
-        for name, value in model.streams(x):
+        for name, value in model.trajectory(x):
+            if not name.startswith(f"{model.symbol}_"):  # not the stream
+                continue
             token = value[:, _middle(value.shape[1], model.config)]  # one unit of a flat stream
             # Along a random direction: its expected square is the sum of all channels' squares.
             along = torch.randn(token.shape, generator=probe)
@@ -162,19 +160,15 @@ def _shrink(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height wid
     return functional.adaptive_avg_pool2d(squares[None], (height, width))[0]
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """Both measurements of a finished run; connections only for models with sparse wide layers."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        model = trained.model
-        return {
-            "model": trained.record.config["model"]["name"],
-            "image": list(model.input_shape),
-            "connections": connections(model),
-            "influence": influence(model, trained.test_inputs(IMAGES, _AT_ONCE)),
-        }
-
-    return measure_once(run, "receptive_field", SCHEMA, measure, applies, data_dir)
+    return {
+        "model": trained.record.config["model"]["name"],
+        "image": list(trained.model.input_shape),
+        "connections": connections(trained.model),
+        "influence": influence(trained.model, trained.test_inputs(IMAGES, _AT_ONCE)),
+    }
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:

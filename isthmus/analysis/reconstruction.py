@@ -150,6 +150,10 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     for place, (axis, name) in enumerate(zip(axes, names, strict=True)):
         axis.plot([row["masked"] for row in table], [row[name] for row in table], **style(place))
         finish(axis, name.upper().replace("_", "-"), "masked part of the tokens", _BETTER[name])
-    sheet, png = folder / "reconstruction-images.png", base64.b64decode(found["sheet"])
-    write_with(sheet, lambda temporary: temporary.write_bytes(png))
+    sheet = folder / "reconstruction-images.png"
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(base64.b64decode(found["sheet"]))
+
+    write_with(sheet, write)
     return [save(figure, folder / "reconstruction.png"), sheet]

@@ -29,7 +29,7 @@ from torch import Tensor
 import isthmus.analysis.shape_theory as theory
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, entries, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 from isthmus.core.draws import key, numpy_generator
 from isthmus.layers.sparse_linear import SparseLinear, positions
 
@@ -78,15 +78,12 @@ def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no mixing and no masked weights"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
     """Every weight of a finished run; needs no data."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        start = _layers(trained.load_initial().model)
-        lines = [_line(name, layer, start[name]) for name, layer in _layers(trained.model).items()]
-        return {"model": trained.record.config["model"]["name"], "layers": lines}
-
-    return measure_once(run, "singular_values", SCHEMA, measure, applies, data_dir)
+    start = _layers(trained.load_initial().model)
+    lines = [_line(name, layer, start[name]) for name, layer in _layers(trained.model).items()]
+    return {"model": trained.record.config["model"]["name"], "layers": lines}
 
 
 def _layers(model: Any) -> dict[str, Layer]:

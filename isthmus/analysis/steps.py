@@ -49,14 +49,13 @@ class Entries(NamedTuple):
     values: Float[Tensor, " connections"]
 
 
-@torch.no_grad()
 def entries(layer: Layer) -> Iterator[Entries]:
     """All connections, one copy at a time."""
     if isinstance(layer, PermutedKronecker):
-        shape, values = layer.weight.shape, layer.weight.flatten()
+        shape, values = layer.weight.shape, layer.weight.detach().flatten()
         for rows, columns in zip(*layer.ends(), strict=True):
             yield Entries(rows[:, None].expand(shape).flatten(), columns.expand(shape).flatten(), values)
     else:
         flat = layer.flat_indices()
         flat = torch.arange(len(layer.values)) if flat is None else flat
-        yield Entries(flat // layer.columns, flat % layer.columns, layer.values * layer.scale)
+        yield Entries(flat // layer.columns, flat % layer.columns, layer.values.detach() * layer.scale)

@@ -229,11 +229,9 @@ def _finish(axis: Any, found: Mapping[str, Any], name: str, y: str) -> None:
 
 def on_spheres(shown: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     """The three coordinates of the tokens, on a sphere for each iteration shown."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.6 * len(shown), 4.2), layout="constrained")
-    for number, (iteration, points) in enumerate(shown.items(), start=1):
-        axis: Any = figure.add_subplot(1, len(shown), number, projection="3d")
+    figure, (axes,) = page(1, len(shown), 3.6, 4.2, projection="3d")
+    axis: Any
+    for axis, (iteration, points) in zip(axes, shown.items(), strict=True):
         axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
         axis.set_title(f"iteration {iteration}", fontsize=10)
         axis.set_box_aspect((1, 1, 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from isthmus.training.loop import EVALUATION_BLOCK, Rows
 from isthmus.training.run import Options, load_data, starting_model
 
 Answer = dict[str, Any]
+Measure = Callable[["TrainedRun"], Answer]
+OfRun = Callable[..., Answer]
 CPU = torch.device("cpu")
 
 
@@ -87,7 +89,7 @@ def measure_once(
     run: str | Path,
     name: str,
     schema: str,
-    measure: Callable[[TrainedRun], Mapping[str, Any]],
+    measure: Measure,
     applies: Callable[[Any, str], str | None],
     data_dir: Path | None = None,
 ) -> Answer:
@@ -100,6 +102,20 @@ def measure_once(
     found = {"schema": schema, "run": identity, **measure(trained)}
     write_sealed(path, found)
     return found
+
+
+def store_results(schema: str, applies: Callable[[Any, str], str | None]) -> Callable[[Measure], OfRun]:
+    """A decorator that makes ``of_run(run, data_dir)`` of a function that measures a ``TrainedRun``."""
+    name = schema.split(".")[-1].split("/")[0]
+
+    def decorate(measure: Measure) -> OfRun:
+        @wraps(measure)
+        def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+            return measure_once(run, name, schema, measure, applies, data_dir)
+
+        return of_run
+
+    return decorate
 
 
 def round_values(values: Tensor, digits: int = 4) -> Any:

@@ -6,6 +6,7 @@ from the mean token. An output image is assembled from one patch per token; supe
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Self
 
 from jaxtyping import Float
@@ -29,7 +30,7 @@ class ImageModelConfig(ModelConfig):
     """Pixels along one side of a patch."""
 
     @model_validator(mode="after")
-    def _patches_fit(self) -> Self:
+    def _check_patches(self) -> Self:
         if self.input_shape is None:
             return self
         _, height, width = self.input_shape
@@ -52,10 +53,15 @@ class ImageModelConfig(ModelConfig):
         return self.input_shape
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        _, height, width = self.image
+        return height // self.patch, width // self.patch
+
+    @property
     def tokens(self) -> int:
         """S0: patches of the image."""
-        _, height, width = self.image
-        return (height // self.patch) * (width // self.patch)
+        return math.prod(self.grid)
 
     @property
     def patch_values(self) -> int:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -204,29 +203,37 @@ def _turn(x: Tensor, batch_last: bool) -> Tensor:
     return x.permute(2, 1, 0) if batch_last else x
 
 
+class Arrangement(NamedTuple):
+    """The permutations that move one axis of X first for a product with W, and back."""
+
+    width_in: int
+    width_out: int
+    copies: int
+    before: Permutation
+    after: Permutation
+    layout: Layout
+
+    def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
+        """One layer, or a chain J2 (I ⊗ W2) · (I ⊗ W1) J1 without permutations in between."""
+        between = [Identity(width * self.copies) for width in hidden]
+        inputs = zip([self.width_in, *hidden], [self.before, *between], strict=True)
+        outputs = zip([*hidden, self.width_out], [*between, self.after], strict=True)
+        return [
+            PermutedKronecker(Arrangement(width_in, width_out, self.copies, before, after, self.layout), bias)
+            for (width_in, before), (width_out, after) in zip(inputs, outputs, strict=True)
+        ]
+
+
 class PermutedKronecker(nn.Module):
     """mat(J2 (I ⊗ W) J1 vec(X)) plus a bias for each output of W."""
 
-    def __init__(
-        self,
-        width_in: int,
-        width_out: int,
-        copies: int,
-        before: Permutation,
-        after: Permutation,
-        layout: Layout,
-        bias: bool = True,
-    ) -> None:
+    def __init__(self, arrangement: Arrangement, bias: bool = True) -> None:
         super().__init__()
-        self.copies, self.before, self.after, self.layout = copies, before, after, layout
+        width_in, width_out, self.copies, self.before, self.after, self.layout = arrangement
         self.weight = nn.Parameter(torch.empty(width_out, width_in))
         self.bias = nn.Parameter(torch.empty(width_out)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """PyTorch's linear initialisation."""
-        bound = 1 / math.sqrt(self.weight.shape[1])
-        for parameter in self.parameters():
+        bound = 1 / math.sqrt(width_in)
+        for parameter in self.parameters():  # PyTorch's linear initialisation
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
@@ -260,27 +267,6 @@ class PermutedKronecker(nn.Module):
     def extra_repr(self) -> str:
         width_out, width_in = self.weight.shape
         return f"width_in={width_in}, width_out={width_out}, copies={self.copies}, layout={self.layout}"
-
-
-class Arrangement(NamedTuple):
-    """The permutations that move one axis of X first for a product with W, and back."""
-
-    width_in: int
-    width_out: int
-    copies: int
-    before: Permutation
-    after: Permutation
-    layout: Layout
-
-    def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
-        """One layer, or a chain J2 (I ⊗ W2) · (I ⊗ W1) J1 without permutations in between."""
-        widths = [self.width_in, *hidden, self.width_out]
-        between = [Identity(width * self.copies) for width in hidden]
-        permutations = zip([self.before, *between], [*between, self.after], strict=True)
-        return [
-            PermutedKronecker(width_in, width_out, self.copies, before, after, self.layout, bias)
-            for (width_in, width_out), (before, after) in zip(pairwise(widths), permutations, strict=True)
-        ]
 
 
 def arrange_tokens(rows: int, rows_out: int, columns: int) -> Arrangement:

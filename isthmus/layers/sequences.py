@@ -173,7 +173,7 @@ class RecurrentModel(nn.Module):
         iterations = self.config.iterations if iterations is None else iterations
         if iterations < 1:
             raise UserError(f"iterations={iterations}: must be at least 1")
-        return (Pass(layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
+        return ((layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
 
     def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
         """X_0 and the tokens after every iteration of every layer."""

@@ -232,16 +232,20 @@ class SparseLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
         nn.init.normal_(self.values, std=1 / math.sqrt(columns))
 
+    @property
+    def effective_shape(self) -> tuple[int, int]:
+        return self.rows, self.columns
+
     def pattern(self) -> list[Tensor]:
         return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
 
     def check_indices(self) -> None:
         """Raise an error if connections read from a file are outside the matrix."""
         if self.sparse:
-            *csr, order = self.pattern()
-            shape, values = torch.Size((self.rows, self.columns)), self.values.detach()
-            torch._validate_sparse_csr_tensor_args(*csr[:2], values, shape)
-            torch._validate_sparse_csr_tensor_args(*csr[2:], values, shape[::-1])
+            starts, columns, transposed_starts, transposed_columns, order = self.pattern()
+            shape, values = (self.rows, self.columns), self.values.detach()
+            torch._validate_sparse_csr_tensor_args(starts, columns, values, shape)
+            torch._validate_sparse_csr_tensor_args(transposed_starts, transposed_columns, values, shape[::-1])
             if not torch.equal(order.sort().values, torch.arange(len(order), dtype=order.dtype)):
                 raise ValueError("the order of the connections is not a permutation")
 

@@ -117,12 +117,6 @@ class LatentAttention(nn.Module):
         return self.out(attend(query, key, value, self.fused))
 
 
-def attention(config: ViTConfig) -> nn.Module:
-    if config.latent_width is not None:
-        return LatentAttention(config, config.latent_width)
-    return SelfAttention(config.d_z, config.num_heads, config.head_values, fused=config.fused)
-
-
 class FeedForward(nn.Module):
     """W2 σ(W1 norm(z)): the update, without its skip."""
 
@@ -143,7 +137,9 @@ class Layer(Block):
     def __init__(self, config: ViTConfig, drop_path: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
-        self.attention = attention(config)
+        plain = (config.d_z, config.num_heads, config.head_values)
+        latent = config.latent_width
+        self.attention = LatentAttention(config, latent) if latent else SelfAttention(*plain, fused=config.fused)
         self.ffn = nn.ModuleList(FeedForward(config) for _ in range(1 if config.tied_ffn else config.ffn_blocks))
         self.ffn_blocks = config.ffn_blocks
         self.places = 1 + config.ffn_blocks

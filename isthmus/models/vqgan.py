@@ -9,6 +9,8 @@ Differs from the paper: the discriminator and the perceptual loss, which the aut
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -33,19 +35,21 @@ def conv(before: int, after: int, side: int = 3) -> nn.Conv2d:
     return nn.Conv2d(before, after, side, padding=side // 2)
 
 
+def chain(**modules: nn.Module) -> nn.Sequential:
+    """Modules in the order of computation, with their published names."""
+    return nn.Sequential(OrderedDict(modules))
+
+
 class Block(nn.Module):
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
         self.norm1, self.conv1 = norm(before), conv(before, after)
         self.norm2, self.conv2 = norm(after), conv(after, after)
-        if before != after:
-            self.nin_shortcut = conv(before, after, 1)
+        self.nin_shortcut = nn.Identity() if before == after else conv(before, after, 1)
 
     def forward(self, x: Features) -> Features:
         hidden = self.conv1(nn.functional.silu(self.norm1(x)))
-        hidden = self.conv2(nn.functional.silu(self.norm2(hidden)))
-        skipped: Tensor = self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x
-        return skipped + hidden
+        return self.nin_shortcut(x) + self.conv2(nn.functional.silu(self.norm2(hidden)))
 
 
 class Attention(nn.Module):
@@ -63,98 +67,44 @@ class Attention(nn.Module):
         return x + self.proj_out(mixed.mT.unflatten(2, x.shape[2:]))
 
 
-class Downsample(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, stride=2)
-
-    def forward(self, x: Features) -> Features:
-        return self.conv(nn.functional.pad(x, (0, 1, 0, 1)))  # right and below only
-
-
-class Upsample(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = conv(width, width)
-
-    def forward(self, x: Features) -> Features:
-        return self.conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-
-
 class Level(nn.Module):
     """Blocks at one size of the picture, with attention after each at the smallest size, then a change of size."""
 
-    def __init__(
-        self, before: int, after: int, blocks: int, attends: bool, down: bool = False, up: bool = False
-    ) -> None:
+    def __init__(self, before: int, after: int, blocks: int, smallest: bool, down: bool, up: bool) -> None:
         super().__init__()
         self.block = nn.ModuleList([Block(before if place == 0 else after, after) for place in range(blocks)])
-        self.attn = nn.ModuleList([Attention(after) for _ in range(blocks if attends else 0)])
-        self.downsample = Downsample(after) if down else nn.Identity()
-        self.upsample = Upsample(after) if up else nn.Identity()
+        self.attn = nn.ModuleList([Attention(after) if smallest else nn.Identity() for _ in range(blocks)])
+        pad = nn.ZeroPad2d((0, 1, 0, 1))  # right and below
+        self.downsample = chain(pad=pad, conv=nn.Conv2d(after, after, 3, stride=2)) if down else nn.Identity()
+        self.upsample = chain(double=nn.Upsample(scale_factor=2.0), conv=conv(after, after)) if up else nn.Identity()
 
     def forward(self, x: Features) -> Features:
-        for place, block in enumerate(self.block):
-            x = block(x)
-            if self.attn:
-                x = self.attn[place](x)
+        for block, attention in zip(self.block, self.attn, strict=True):
+            x = attention(block(x))
         return self.upsample(self.downsample(x))
 
 
-class Middle(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.block_1, self.attn_1, self.block_2 = Block(width, width), Attention(width), Block(width, width)
-
-    def forward(self, x: Features) -> Features:
-        return self.block_2(self.attn_1(self.block_1(x)))
+def middle() -> nn.Sequential:
+    width = WIDTHS[-1]
+    return chain(block_1=Block(width, width), attn_1=Attention(width), block_2=Block(width, width))
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        last = len(WIDTHS) - 1
-        self.conv_in = conv(3, WIDTHS[0])
-        self.down = nn.ModuleList(
-            Level(WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, down=n < last) for n, width in enumerate(WIDTHS)
-        )
-        self.mid = Middle(WIDTHS[-1])
-        self.norm_out, self.conv_out = norm(WIDTHS[-1]), conv(WIDTHS[-1], D_CODE)
-
-    def forward(self, x: Features) -> Features:
-        x = self.conv_in(x)
-        for level in self.down:
-            x = level(x)
-        return self.conv_out(nn.functional.silu(self.norm_out(self.mid(x))))
+def encoder() -> nn.Sequential:
+    last, befores = len(WIDTHS) - 1, (WIDTHS[0], *WIDTHS)
+    down = (Level(befores[n], width, BLOCKS, n == last, n < last, False) for n, width in enumerate(WIDTHS))
+    return chain(
+        conv_in=conv(3, WIDTHS[0]), down=nn.Sequential(*down), mid=middle(),
+        norm_out=norm(WIDTHS[-1]), silu=nn.SiLU(), conv_out=conv(WIDTHS[-1], D_CODE),
+    )  # fmt: skip
 
 
-class Decoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        last = len(WIDTHS) - 1
-        self.conv_in = conv(D_CODE, WIDTHS[-1])
-        self.mid = Middle(WIDTHS[-1])
-        self.up = nn.ModuleList(
-            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, up=n > 0) for n, width in enumerate(WIDTHS)
-        )
-        self.norm_out, self.conv_out = norm(WIDTHS[0]), conv(WIDTHS[0], 3)
-
-    def forward(self, x: Features) -> Features:
-        x = self.mid(self.conv_in(x))
-        for level in reversed(self.up):
-            x = level(x)
-        return self.conv_out(nn.functional.silu(self.norm_out(x)))
-
-
-class Quantizer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(CODES, D_CODE)
-
-    def nearest(self, encoded: Features) -> Int[Tensor, "batch positions"]:
-        vectors, codes = encoded.flatten(2).mT, self.embedding.weight
-        # ‖z − e‖² without ‖z‖², which all codes share.
-        return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
+def decoder() -> nn.Sequential:
+    last, befores = len(WIDTHS) - 1, (*WIDTHS[1:], WIDTHS[-1])
+    up = {str(n): Level(befores[n], WIDTHS[n], BLOCKS + 1, n == last, False, n > 0) for n in range(last, -1, -1)}
+    return chain(
+        conv_in=conv(D_CODE, WIDTHS[-1]), mid=middle(), up=chain(**up),
+        norm_out=norm(WIDTHS[0]), silu=nn.SiLU(), conv_out=conv(WIDTHS[0], 3),
+    )  # fmt: skip
 
 
 class VQGAN(nn.Module):
@@ -172,13 +122,16 @@ class VQGAN(nn.Module):
             )
         self.input_shape = input_shape
         self.grid = (height // STRIDE, width // STRIDE)
-        self.encoder, self.decoder = Encoder(), Decoder()
-        self.quantize = Quantizer()
+        self.encoder, self.decoder = encoder(), decoder()
+        self.quantize = chain(embedding=nn.Embedding(CODES, D_CODE))
         self.quant_conv, self.post_quant_conv = conv(D_CODE, D_CODE, 1), conv(D_CODE, D_CODE, 1)
 
     def tokens(self, x: Features) -> Int[Tensor, "batch positions"]:
-        return self.quantize.nearest(self.quant_conv(self.encoder(2 * x - 1)))
+        """The nearest codes."""
+        vectors, codes = self.quant_conv(self.encoder(2 * x - 1)).flatten(2).mT, self.quantize[0].weight
+        # ‖z − e‖² without ‖z‖², which all codes share.
+        return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
 
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Features:
-        codes = self.quantize.embedding(tokens.unflatten(1, self.grid)).movedim(-1, 1)
+        codes = self.quantize(tokens.unflatten(1, self.grid)).movedim(-1, 1)
         return (self.decoder(self.post_quant_conv(codes)) + 1) / 2

@@ -50,15 +50,15 @@ class Backbone(nn.Module):
         given: dict[str, Any] = {"input_shape": self.input_shape, "output_shape": (max(1, num_classes),)}
         if global_pool == "avg" and settings["name"] == "vit":
             given["pool"] = "mean"
-        self.model: Any = create_model(**{**settings, **given, "drop_path": drop_path_rate, **fields})
+        model: Any = create_model(**{**settings, **given, "drop_path": drop_path_rate, **fields})
+        self.model = model
         self.prefix = int(getattr(self.model, "class_token", None) is not None)
         self.global_pool = global_pool if global_pool is not None else "token" if self.prefix else "avg"
         self.num_classes, self.in_chans, self.drop_rate = num_classes, in_chans, drop_rate
-        self.num_features = self.head_hidden_size = self.embed_dim = self.model.head.linear.in_features
-        patch = self.model.config.patch
-        self.grid = (height // patch, width // patch)
-        common = {"num_chs": self.num_features, "reduction": patch}
-        self.feature_info = [{"module": f"model.blocks.{i}", **common} for i in range(len(self.model.blocks))]
+        self.num_features = self.head_hidden_size = self.embed_dim = model.head.linear.in_features
+        self.grid = model.config.grid
+        common = {"num_chs": self.num_features, "reduction": model.config.patch}
+        self.feature_info = [{"module": f"model.blocks.{i}", **common} for i in range(len(model.blocks))]
         self.grad_checkpointing = False
         self._check_pool(self.global_pool)
         if num_classes == 0:

@@ -19,7 +19,6 @@ from isthmus.analysis.effective_weights import (
     draw,
     measure_layers,
     of_run,
-    shape_of,
     summary,
     whole,
 )
@@ -60,7 +59,7 @@ def layers(kind: str) -> list[Any]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_entries_are_those_of_the_explicit_matrix(kind: str) -> None:
     for layer in layers(kind):
-        matrix = torch.zeros(shape_of(layer))
+        matrix = torch.zeros(layer.effective_shape)
         count = 0
         for part in entries(layer):
             matrix[part.rows, part.columns] = part.values
