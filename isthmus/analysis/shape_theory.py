@@ -116,7 +116,10 @@ def shapes(omega: float, gamma: float = 1.0, channels: Iterable[int] | None = No
 
     The mirror of (S, C) is (C, S), which has as many connections. The paper's pairs are among these.
     """
-    check(omega, gamma)
+    if not 1 <= omega <= _MOST_CONNECTIONS:
+        raise UserError(f"omega={omega:g} is no number of connections: from 1 to {_MOST_CONNECTIONS:g}")
+    if not 1 / _WIDEST <= gamma <= _WIDEST:
+        raise UserError(f"gamma={gamma:g} is no expansion factor: from {1 / _WIDEST:g} to {_WIDEST:g}")
     if channels is not None:
         channels = list(channels)
         if not all(1 <= C <= _MOST_CONNECTIONS for C in channels):
@@ -127,13 +130,6 @@ def shapes(omega: float, gamma: float = 1.0, channels: Iterable[int] | None = No
     narrow = [shape(C, omega, gamma) for C in sorted(below)]
     mirrored = [_shape(each.S, each.C, omega, gamma) for each in reversed(narrow)]
     return narrow + [each for each in mirrored if each.C > narrow[-1].C]
-
-
-def check(omega: float, gamma: float) -> None:
-    if not 1 <= omega <= _MOST_CONNECTIONS:
-        raise UserError(f"omega={omega:g} is no number of connections: from 1 to {_MOST_CONNECTIONS:g}")
-    if not 1 / _WIDEST <= gamma <= _WIDEST:
-        raise UserError(f"gamma={gamma:g} is no expansion factor: from {1 / _WIDEST:g} to {_WIDEST:g}")
 
 
 def parse_amount(text: str) -> float:

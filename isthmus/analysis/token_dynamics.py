@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from isthmus.analysis.pictures import DASHED, finish, page, save, style
-from isthmus.analysis.trained_run import TrainedRun, measure_once, round_values
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
 from isthmus.core.record import find_run, read_record
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def applies(model: Any, task: str) -> str | None:
     return None if hasattr(layer, "project") and hasattr(model, "states") else "it does not iterate on tokens"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
+def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
     """Curves over iterations."""
 
-    def measure_run(trained: TrainedRun) -> dict[str, Any]:
+    def measure_run(trained: TrainedRun) -> Answer:
         inputs = next(trained.test_inputs(ROWS, ROWS))
         return {"rows": len(inputs), **measure(trained.model, inputs)}
 
@@ -68,7 +68,7 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def measure(model: Any, x: Tensor) -> dict[str, Any]:
+def measure(model: Any, x: Tensor) -> Answer:
     """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere.
 
     For several layers also ``starts[name][layer]``: the initial state of a layer, measured with its own weights.
@@ -97,8 +97,12 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
 
 
 def _numbers(layer: Any, tokens: Tensor) -> dict[str, Any]:
+    energies: dict[str, Any] = {}
+    if hasattr(layer, "energies"):
+        energies["attention_energy"] = layer.attention.energy(tokens).double().mean(dim=0).tolist()
+        energies["feed_forward_energy"] = float(layer.feed_forward.energy(tokens).double().mean())
     z = layer.project(tokens).double()
-    return {**_energies(layer, tokens), **ranks(z), **angles(z)}
+    return energies | ranks(z) | angles(z)
 
 
 def _by_name(measured: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -114,15 +118,6 @@ def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -
     """Three coordinates per point; those of a head of width 1 or 2 are on a line or circle."""
     coordinates = torch.nn.functional.normalize(points @ directions.mT, dim=-1)
     return round_values(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
-
-
-def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:
-    if not hasattr(layer, "energies"):
-        return {}
-    return {
-        "attention_energy": layer.attention.energy(tokens).double().mean(dim=0).tolist(),
-        "feed_forward_energy": float(layer.feed_forward.energy(tokens).double().mean()),
-    }
 
 
 def ranks(z: Projected) -> dict[str, list[float]]:
@@ -167,11 +162,6 @@ def spans(found: Mapping[str, Any], name: str) -> list[tuple[range, list[Any]]]:
     return parts
 
 
-def falls(values: Sequence[float]) -> int:
-    """How many steps go down."""
-    return sum(after < before for before, after in pairwise(values))
-
-
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
     """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy.
 
@@ -184,7 +174,8 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
         said = [f"{values[0]:.4g} → {values[-1]:.4g}"]
         if name.endswith("energy"):
             parts = [[_total(name, value) for value in part] for _, part in spans(found, name)]
-            down = sum(falls(part[: found["trained_iterations"] + 1]) for part in parts)
+            pairs = [pair for part in parts for pair in pairwise(part[: found["trained_iterations"] + 1])]
+            down = sum(after < before for before, after in pairs)
             said = [*(said if found["layers"] == 1 else ()), f"{down} of {end} iterations lower it"]
         numbers[TITLES[name]] = ", ".join(said)
     return numbers
@@ -192,39 +183,25 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """Figure 4 if there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
-    pictures = [
-        _heads(found, folder / "token_dynamics-heads.png"),
-        save(on_spheres(found["sphere"]), folder / "token_dynamics-sphere.png"),
-    ]
-    if "attention_energy" in found["curves"]:
-        return [_energy(found, folder / "token_dynamics-energy.png"), *pictures]
-    return pictures
+    energies = [name for name in found["curves"] if name.endswith("energy")]
+    others = [name for name in found["curves"] if name not in energies]
+    files = [_curves(found, energies, folder / "token_dynamics-energy.png")] if energies else []
+    files.append(_curves(found, others, folder / "token_dynamics-heads.png"))
+    return [*files, save(on_spheres(found["sphere"]), folder / "token_dynamics-sphere.png")]
 
 
-def _energy(found: Mapping[str, Any], path: Path) -> Path:
-    figure, (axes,) = page(1, 2)
-    for place, (axis, name) in enumerate(zip(axes, ("attention_energy", "feed_forward_energy"), strict=True)):
-        for iterations, values in spans(found, name):
-            axis.plot(iterations, [_total(name, value) for value in values], **style(place), markersize=3)
-        _finish(axis, found, name, f"mean of {found['rows']} test rows")
-    return save(figure, path)
-
-
-def _heads(found: Mapping[str, Any], path: Path) -> Path:
-    figure, axes = page(2, 2, width=5.2)
-    names = ("effective_rank", "full_rank", "angle", "mean_of_angles")
+def _curves(found: Mapping[str, Any], names: Sequence[str], path: Path) -> Path:
+    figure, axes = page(len(names) // 2, 2, width=5.2)
     for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
-        for layer, (iterations, measured) in enumerate(spans(found, name)):
-            for head, values in enumerate(zip(*measured, strict=True)):
-                label = None if layer else f"head {head + 1}"
-                axis.plot(iterations, values, linewidth=1.2, color=style(head)["color"], label=label)
-        _finish(axis, found, name, "")
+        is_energy = name.endswith("energy")
+        for layer, (iterations, values) in enumerate(spans(found, name)):
+            heads = [[_total(name, value) for value in values]] if is_energy else zip(*values, strict=True)
+            for head, curve in enumerate(heads):
+                label = None if layer or is_energy else f"head {head + 1}"
+                axis.plot(iterations, curve, linewidth=1.2, color=style(head)["color"], label=label)
+        axis.axvline(found["trained_iterations"] * found["layers"], **DASHED)
+        finish(axis, TITLES[name], "iteration; dashed: the last in training", f"mean of {found['rows']} test rows")
     return save(figure, path)
-
-
-def _finish(axis: Any, found: Mapping[str, Any], name: str, y: str) -> None:
-    axis.axvline(found["trained_iterations"] * found["layers"], **DASHED)
-    finish(axis, TITLES[name], "iteration; dashed: the last in training", y)
 
 
 def on_spheres(shown: Mapping[str, Sequence[Sequence[float]]]) -> Figure:

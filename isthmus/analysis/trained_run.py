@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +109,10 @@ def store_results(schema: str, applies: Callable[[Any, str], str | None]) -> Cal
     name = schema.split(".")[-1].split("/")[0]
 
     def decorate(measure: Measure) -> OfRun:
-        @wraps(measure)
         def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
             return measure_once(run, name, schema, measure, applies, data_dir)
 
+        of_run.__doc__ = measure.__doc__
         return of_run
 
     return decorate

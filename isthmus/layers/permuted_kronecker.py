@@ -287,12 +287,6 @@ def arrange_randomly(width: int, width_out: int, copies: int, rows_out: int, see
     return Arrangement(width, width_out, copies, before, after, "batch_last")
 
 
-def _scale_rows(x: Float[Tensor, "rows many"], weight: Tensor, bias: Tensor) -> Float[Tensor, "rows many"]:
-    """x · weight + bias in one pass over memory: a batch norm whose statistics are 0 and 1."""
-    zero, one = torch.zeros_like(bias), torch.ones_like(bias)
-    return torch.batch_norm(x[None], weight, bias, zero, one, False, 0.0, 0.0, False)[0]
-
-
 class ChannelNorm(nn.LayerNorm):
     """LayerNorm of every row of X, for either memory layout."""
 
@@ -317,7 +311,9 @@ class _NormOfColumns(torch.autograd.Function):
         flat = x.permute(2, 1, 0).flatten(1)
         normal, _, inverse_deviation = torch.native_batch_norm(flat, None, None, None, None, True, 0.0, eps)
         ctx.save_for_backward(normal, inverse_deviation, weight)
-        y = _scale_rows(normal, weight, bias)
+        # normal · weight + bias in one pass over memory: a batch norm whose statistics are 0 and 1.
+        zero, one = torch.zeros_like(bias), torch.ones_like(bias)
+        y = torch.batch_norm(normal[None], weight, bias, zero, one, False, 0.0, 0.0, False)[0]
         return y.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
 
     @staticmethod

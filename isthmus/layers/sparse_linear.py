@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -35,14 +35,8 @@ density of 0.2 sparse products took 0.9 of the time of dense ones at width 1024,
 ComputeName = Literal["auto", "sparse", "dense"]
 
 
-class Pattern(NamedTuple):
-    """Compressed rows of the mask and of its transpose; ``order`` sorts the values of the mask as in its transpose."""
-
-    starts: Tensor
-    columns: Tensor
-    transposed_starts: Tensor
-    transposed_columns: Tensor
-    order: Tensor
+_PATTERN = ("starts", "columns", "transposed_starts", "transposed_columns", "order")
+"""Compressed rows of the mask and of its transpose; ``order`` sorts the values of the mask as in its transpose."""
 
 
 def connections(rows: int, columns: int, density: float, seed: int, stream: str) -> int:
@@ -77,12 +71,12 @@ def _subset(size: int, count: int, generator: torch.Generator) -> Int[Tensor, " 
     return found
 
 
-def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> Pattern:
+def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> list[Tensor]:
     row, column = flat // columns, flat % columns
     order = column.argsort(stable=True)
     index_type = torch.int32 if len(flat) < 2**31 else torch.int64
     whole = (_starts(row, rows), column, _starts(column[order], columns), row[order], order)
-    return Pattern(*(index.to(index_type) for index in whole))
+    return [index.to(index_type) for index in whole]
 
 
 def _starts(ascending: Int[Tensor, " connections"], size: int) -> Int[Tensor, " size_and_one"]:
@@ -224,8 +218,8 @@ class SparseLinear(nn.Module):
         need_memory(count, f"a sparse layer of {rows}×{columns} at density {density:g}")
         flat = torch.empty(count, dtype=torch.long) if on_meta() else positions(*mask)
         if self.sparse:
-            pattern = _pattern(flat, rows, columns)
-            register_drawn(self, **{f"index_{name}": index for name, index in pattern._asdict().items()})
+            pattern = zip(_PATTERN, _pattern(flat, rows, columns), strict=True)
+            register_drawn(self, **{f"index_{name}": index for name, index in pattern})
         elif density < 1:
             register_drawn(self, index_flat=flat)
         self.values = nn.Parameter(torch.empty(count))
@@ -237,7 +231,7 @@ class SparseLinear(nn.Module):
         return self.rows, self.columns
 
     def pattern(self) -> list[Tensor]:
-        return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
+        return [self.get_buffer(f"index_{name}") for name in _PATTERN]
 
     def check_indices(self) -> None:
         """Raise an error if connections read from a file are outside the matrix."""

@@ -114,17 +114,6 @@ class FeedForward(nn.Module):
         return -0.5 * hidden.relu().square().sum(dim=(1, 2))
 
 
-class FixedSteps(nn.Module):
-    """The same α and γ for every channel, token and iteration."""
-
-    def __init__(self, step: float) -> None:
-        super().__init__()
-        self.step = step
-
-    def forward(self, tokens: Tokens, start: Tokens, t: int) -> tuple[float, float]:
-        return self.step, self.step
-
-
 class LearnedSteps(nn.Module):
     """α and γ for every channel of every token, from t and the tokens: eq. (11) and (12)."""
 
@@ -166,14 +155,14 @@ class Layer(Block):
         super().__init__()
         self.attention = Attention(config.d, config.num_heads)
         self.feed_forward = FeedForward(config)
-        fixed = config.step_sizes == "fixed"
-        self.steps = FixedSteps(config.fixed_step) if fixed else LearnedSteps(config)
+        self.steps = None if config.step_sizes == "fixed" else LearnedSteps(config)
+        self.fixed = (config.fixed_step, config.fixed_step)
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         sizes: list[Any] = []  # of both steps, computed from the tokens before the first
 
         def attend(tokens: Tokens) -> Tokens:
-            sizes.extend(self.steps(tokens, start, t))
+            sizes.extend(self.fixed if self.steps is None else self.steps(tokens, start, t))
             return sizes[0] * self.attention(tokens)  # Eq. (8)
 
         def feed_forward(tokens: Tokens) -> Tokens:

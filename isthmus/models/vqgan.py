@@ -76,7 +76,7 @@ class Level(nn.Module):
         self.attn = nn.ModuleList([Attention(after) if smallest else nn.Identity() for _ in range(blocks)])
         pad = nn.ZeroPad2d((0, 1, 0, 1))  # right and below
         self.downsample = chain(pad=pad, conv=nn.Conv2d(after, after, 3, stride=2)) if down else nn.Identity()
-        self.upsample = chain(double=nn.Upsample(scale_factor=2.0), conv=conv(after, after)) if up else nn.Identity()
+        self.upsample = chain(enlarge=nn.Upsample(scale_factor=2.0), conv=conv(after, after)) if up else nn.Identity()
 
     def forward(self, x: Features) -> Features:
         for block, attention in zip(self.block, self.attn, strict=True):
