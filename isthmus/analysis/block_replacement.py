@@ -1,12 +1,11 @@
-"""Replacement of a single block: how much a mixer depends on the order in which one block mixes.
+"""Replacement of a single block: how much a mixer depends on the order of the units in one block.
 
-Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.5 and Figure S.4: of four blocks the
-l-th is a random-permuted one, the others are normal, and the network is *trained* so; only l = 1 costs accuracy.
-``trained_configs`` lists the networks of that figure.
+Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.5 and Figure S.4: networks of four
+blocks are *trained* with one random-permuted block l; only l = 1 costs accuracy. ``trained_configs`` lists them.
 
-For a run, something else is measured: one normal block of the *trained* network gets random permutations; its weights
-stay, and nothing is retrained. That shows how much the learned weights rely on the order of the units in this block,
-not how well the other network could learn. Each block is replaced by several draws.
+For a run, one normal block of the *trained* network gets random permutations and keeps its weights, without further
+training. That shows how much the learned weights rely on the order of the units in this block, not how well the other
+network could learn. Each block is replaced by several draws.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from isthmus.analysis.pictures import INK, finish, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, store_results
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
 from isthmus.training.loop import Rows, evaluate
@@ -30,30 +27,21 @@ DRAWS = 3
 
 
 def trained_configs(model: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The networks of Figure S.4 for a mixer's fields: the normal one, then each with one random block, to be trained.
+    """The networks of Figure S.4 for a mixer's fields, to be trained: the normal one, then one for each random block.
 
-    The permutation's seed stays what it is: open, so that every run draws its own, unless ``model`` gives one.
+    Unless ``model`` has a permutation seed, every run draws its own.
     """
     normal = {name: value for name, value in model.items() if name not in ("permutation", "random_blocks")}
-    single = [{**normal, "permutation": "random", "random_blocks": (block,)} for block in _numbers(model["depth"])]
-    return [normal, *single]
-
-
-def _numbers(depth: int) -> range:
-    return range(1, depth + 1)
+    blocks = range(1, model["depth"] + 1)
+    return [normal, *({**normal, "permutation": "random", "random_blocks": (block,)} for block in blocks)]
 
 
 def normal_blocks(model: Any) -> list[int]:
-    config: Any = getattr(model, "config", None)
-    return [block for block in _numbers(config.depth) if not config.is_random(block)] if _mixes(config) else []
-
-
-def _mixes(config: Any) -> bool:
-    return all(hasattr(config, name) for name in ("depth", "random_blocks", "is_random"))
+    return [block for block in range(1, model.config.depth + 1) if not model.config.is_random(block)]
 
 
 def applies(model: Any, task: str) -> str | None:
-    if not _mixes(getattr(model, "config", None)):
+    if not hasattr(getattr(model, "config", None), "is_random"):
         return "its blocks have no permutation"
     return None if normal_blocks(model) else "all its blocks are random already"
 
@@ -62,19 +50,15 @@ def replace_block(model: Any, block: int, seed: int) -> Any:
     """The same weights, with random permutations in one more block."""
     chosen = {"permutation": "random", "random_blocks": (block,), "permutation_seed": seed}
     other: Any = create_model(**model.config.model_dump() | chosen)
-    other.load_state_dict(model.state_dict())  # a permutation is no weight: the same names and shapes
+    other.load_state_dict(model.state_dict())  # permutations are not in it
     changed = copy.deepcopy(model)
     changed.blocks[block - 1] = other.blocks[block - 1]
     return changed.eval()
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """The test quality of a finished run, as it is and with each normal block replaced."""
-
-    return measure_once(run, "block_replacement", SCHEMA, _measure, applies, data_dir)
-
-
-def _measure(trained: TrainedRun) -> Answer:
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
+    """The test quality of a finished run, unchanged and with each normal block replaced."""
     model, blocks = trained.model, normal_blocks(trained.model)
     seeds = [key(0, "replacement", draw) for draw in range(DRAWS)]
     return {
@@ -89,18 +73,16 @@ def _measure(trained: TrainedRun) -> Answer:
 
 def _quality(trained: TrainedRun, model: Any) -> float | None:
     """The task's objective on the test rows; None if it is not finite."""
-    device = torch.device("cpu")
-    values = evaluate(model, trained.task, Rows.of(trained.data.test, device), "test", device)
-    return values.get(trained.task.objective)
+    return evaluate(model, trained.task, Rows.of(trained.data.test, CPU), "test", CPU).get(trained.task.objective)
 
 
 def _means(found: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
     """Mean and standard deviation over the draws, by block."""
-    finite = {
-        block: [value for value in values if value is not None]
-        for block, values in zip(found["blocks"], found["replaced"], strict=True)
-    }
-    return {block: (statistics.fmean(some), statistics.pstdev(some)) for block, some in finite.items() if some}
+    means = {}
+    for block, values in zip(found["blocks"], found["replaced"], strict=True):
+        if finite := [value for value in values if value is not None]:
+            means[block] = (statistics.fmean(finite), statistics.pstdev(finite))
+    return means
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:

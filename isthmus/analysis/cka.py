@@ -7,11 +7,10 @@ Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida) compares a M
 (Figure 2a–c). The features are the updates of the branches, flattened to one row per image: token and channel mixing
 of a Mixer are two branches; a residual MLP's update is W2 h.
 
-How it is computed: the unbiased estimate is an inner product of U-centred Gram matrices (Székely and Rizzo 2014), so
-each layer's matrix is made and centred once per batch, every pair of layers is one matrix product, HSIC of a layer with
-itself is a square, and |CKA| ≤ 1 by Cauchy–Schwarz. An estimate below zero (unrelated features) stays as it is.
-Features that do not vary within any batch, or whose rows are all equally far apart up to rounding, have nothing to
-align: their CKA is 0, even with themselves.
+The unbiased estimate is an inner product of U-centred Gram matrices (Székely and Rizzo 2014), so each layer's matrix is
+centred once per batch, all pairs of layers are one matrix product, and |CKA| ≤ 1 by Cauchy–Schwarz. An estimate below
+zero (unrelated features) is not changed. Features that do not vary within any batch, or whose rows are all equally far
+apart up to rounding, have a CKA of 0, even with themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Layers = Iterable[Tensor]
 
 SCHEMA = "isthmus.analysis.cka/1"
 UNTRAINED = "untrained"
-"""Instead of another run: the run's own model as initialised."""
+"""Given for another run, this compares with the initial weights of the same run."""
 BATCH = 128
 ROWS = 10_000
 LEAST = 4
@@ -46,20 +45,20 @@ _ROUNDING = 8
 
 
 def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows rows"]:
-    """X Xᵀ without its diagonal, less what a row and a column have in common: HSIC's inner product is of these.
+    """X Xᵀ without its diagonal, minus the means of rows and columns, so that all rows sum to zero.
 
-    Their off-diagonal sums of every row are zero. In float64, because what is left can be far smaller than X Xᵀ.
+    In float64, because the result can be far smaller than X Xᵀ.
     """
     n = len(features)
     if n < LEAST:
         raise UserError(f"CKA needs batches of at least {LEAST} rows, not of {n}")
     x = features.detach().flatten(1)
-    # Not the coarser precision of half types: any few rows of bfloat16 would count as equidistant.
+    # At float32's precision or finer, because a few rows of bfloat16 would always count as equidistant.
     rounding = _ROUNDING * min(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
     x = x.double()
     if not bool(x.isfinite().all()):
         raise UserError("CKA needs finite features; this network overflows on the test rows")
-    centred = x - x.mean(dim=0)  # does not change the result, and avoids cancellation under a large mean
+    centred = x - x.mean(dim=0)  # avoids cancellation under a large mean, and does not change the result
     if float(centred.norm()) <= rounding * float(x.norm()):
         return torch.zeros(n, n, dtype=torch.float64)
     gram = centred @ centred.mT
@@ -71,14 +70,14 @@ def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows r
 
 
 def cka(first: Iterable[Layers], second: Iterable[Layers] | None = None) -> Float[Tensor, "first second"]:
-    """Of every layer of one network with every layer of another (or of itself); both are given batch by batch."""
+    """CKA of all layers of one network with all of another, or of itself; both are given batch by batch."""
     sums: list[Tensor] | None = None
     pairs = ((some, None) for some in first) if second is None else zip(first, second, strict=True)
     for some, others in pairs:
         x = _centred_grams(some)
         y = x if others is None else _centred_grams(others)
         if x.shape[1] != y.shape[1]:
-            raise UserError("CKA compares features of the same rows, and these batches have different numbers of them")
+            raise UserError("CKA compares features of the same rows; these batches have different numbers of rows")
         n = round(x.shape[1] ** 0.5)
         hsic = [product / (n * (n - 3)) for product in (x @ y.mT, x.square().sum(1), y.square().sum(1))]
         sums = hsic if sums is None else [total + part for total, part in zip(sums, hsic, strict=True)]
@@ -95,7 +94,7 @@ def _centred_grams(layers: Layers) -> Float[Tensor, "layers entries"]:
 
 
 def blocks(model: Any, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The update of every branch before it joins the stream, by name, in the order of computation."""
+    """The update of every branch by name, in the order of computation."""
     for step in model.steps(x):
         yield step.name, step.update
 
@@ -110,12 +109,12 @@ def _names(model: Any) -> list[str]:
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | None = None) -> Answer:
-    """CKA of a run's layers with those of another run of the same data, of its untrained self, or with each other."""
+    """CKA of a run's layers with each other, with those of another run on the same data, or with its initial ones."""
     own = read_record(find_run(run)).id
     name = own if against is None else UNTRAINED if against == UNTRAINED else read_record(find_run(against)).id
 
     def measure(one: TrainedRun) -> Answer:
-        other = None if name == own else one.untrained() if name == UNTRAINED else TrainedRun(str(against), data_dir)
+        other = None if name == own else one.load_initial() if name == UNTRAINED else TrainedRun(str(against), data_dir)
         return {"against": name, **_compare(one, other)}
 
     return measure_once(run, "cka" if name == own else f"cka-{name}", SCHEMA, measure, applies, data_dir)
@@ -127,8 +126,8 @@ def _compare(one: TrainedRun, other: TrainedRun | None) -> Answer:
     both[1].need(applies, "cka")
     if one.data.fingerprint != both[1].data.fingerprint:
         raise UserError(
-            f"CKA compares networks on the same rows; runs {one.record.id} and {both[1].record.id} learned from other "
-            f"data: {one.record.config['source']['name']} and {both[1].record.config['source']['name']}"
+            f"CKA compares networks on the same rows; runs {one.record.id} and {both[1].record.id} were trained on "
+            f"different data: {one.record.config['source']['name']} and {both[1].record.config['source']['name']}"
         )
     values = cka(_features(one), None if other is None else _features(other))
     layers, layers_against = _names(one.model), _names(both[1].model)
@@ -151,23 +150,22 @@ def _features(trained: TrainedRun) -> Iterator[Layers]:
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
     values, mean = found["cka"], found["mean_diagonal"]
-    shown: dict[str, float | str] = {
-        "compared with": "itself" if found["against"] == found["run"] else found["against"]
-    }
+    compared = {"compared with": "itself" if found["against"] == found["run"] else found["against"]}
     if mean is None:
-        shown["mean of the diagonal"] = f"– ({len(values)} layers against {len(values[0])})"
-        return shown | {"mean of all pairs": statistics.fmean(value for line in values for value in line)}
+        diagonal = f"– ({len(values)} layers against {len(values[0])})"
+        average = statistics.fmean(value for line in values for value in line)
+        return compared | {"mean of the diagonal": diagonal, "mean of all pairs": average}
     others = [value for i, line in enumerate(values) for j, value in enumerate(line) if i != j]
-    shown["mean of the diagonal"] = mean
-    return shown | ({"mean beside the diagonal": statistics.fmean(others)} if others else {})
+    beside = {"mean beside the diagonal": statistics.fmean(others)} if others else {}
+    return compared | {"mean of the diagonal": mean} | beside
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     """The matrix of CKA, the first layers at the lower left, as in Figure 2(b)."""
     columns, rows = found["layers"], found["layers_against"]
     figure, ((axis,),) = page(1, 1, 2.6 + 0.28 * len(columns), 2.2 + 0.28 * len(rows))
-    turned = [list(line) for line in zip(*found["cka"], strict=True)]
-    image = matrix(axis, turned, "CKA of block outputs", vmin=0, vmax=1, cmap="magma", origin="lower")
+    transposed = list(zip(*found["cka"], strict=True))
+    image = matrix(axis, transposed, "CKA of block outputs", vmin=0, vmax=1, cmap="magma", origin="lower")
     axis.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
     axis.set_yticks(range(len(rows)), rows, fontsize=7)
     axis.set_xlabel(f"{found['models'][0]} {found['run']}", fontsize=8)

@@ -1,11 +1,11 @@
 """Effective weights: the positions of a mixing step's connections in the weight matrix of the equivalent wide MLP.
 
-Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), Figure S.9: I ⊗ W of a normal mixer lies in blocks,
-J2 (I ⊗ W) J1 of a random-permuted one everywhere, and so does M ⊙ A of an SW-MLP. In numbers, for every layer:
+Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), Figure S.9: I ⊗ W of a normal mixer consists of
+blocks; J2 (I ⊗ W) J1 of a random-permuted mixer and M ⊙ A of an SW-MLP are scattered. For every layer:
 
-    density     connections that are not zero, as a share of the matrix; 1/copies for a PK layer, p for a mask
-    aligned     connections whose two ends belong to the same channel (mixing tokens) or token (mixing channels), as a
-                share of all: 1 for a normal mixer, about 1/copies where the permutation is random
+    density     the share of entries of the matrix that are not zero; 1/copies for a PK layer, p for a mask
+    aligned     the share of connections within one channel (mixing tokens) or one token (mixing channels): 1 for a
+                normal mixer, about 1/copies if the permutation is random
 
 W_eff has (SC)² entries and is never formed: a pixel of the picture is the largest |w| of its cell.
 ``isthmus.effective_weight(layer)`` returns the matrix of a small layer.
@@ -13,17 +13,18 @@ W_eff has (SC)² entries and is never formed: a pixel of the picture is the larg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from isthmus.analysis.pictures import matrix, page, save
-from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
+from isthmus.analysis.steps import Layer, Step, entries, steps_of
+from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
@@ -37,38 +38,9 @@ def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no permuted-Kronecker or masked layers"
 
 
-class Entries(NamedTuple):
-    """Connections of a layer with their rows and columns in W_eff."""
-
-    rows: Int[Tensor, " connections"]
-    columns: Int[Tensor, " connections"]
-    values: Float[Tensor, " connections"]
-
-
-@torch.no_grad()
-def entries(layer: Layer) -> Iterator[Entries]:
-    """Every connection once, a copy at a time."""
-    if isinstance(layer, PermutedKronecker):
-        to = layer.after.sigma().argsort().view(layer.copies, -1)
-        of = layer.before.sigma().view(layer.copies, -1)
-        for rows, columns in zip(to, of, strict=True):
-            shape = layer.weight.shape
-            yield Entries(
-                rows[:, None].expand(shape).flatten(), columns.expand(shape).flatten(), layer.weight.detach().flatten()
-            )
-        return
-    flat = layer.flat_indices()
-    flat = torch.arange(layer.rows * layer.columns) if flat is None else flat
-    yield Entries(flat // layer.columns, flat % layer.columns, layer.values.detach() * layer.scale)
-
-
-def shape_of(layer: Layer) -> tuple[int, int]:
-    return layer.effective_shape if isinstance(layer, PermutedKronecker) else (layer.rows, layer.columns)
-
-
 def whole(layer: Layer, cells: int = CELLS) -> Float[Tensor, "rows columns"]:
-    """|W_eff| in at most ``cells`` cells along each side; each shows its largest entry."""
-    rows, columns = shape_of(layer)
+    """The largest entry of |W_eff| in each cell, with at most ``cells`` cells along each side."""
+    rows, columns = layer.effective_shape
     down, across = min(rows, cells), min(columns, cells)
     picture = torch.zeros(down * across)
     for part in entries(layer):
@@ -78,8 +50,8 @@ def whole(layer: Layer, cells: int = CELLS) -> Float[Tensor, "rows columns"]:
 
 
 def corner(layer: Layer, size: int = CORNER) -> Float[Tensor, "rows columns"]:
-    """|W_eff|'s first rows and columns, entry by entry."""
-    down, across = (min(length, size) for length in shape_of(layer))
+    """The first rows and columns of |W_eff|."""
+    down, across = (min(length, size) for length in layer.effective_shape)
     picture = torch.zeros(down, across)
     for part in entries(layer):
         inside = (part.rows < down) & (part.columns < across)
@@ -88,20 +60,17 @@ def corner(layer: Layer, size: int = CORNER) -> Float[Tensor, "rows columns"]:
 
 
 def density(layer: Layer) -> float:
-    rows, columns = shape_of(layer)
-    weights = layer.weight if isinstance(layer, PermutedKronecker) else layer.values
-    copies = layer.copies if isinstance(layer, PermutedKronecker) else 1
-    return int(weights.count_nonzero()) * copies / (rows * columns)
+    copies, weights = (layer.copies, layer.weight) if isinstance(layer, PermutedKronecker) else (1, layer.values)
+    return copies * int(weights.count_nonzero()) / math.prod(layer.effective_shape)
 
 
 def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> float | None:
-    """The share of connections between units of the same channel or token; None for a layer without either."""
+    """The share of connections between units of the same channel or token; None for an SW-MLP, which has neither."""
     layer = step.layers[name]
     if not isinstance(layer, PermutedKronecker):
         return None
     place = list(step.layers).index(name)
-    to = layer.after.sigma().argsort().view(layer.copies, -1)
-    of = layer.before.sigma().view(layer.copies, -1)
+    to, of = layer.ends()
     # Hidden units are not permuted: they belong to the copies in order.
     starts = _owner(of, tokens_in, step.name) if place == 0 else of // of.shape[1]
     ends = _owner(to, tokens_out, step.name) if place == len(step.layers) - 1 else to // to.shape[1]
@@ -110,17 +79,14 @@ def aligned_share(step: Step, name: str, tokens_in: int, tokens_out: int) -> flo
 
 
 def _owner(unit: Int[Tensor, "copies width"], tokens: int, step: str) -> Int[Tensor, "copies width"]:
-    """The channel of a unit of vec(X) in token mixing, its token in channel mixing; vec is column-major."""
+    """The channel (in token mixing) or the token (in channel mixing) of a unit of vec(X), which is column-major."""
     return unit // tokens if step.startswith("token") else unit % tokens
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """Numbers of every layer of a finished run, and pictures of the first block, and of the first of the other kind."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}
-
-    return measure_once(run, "effective_weights", SCHEMA, measure, applies, data_dir)
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
+    """Numbers of every layer of a finished run, with pictures of the first normal and the first random block."""
+    return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}
 
 
 def measure_layers(model: Any) -> list[dict[str, Any]]:
@@ -135,7 +101,11 @@ def measure_layers(model: Any) -> list[dict[str, Any]]:
         shown = random not in pictured.setdefault(kind, set())
         pictured[kind].add(random)
         for name, layer in step.layers.items():
-            line: dict[str, Any] = {"layer": f"{step.name}.{name}", "random": random, "shape": list(shape_of(layer))}
+            line: dict[str, Any] = {
+                "layer": f"{step.name}.{name}",
+                "random": random,
+                "shape": list(layer.effective_shape),
+            }
             line |= {"density": density(layer), "aligned": aligned_share(step, name, tokens, tokens_out)}
             line |= {"whole": round_values(whole(layer), 3), "corner": round_values(corner(layer), 3)} if shown else {}
             lines.append(line)
@@ -158,7 +128,7 @@ def _lines_with_pictures(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """A column for each layer: the whole matrix above, its corner below."""
+    """A column for each layer: the whole matrix and its corner."""
     lines = _lines_with_pictures(found)
     figure, axes = page(2, len(lines), width=3.2, height=3.3)
     for line, above, below in zip(lines, *axes, strict=True):
@@ -166,7 +136,4 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
         kind = ", random" if line["random"] else ""
         matrix(above, line["whole"], f"{line['layer']}{kind}: {rows}×{columns}", vmin=0, cmap="Greys")
         matrix(below, line["corner"], f"its first {len(line['corner'])}×{len(line['corner'][0])}", vmin=0, cmap="Greys")
-        for axis in (above, below):
-            axis.set_xticks([])
-            axis.set_yticks([])
     return [save(figure, folder / "effective_weights.png")]

@@ -1,21 +1,21 @@
-"""The Hopfield network in the token mixing of an iMixer: its energy over the iterations, and how much F can stretch.
+"""The Hopfield network in the token mixing of an iMixer: its energy over the iterations, and bounds on Lip F.
 
-Paper: iMixer (Ota, Taki), sections 3 and 4. While the stream v is held fixed, the iteration x ← x0 + F(x) with
-F(x) = ξ^(x,h) f(ξ^(h,x) e(x)) solves for the middle neurons x. Eq. (6) without the part of v, and with h at rest:
+Paper: iMixer (Ota, Taki), sections 3 and 4. For a fixed stream v, the iteration x ← x0 + F(x) with
+F(x) = ξ^(x,h) f(ξ^(h,x) e(x)) solves for the middle neurons x. Eq. (6) without the terms of v, and with h at rest:
 
     E(x) = x · e(x) − L_e(x) − L_f(h) − (x0 + b_x) · e(x),    h = ξ^(h,x) e(x) + b_h,    L_e' = e,  L_f' = f
 
 If ξ^(x,h) is the transpose of ξ^(h,x) and both Lagrangians L are convex, the iteration is the concave–convex procedure
 (Yuille and Rangarajan 2003) on E, so E cannot rise. An iMixer guarantees neither: its two matrices are independent, and
-GELU's Lagrangian is not convex. So it is measured, for every block, on test rows:
+GELU's Lagrangian is not convex. So every block is measured on test rows:
 
     energies     E(x^a) − E(x^0) of every iterate, mean over neurons, where ξ is the mean of ξ^(h,x) and ξ^(x,h)ᵀ
     asymmetry    ‖ξ^(h,x) − ξ^(x,h)ᵀ‖ / ‖ξ^(h,x) + ξ^(x,h)ᵀ‖: 0 if they are tied, about 1 if they are unrelated; E
                  describes the block only if it is small
-    at_least     the Lipschitz constant of F is at least this: the largest singular value of its Jacobian at the last
+    at_least     a lower bound on the Lipschitz constant of F: the largest singular value of its Jacobian at the last
                  iterates, by power iteration
-    at_most      and at most this: the norms of both matrices times the largest slopes of e and f. Below 1 the fixed
-                 point exists, is unique and is reached
+    at_most      an upper bound: the norms of both matrices times the largest slopes of e and f. If it is below 1, the
+                 fixed point exists, is unique and is reached
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import linear
 
-from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.pictures import DASHED, finish, page, save, style
+from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
 from isthmus.layers.dynamics import Solver
 from isthmus.layers.spectral_norm import LARGEST_SLOPE
 
@@ -59,7 +59,7 @@ def applies(model: Any, task: str) -> str | None:
     if model.config.norm == "batch":
         return "its batch norm changes F from one iteration to the next"
     if not {model.config.e, model.config.f} <= LAGRANGIANS.keys():
-        return f"Lagrangians are known of {', '.join(LAGRANGIANS)} only"
+        return f"its activations have no known Lagrangian; {', '.join(LAGRANGIANS)} have one"
     return None
 
 
@@ -85,7 +85,7 @@ class HiddenNetwork:
     def asymmetry(self) -> float:
         return float((self.down - self.up.mT).norm() / (self.down + self.up.mT).norm())
 
-    def largest_stretch(self, x: Float[Tensor, "*batch N_x"]) -> float:
+    def largest_stretch(self, x: Float[Tensor, "*batch N_x"]) -> Tensor:
         """The largest singular value of the Jacobian of F over all points x."""
         generator = torch.Generator().manual_seed(0)
         direction = torch.randn(x.shape, generator=generator, dtype=x.dtype)
@@ -94,7 +94,7 @@ class HiddenNetwork:
             direction = torch.nn.functional.normalize(direction, dim=-1)
             stretched = linear(slope_h * linear(slope_x * direction, self.down), self.up)  # J d
             direction = slope_x * linear(slope_h * linear(stretched, self.up.mT), self.down.mT)  # Jᵀ J d
-        return float(stretched.norm(dim=-1).max())
+        return stretched.norm(dim=-1).max()
 
     def stretch_bound(self) -> float:
         return float(torch.linalg.matrix_norm(self.down, 2) * torch.linalg.matrix_norm(self.up, 2)) * self.slopes
@@ -111,18 +111,15 @@ def _weight(layer: Any) -> Tensor:
     return weight.detach().double()
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """Every block of an iMixer, measured once: then ``analysis/hopfield_energy.json``."""
-
-    def measure_run(trained: TrainedRun) -> Answer:
-        return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
-
-    return measure_once(run, "hopfield_energy", SCHEMA, measure_run, applies, data_dir)
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
+    """Energy and Lipschitz bounds of every block of an iMixer."""
+    return measure(trained.model, next(trained.test_inputs(ROWS, ROWS)))
 
 
 @torch.no_grad()
 def measure(model: Any, x: Tensor) -> Answer:
-    """A line for each block; iterates are made plainly, so that runs with other solvers can be compared."""
+    """Uses the plain solver for every run, so that runs with different solvers are comparable."""
     blocks: list[dict[str, Any]] = []
     solver = Solver(max(ITERATIONS, min(model.iterations, 64)))
     for step in (step for step in model.steps(x) if step.branch == "token"):
@@ -134,21 +131,14 @@ def measure(model: Any, x: Tensor) -> Answer:
         rising = (energies.diff(dim=0) > 1e-9 * energies.abs().amax()).double().mean()
         blocks.append(
             {
-                "energies": _finite(changes.mean(dim=1)),
+                "energies": finite_values(changes.mean(dim=1)),
                 "rising": float(rising),
                 "asymmetry": network.asymmetry(),
-                "at_least": _finite(network.largest_stretch(iterates[-1])),
+                "at_least": finite_values(network.largest_stretch(iterates[-1])),
                 "at_most": network.stretch_bound(),
             }
         )
     return {"rows": len(x), "trained_iterations": model.iterations, "blocks": blocks}
-
-
-def _finite(values: Any) -> Any:
-    """JSON has no infinity."""
-    if isinstance(values, Tensor):
-        return [_finite(value) for value in values.tolist()]
-    return values if math.isfinite(values) else None
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
@@ -163,18 +153,19 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The energy over the iterations of every block, and both bounds of F over depth."""
+    """The energy over the iterations of every block, and both bounds on F over depth."""
     figure, ((left, right),) = page(1, 2)
     blocks = found["blocks"]
     for number, block in enumerate(blocks, start=1):
-        energies = [math.nan if value is None else value for value in block["energies"]]
-        left.plot(energies, **style(number - 1), markersize=3, label=f"block {number}" if len(blocks) <= 8 else None)
-    left.axvline(found["trained_iterations"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+        label = f"block {number}" if len(blocks) <= 8 else None
+        left.plot(block["energies"], **style(number - 1), markersize=3, label=label)
+    left.axvline(found["trained_iterations"], **DASHED)
     finish(left, "energy of the middle neurons", "iteration; dashed: n of the training", "change per neuron")
     numbers = range(1, len(blocks) + 1)
     for place, name in enumerate(("at_least", "at_most")):
-        values = [math.nan if block[name] is None else block[name] for block in blocks]
-        right.plot(numbers, values, **style(place), markersize=4, label=name.replace("_", " "))
-    right.axhline(1, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+        right.plot(
+            numbers, [block[name] for block in blocks], **style(place), markersize=4, label=name.replace("_", " ")
+        )
+    right.axhline(1, **DASHED)
     finish(right, "Lipschitz constant of F", "block; dashed: below it, F contracts", "")
     return [save(figure, folder / "hopfield_energy.png")]

@@ -1,31 +1,34 @@
-"""The Inception-v3 whose features define the Fréchet Inception distance, under the names of its public weights.
+"""The Inception-v3 whose features define the Fréchet Inception distance, with the names of its public weights.
 
 Papers: Rethinking the Inception Architecture for Computer Vision (Szegedy et al. 2016), and GANs Trained by a Two
-Time-Scale Update Rule (Heusel et al. 2017). The network of the second has three peculiarities: averages do not count
-the border, the last block takes the maximum where the one before takes the average, and its input is 299 pixels wide,
-in [−1, 1].
+Time-Scale Update Rule (Heusel et al. 2017). The network of the second differs in three ways: averages do not count the
+border, the last block pools by the maximum and not by the average, and its input is 299 pixels wide, in [−1, 1].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 Kernel = int | tuple[int, int]
+Conv = tuple[Any, ...]
 Pool = Callable[[Tensor], Tensor]
 FEATURES = 2048
+ACROSS, DOWN, ACROSS_7, DOWN_7 = (1, 3), (3, 1), (1, 7), (7, 1)
+FORK: Conv = (768, "fork")
 
 _average = partial(nn.functional.avg_pool2d, kernel_size=3, stride=1, padding=1, count_include_pad=False)
 _maximum = partial(nn.functional.max_pool2d, kernel_size=3, stride=1, padding=1)
-_halving = partial(nn.functional.max_pool2d, kernel_size=3, stride=2)
+_halve = partial(nn.functional.max_pool2d, kernel_size=3, stride=2)
 
 
 class BasicConv(nn.Module):
-    """``padded``: as wide as before; else the border is lost, as where the picture is halved."""
+    """``padded`` keeps the size of the picture; a stride never pads."""
 
     def __init__(self, before: int, after: int, kernel: Kernel, stride: int = 1, padded: bool = True) -> None:
         super().__init__()
@@ -35,98 +38,65 @@ class BasicConv(nn.Module):
         self.bn = nn.BatchNorm2d(after, eps=0.001)
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.bn(self.conv(x)).relu()
-        return output
+        return self.bn(self.conv(x)).relu()
 
 
 class Mixed(nn.Module):
-    """Branches side by side. A branch is the names of its layers in order; a tuple of names is a fork."""
+    """Branches side by side, and a last branch that pools.
 
-    def __init__(
-        self,
-        layers: dict[str, BasicConv],
-        branches: list[list[str | tuple[str, str]]],
-        pool: Pool,
-    ) -> None:
+    A branch lists its convolutions as (width, kernel) or (width, kernel, stride). ``FORK`` is two side by side.
+    """
+
+    def __init__(self, before: int, branches: dict[str, list[Conv]], pool: Pool, pooled: int = 0) -> None:
         super().__init__()
-        for name, layer in layers.items():
-            self.add_module(name, layer)
-        self.branches, self.pool = branches, pool
+        self.pool, self.branch_pool = pool, BasicConv(before, pooled, 1) if pooled else nn.Identity()
+        self.branches: list[list[list[str]]] = []
+        for branch, convs in branches.items():
+            width, steps = before, []
+            for place, conv in enumerate(convs, start=1):
+                name = branch if len(convs) == 1 else f"{branch}_{place}"
+                parts = {f"{name}a": (384, ACROSS), f"{name}b": (384, DOWN)} if conv == FORK else {name: conv}
+                for part, shape in parts.items():
+                    self.add_module(part, BasicConv(width, *shape))
+                width = conv[0]
+                steps.append(list(parts))
+            self.branches.append(steps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self._branch(branch, x) for branch in [*self.branches, self._pool_branch()]], dim=1)
-
-    def _pool_branch(self) -> list[str | tuple[str, str]]:
-        return ["pool", "branch_pool"] if hasattr(self, "branch_pool") else ["pool"]
-
-    def _branch(self, branch: list[str | tuple[str, str]], x: Tensor) -> Tensor:
-        for step in branch:
-            if step == "pool":
-                x = self.pool(x)
-            elif isinstance(step, tuple):
-                x = torch.cat([self.get_submodule(name)(x) for name in step], dim=1)
-            else:
-                x = self.get_submodule(step)(x)
-        return x
+        outputs = []
+        for steps in self.branches:
+            y = x
+            for names in steps:
+                y = torch.cat([self.get_submodule(name)(y) for name in names], dim=1)
+            outputs.append(y)
+        return torch.cat([*outputs, self.branch_pool(self.pool(x))], dim=1)
 
 
 def block_a(before: int, pooled: int) -> Mixed:
-    layers = {
-        "branch1x1": BasicConv(before, 64, 1),
-        "branch5x5_1": BasicConv(before, 48, 1), "branch5x5_2": BasicConv(48, 64, 5),
-        "branch3x3dbl_1": BasicConv(before, 64, 1), "branch3x3dbl_2": BasicConv(64, 96, 3),
-        "branch3x3dbl_3": BasicConv(96, 96, 3), "branch_pool": BasicConv(before, pooled, 1),
-    }  # fmt: skip
-    return Mixed(layers, [["branch1x1"], _chain("branch5x5", 2), _chain("branch3x3dbl", 3)], _average)
+    double = [(64, 1), (96, 3), (96, 3)]
+    return Mixed(
+        before, {"branch1x1": [(64, 1)], "branch5x5": [(48, 1), (64, 5)], "branch3x3dbl": double}, _average, pooled
+    )
 
 
 def block_b(before: int) -> Mixed:
-    layers = {
-        "branch3x3": BasicConv(before, 384, 3, stride=2),
-        "branch3x3dbl_1": BasicConv(before, 64, 1), "branch3x3dbl_2": BasicConv(64, 96, 3),
-        "branch3x3dbl_3": BasicConv(96, 96, 3, stride=2),
-    }  # fmt: skip
-    return Mixed(layers, [["branch3x3"], _chain("branch3x3dbl", 3)], _halving)
+    return Mixed(before, {"branch3x3": [(384, 3, 2)], "branch3x3dbl": [(64, 1), (96, 3), (96, 3, 2)]}, _halve)
 
 
 def block_c(before: int, inner: int) -> Mixed:
-    across, down = (1, 7), (7, 1)
-    layers = {
-        "branch1x1": BasicConv(before, 192, 1),
-        "branch7x7_1": BasicConv(before, inner, 1), "branch7x7_2": BasicConv(inner, inner, across),
-        "branch7x7_3": BasicConv(inner, 192, down),
-        "branch7x7dbl_1": BasicConv(before, inner, 1), "branch7x7dbl_2": BasicConv(inner, inner, down),
-        "branch7x7dbl_3": BasicConv(inner, inner, across), "branch7x7dbl_4": BasicConv(inner, inner, down),
-        "branch7x7dbl_5": BasicConv(inner, 192, across), "branch_pool": BasicConv(before, 192, 1),
-    }  # fmt: skip
-    return Mixed(layers, [["branch1x1"], _chain("branch7x7", 3), _chain("branch7x7dbl", 5)], _average)
+    single = [(inner, 1), (inner, ACROSS_7), (192, DOWN_7)]
+    double = [(inner, 1), (inner, DOWN_7), (inner, ACROSS_7), (inner, DOWN_7), (192, ACROSS_7)]
+    return Mixed(before, {"branch1x1": [(192, 1)], "branch7x7": single, "branch7x7dbl": double}, _average, 192)
 
 
 def block_d(before: int) -> Mixed:
-    layers = {
-        "branch3x3_1": BasicConv(before, 192, 1), "branch3x3_2": BasicConv(192, 320, 3, stride=2),
-        "branch7x7x3_1": BasicConv(before, 192, 1), "branch7x7x3_2": BasicConv(192, 192, (1, 7)),
-        "branch7x7x3_3": BasicConv(192, 192, (7, 1)), "branch7x7x3_4": BasicConv(192, 192, 3, stride=2),
-    }  # fmt: skip
-    return Mixed(layers, [_chain("branch3x3", 2), _chain("branch7x7x3", 4)], _halving)
+    seven = [(192, 1), (192, ACROSS_7), (192, DOWN_7), (192, 3, 2)]
+    return Mixed(before, {"branch3x3": [(192, 1), (320, 3, 2)], "branch7x7x3": seven}, _halve)
 
 
 def block_e(before: int, pool: Pool) -> Mixed:
-    layers = {
-        "branch1x1": BasicConv(before, 320, 1),
-        "branch3x3_1": BasicConv(before, 384, 1),
-        "branch3x3_2a": BasicConv(384, 384, (1, 3)), "branch3x3_2b": BasicConv(384, 384, (3, 1)),
-        "branch3x3dbl_1": BasicConv(before, 448, 1), "branch3x3dbl_2": BasicConv(448, 384, 3),
-        "branch3x3dbl_3a": BasicConv(384, 384, (1, 3)), "branch3x3dbl_3b": BasicConv(384, 384, (3, 1)),
-        "branch_pool": BasicConv(before, 192, 1),
-    }  # fmt: skip
-    fork: list[str | tuple[str, str]] = ["branch3x3_1", ("branch3x3_2a", "branch3x3_2b")]
-    double: list[str | tuple[str, str]] = [*_chain("branch3x3dbl", 2), ("branch3x3dbl_3a", "branch3x3dbl_3b")]
-    return Mixed(layers, [["branch1x1"], fork, double], pool)
-
-
-def _chain(name: str, length: int) -> list[str | tuple[str, str]]:
-    return [f"{name}_{place}" for place in range(1, length + 1)]
+    double = [(448, 1), (384, 3), FORK]
+    return Mixed(before, {"branch1x1": [(320, 1)], "branch3x3": [(384, 1), FORK], "branch3x3dbl": double}, pool, 192)
 
 
 class Inception(nn.Module):
@@ -134,9 +104,9 @@ class Inception(nn.Module):
         super().__init__()
         self.Conv2d_1a_3x3 = BasicConv(3, 32, 3, stride=2)
         self.Conv2d_2a_3x3 = BasicConv(32, 32, 3, padded=False)
-        self.Conv2d_2b_3x3 = BasicConv(32, 64, 3)
+        self.Conv2d_2b_3x3, self.pool_1 = BasicConv(32, 64, 3), nn.MaxPool2d(3, stride=2)
         self.Conv2d_3b_1x1 = BasicConv(64, 80, 1)
-        self.Conv2d_4a_3x3 = BasicConv(80, 192, 3, padded=False)
+        self.Conv2d_4a_3x3, self.pool_2 = BasicConv(80, 192, 3, padded=False), nn.MaxPool2d(3, stride=2)
         self.Mixed_5b, self.Mixed_5c, self.Mixed_5d = block_a(192, 32), block_a(256, 64), block_a(288, 64)
         self.Mixed_6a, self.Mixed_6b = block_b(288), block_c(768, 128)
         self.Mixed_6c, self.Mixed_6d, self.Mixed_6e = block_c(768, 160), block_c(768, 160), block_c(768, 192)
@@ -144,11 +114,6 @@ class Inception(nn.Module):
         self.Mixed_7b, self.Mixed_7c = block_e(1280, _average), block_e(2048, _maximum)
 
     def forward(self, images: Float[Tensor, "rows 3 height width"]) -> Float[Tensor, "rows features"]:
-        """Of images in [0, 1]."""
+        """The features of images in [0, 1]."""
         x = nn.functional.interpolate(images, size=(299, 299), mode="bilinear", align_corners=False)
-        x = self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(2 * x - 1)))
-        x = _halving(self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(_halving(x))))
-        for name, block in self.named_children():
-            if name.startswith("Mixed"):
-                x = block(x)
-        return x.mean(dim=(2, 3))
+        return nn.Sequential(*self.children())(2 * x - 1).mean(dim=(2, 3))

@@ -1,7 +1,7 @@
 """Quality against the number of iterations, up to twice the trained number.
 
-Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figure 3. The task's metrics on the test split after each
-iteration of a model with recurrent depth and one layer, all from one pass.
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figure 3. One pass gives the task's metrics on the test
+split after each iteration of a model with recurrent depth and one layer.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.trained_run import TrainedRun, measure_once
-from isthmus.training.loop import EVALUATION_BLOCK, Rows
+from isthmus.analysis.pictures import DASHED, finish, page, save, style
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 
 SCHEMA = "isthmus.analysis.iterations/1"
 
@@ -25,32 +24,22 @@ def applies(model: Any, task: str) -> str | None:
     return None if len(model.layers) == 1 else "its iterations are those of several layers"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
-    """The curve, measured once: then ``analysis/iterations.json``."""
-
-    def measure_run(trained: TrainedRun) -> dict[str, Any]:
-        iterations = trained.model.config.iterations
-        return {
-            "objective": trained.record.objective,
-            "maximise": trained.record.maximise,
-            "trained_iterations": iterations,
-            "curve": measure(trained, 2 * iterations),
-        }
-
-    return measure_once(run, "iterations", SCHEMA, measure_run, applies, data_dir)
-
-
+@store_results(SCHEMA, applies)
 @torch.no_grad()
-def measure(trained: TrainedRun, iterations: int) -> list[dict[str, float]]:
-    """The task's metrics after iteration 0 (what is read off the embedding), 1, 2, …"""
-    device, task = torch.device("cpu"), trained.task
-    rows = Rows.of(trained.data.test, device)
+def of_run(trained: TrainedRun) -> Answer:
+    """The metrics after iteration 0 (the embedding), 1, 2, …"""
+    model, task = trained.model, trained.task
+    iterations = 2 * model.config.iterations
     metrics = [task.metrics("test") for _ in range(iterations + 1)]
-    for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
-        batch = task.evaluation_batch(*rows.block(start, device), "test", block)
-        for collection, tokens in zip(metrics, trained.model.states(batch.input, iterations), strict=True):
-            task.measure(collection, trained.model.readout(tokens), batch.target)
-    return [{name: float(value) for name, value in collection.compute().items()} for collection in metrics]
+    for batch in trained.test_batches():
+        for collection, tokens in zip(metrics, model.states(batch.input, iterations), strict=True):
+            task.measure(collection, model.readout(tokens), batch.target)
+    return {
+        "objective": trained.record.objective,
+        "maximise": trained.record.maximise,
+        "trained_iterations": model.config.iterations,
+        "curve": [{name: float(value) for name, value in each.compute().items()} for each in metrics],
+    }
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
@@ -69,7 +58,7 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     for place, name in enumerate(found["curve"][0]):
         values = [point[name] for point in found["curve"]]
         axis.plot(values, **style(place), markersize=3, label=name.replace("_", " "))
-    axis.axvline(found["trained_iterations"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
+    axis.axvline(found["trained_iterations"], **DASHED)
     axis.locator_params(axis="x", integer=True)
     finish(axis, f"run {found['run']}", "iterations at test time; dashed: as trained", "on the test rows")
     return [save(figure, folder / "iterations.png")]

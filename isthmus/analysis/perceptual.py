@@ -1,16 +1,16 @@
 """LPIPS and FID, measured if the weights of their networks are on disk.
 
-Both files are safetensors in the data folder. No weights come with this package.
+The package has no weights. Both files are safetensors in the data folder:
 
     lpips/alex.safetensors       torchvision's AlexNet (``features.*``) and the heads (``lin0.model.1.weight`` …) of The
                                  Unreasonable Effectiveness of Deep Features (Zhang et al. 2018), version 0.1
-    fid/inception.safetensors    the Inception of the original FID (Heusel et al. 2017), converted to torch, under the
-                                 names that pt_inception-2015-12-05 has
+    fid/inception.safetensors    the Inception of the original FID (Heusel et al. 2017), converted to torch, with the
+                                 names of pt_inception-2015-12-05
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,60 +18,50 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.analysis.inception import Inception
-from isthmus.core.errors import UserError
+from isthmus.layers.published_weights import load_published
 from isthmus.training.checkpoint import read_tensors
 
 FILES = {"lpips": "lpips/alex.safetensors", "fid": "fid/inception.safetensors"}
 _ROWS_AT_ONCE = 32
 
 
-def missing(name: str) -> str:
+def explain_missing(name: str) -> str:
     """The line to show instead of a number."""
     return f"{name.upper()} needs its weights as {FILES[name]} in the data folder; the file is missing"
 
 
-def _weights(name: str, data_dir: Path, model: nn.Module) -> bool:
-    """Load the file's weights; an error names a missing weight or one of another shape."""
+def _load(network: nn.Module, name: str, data_dir: Path) -> bool:
+    """Load the weights of a network; False if the file is missing."""
     path = data_dir / FILES[name]
-    if not path.is_file():
-        return False
-    found, _ = read_tensors(path)
-    wanted = {key: tensor for key, tensor in model.state_dict().items() if not key.endswith("num_batches_tracked")}
-    for key, tensor in wanted.items():
-        if key not in found or found[key].shape != tensor.shape:
-            given = tuple(found[key].shape) if key in found else "absent"
-            raise UserError(f"{path} is not what {name.upper()} needs: {key} is {given}, not {tuple(tensor.shape)}")
-        if not found[key].is_floating_point():
-            raise UserError(f"{path} is damaged: {key} holds {found[key].dtype}, not real numbers")
-    model.load_state_dict({key: found[key].float() for key in wanted}, strict=False)  # no batch counters
-    return True
+    if path.is_file():
+        load_published(network.eval(), read_tensors(path)[0], str(path), f"network for {name.upper()}")
+    return path.is_file()
 
 
 class Lpips(nn.Module):
-    """Differences of AlexNet's features, each of unit length, weighed by channel."""
+    """Weighted squared differences of AlexNet's features, which are normalised to unit length."""
 
     shift: Tensor
     scale: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        convolution = nn.Conv2d
-        pool = nn.MaxPool2d(3, stride=2)
-        layers: Mapping[int, nn.Module] = {
-            0: convolution(3, 64, 11, stride=4, padding=2), 2: pool, 3: convolution(64, 192, 5, padding=2), 5: pool,
-            6: convolution(192, 384, 3, padding=1), 8: convolution(384, 256, 3, padding=1),
-            10: convolution(256, 256, 3, padding=1),
+        conv, pool = nn.Conv2d, nn.MaxPool2d(3, stride=2)
+        layers: dict[str, nn.Module] = {
+            "0": conv(3, 64, 11, stride=4, padding=2), "2": pool, "3": conv(64, 192, 5, padding=2), "5": pool,
+            "6": conv(192, 384, 3, padding=1), "8": conv(384, 256, 3, padding=1), "10": conv(256, 256, 3, padding=1),
         }  # fmt: skip
-        self.features = nn.ModuleDict({str(place): layer for place, layer in layers.items()})
+        self.features = nn.ModuleDict(layers)
         for place, width in enumerate((64, 192, 384, 256, 256)):
-            self.add_module(f"lin{place}", _head(width))
+            head = nn.Sequential(nn.Dropout(), nn.Conv2d(width, 1, 1, bias=False))
+            self.add_module(f"lin{place}", nn.ModuleDict({"model": head}))
         self.register_buffer("shift", torch.tensor([-0.030, -0.088, -0.188])[:, None, None], persistent=False)
         self.register_buffer("scale", torch.tensor([0.458, 0.448, 0.450])[:, None, None], persistent=False)
 
     @classmethod
-    def found(cls, data_dir: Path) -> Self | None:
+    def load(cls, data_dir: Path) -> Self | None:
         model = cls()
-        return model.eval() if _weights("lpips", data_dir, model) else None
+        return model if _load(model, "lpips", data_dir) else None
 
     def distances(self, ours: Tensor, theirs: Tensor) -> Tensor:
         """The distance of every pair of images in [0, 1]; grey images become three equal channels."""
@@ -81,7 +71,7 @@ class Lpips(nn.Module):
             one, other = layer(one), layer(other)
             if isinstance(layer, nn.Conv2d):
                 one, other = one.relu(), other.relu()
-                head = self.get_submodule(f"lin{place}")
+                head = self.get_submodule(f"lin{place}.model")
                 total = total + head((_unit(one) - _unit(other)).square()).mean(dim=(1, 2, 3))
                 place += 1
         return total
@@ -92,32 +82,25 @@ class Lpips(nn.Module):
         return float(torch.cat([self.distances(*pair) for pair in pairs]).mean())
 
 
-def _head(width: int) -> nn.Module:
-    head = nn.Module()
-    head.model = nn.Sequential(nn.Dropout(), nn.Conv2d(width, 1, 1, bias=False))
-    head.forward = head.model.forward  # type: ignore[method-assign]
-    return head
-
-
 def _unit(features: Tensor) -> Tensor:
     return features / (features.square().sum(dim=1, keepdim=True).sqrt() + 1e-10)
 
 
 class Fid:
-    """The Fréchet distance between two Gaussians: of Inception's features of our images, and of theirs."""
+    """The Fréchet distance between Gaussians fitted to Inception's features of our images and of the originals."""
 
     def __init__(self, network: Inception) -> None:
         self.network = network
         self.known: Moments | None = None  # of the originals, computed once
 
     @classmethod
-    def found(cls, data_dir: Path) -> Self | None:
+    def load(cls, data_dir: Path) -> Self | None:
         network = Inception()
-        return cls(network.eval()) if _weights("fid", data_dir, network) else None
+        return cls(network) if _load(network, "fid", data_dir) else None
 
     @torch.no_grad()
     def __call__(self, ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:
-        """Of all images in the pieces of each."""
+        """The distance between all images of both; each is given in pieces."""
         if self.known is None:
             self.known = moments(self._features(theirs))
         return frechet(moments(self._features(ours)), self.known)
@@ -130,7 +113,7 @@ class Fid:
 class Moments(NamedTuple):
     mean: Tensor
     root: Tensor
-    """R of the covariance Σ = RᵀR, with no more rows than there are images or features."""
+    """R with covariance Σ = RᵀR; it has at most as many rows as there are images or features."""
 
 
 def moments(features: Tensor) -> Moments:
@@ -145,7 +128,7 @@ def moments(features: Tensor) -> Moments:
 def frechet(one: Moments, other: Moments) -> float:
     """‖μ − μ'‖² + tr(Σ + Σ' − 2 (Σ Σ')^½).
 
-    The eigenvalues of Σ Σ' are the squared singular values of R R'ᵀ, which is small where there are few images.
+    The eigenvalues of Σ Σ' are the squared singular values of R R'ᵀ, which is small if there are few images.
     """
     shared = torch.linalg.svdvals(one.root @ other.root.T).sum()
     spread = one.root.square().sum() + other.root.square().sum() - 2 * shared

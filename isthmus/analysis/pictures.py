@@ -1,4 +1,4 @@
-"""Figures in the style of the report's page, written as PNG files atomically."""
+"""Figures in the style of the reports, written atomically as PNG files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 INK, RULE = "#22262b", "#dfe3e8"
+DASHED: dict[str, Any] = {"color": "#5b5b5b", "linewidth": 0.9, "linestyle": (0, (3, 3))}
 
 
-def page(rows: int, columns: int, width: float = 4.6, height: float = 3.8) -> tuple[Figure, list[list[Axes]]]:
+def page(
+    rows: int, columns: int, width: float = 4.6, height: float = 3.8, **look: Any
+) -> tuple[Figure, list[list[Axes]]]:
     # pyplot would keep global state and look for a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, [list(row) for row in axes]
+    return figure, [list(row) for row in figure.subplots(rows, columns, squeeze=False, subplot_kw=look)]
 
 
 def style(place: int) -> dict[str, Any]:
@@ -43,8 +45,9 @@ def finish(axis: Axes, title: str, x: str, y: str) -> None:
 
 
 def matrix(axis: Axes, values: Sequence[Sequence[float]], title: str, **look: Any) -> AxesImage:
-    """A matrix as a picture, its first row at the top."""
+    """A matrix as a picture without ticks, its first row at the top."""
     image = axis.imshow(values, **{"cmap": "viridis", "interpolation": "nearest"} | look)
+    axis.set(xticks=[], yticks=[])
     axis.set_title(title, loc="left", fontsize=10, color=INK)
     return image
 

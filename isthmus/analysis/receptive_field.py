@@ -1,16 +1,15 @@
-"""Receptive field: which part of the image a unit of the stream depends on, after every mixing step.
+"""Receptive field: the part of the image that a unit of the stream depends on, after every mixing step.
 
-Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.4: a random permutation chooses which
-units flow into one, at a rate of 1/√m of the m = S·C units for each step (S = C), and as every step chooses anew, the
-field grows with depth. That may be why shallow permuted mixers trail the normal ones. Two readings:
+Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix D.4: with random permutations a unit
+depends on 1/√m of the m = S·C units in each step (S = C). Each step draws others, so the field grows with depth, which
+may be why shallow permuted mixers are worse than normal ones. Two measurements:
 
-    connections   counted through the weights (and skips), whatever their values: of what share of the units of the
-                  embedded image, and of the patches, one unit of the stream has any part. Norms are left out: they
-                  join all channels of a token, and the paper counts weights. Mean over units that are drawn once.
-    influence     what the trained network makes of it: the root mean square of ∂(a token)/∂(pixel) over test images,
-                  norms included, as a map; and its spread, (Σa)²/(n Σa²) of the squared derivatives a, which is 1 where
-                  all n pixels count alike and 1/n where only one does. Of the token in the middle (of an SW-MLP,
-                  which has none, of the unit in the middle).
+    connections   the share of the units of the embedded image, and of the patches, that one unit of the stream is
+                  connected to by weights (of any value) and skips; mean over units that are drawn once. Norms are left
+                  out, because they join all channels of a token and the paper counts weights.
+    influence     the root mean square of ∂(a token)/∂(pixel) over test images in the trained network, as a map; and
+                  its spread, (Σa)²/(n Σa²) of the squared derivatives a, which is 1 if all n pixels count alike and
+                  1/n if only one counts. For the token in the middle; for the unit in the middle of an SW-MLP.
 """
 
 from __future__ import annotations
@@ -26,20 +25,24 @@ from torch.nn import functional
 
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
+from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 from isthmus.layers.residual import ResidualModel
 
 SCHEMA = "isthmus.analysis.receptive_field/1"
+LINES = {
+    "connections": {"units": "units reached", "patches": "patches reached"},
+    "influence": {"spread": "spread of the influence"},
+}
 UNITS = 64
 IMAGES = 16
-_AT_ONCE = 4  # images, because the graph of a deep network on more would not fit into memory
+_AT_ONCE = 4  # images; the graph of a deep network on more would not fit into memory
 _PIXELS = 64
-"""Side of a map: finer ones would not be visible in a figure of several."""
+"""Side of a map; finer ones would not be visible in a figure with several maps."""
 _MAPS = 8
-"""Maps in a row: deeper ones look like the last."""
+"""Maps in a row; those of deeper steps look like the last."""
 
 
 def applies(model: Any, task: str) -> str | None:
@@ -50,11 +53,10 @@ def applies(model: Any, task: str) -> str | None:
     return None
 
 
-def backwards(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tensor, "units inputs"]:
+def find_inputs(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tensor, "units inputs"]:
     """The inputs of a layer that are connected to any of the given outputs; a mixer's are numbered as in vec(X)."""
     if isinstance(layer, PermutedKronecker):
-        to = layer.after.sigma().argsort().view(layer.copies, -1)
-        of = layer.before.sigma().view(layer.copies, -1)
+        to, of = layer.ends()
         inputs = torch.zeros(len(reached), of.numel(), dtype=torch.bool)
         inputs[:, of] = reached[:, to].any(dim=-1, keepdim=True).expand(-1, -1, of.shape[1])
         return inputs
@@ -70,10 +72,10 @@ def backwards(layer: Layer, reached: Bool[Tensor, "units outputs"]) -> Bool[Tens
 
 @torch.no_grad()
 def fields(path: Sequence[Step], size: int, units: Sequence[int]) -> Iterator[Bool[Tensor, "units inputs"]]:
-    """After every step: which units of the embedded image reach the given ones of the stream, which has ``size``."""
+    """The units of the embedded image that reach the given ``units`` of the stream (of ``size``), after every step."""
     found: Tensor | None = None
     for depth in range(1, len(path) + 1):
-        # A skip keeps every unit that was reached, so a full field stays full.
+        # A skip keeps all units that were reached, so a full field stays full.
         if found is None or not bool(found.all()):
             found = functional.one_hot(torch.as_tensor(units), size).bool()
             for step in reversed(path[:depth]):
@@ -83,12 +85,12 @@ def fields(path: Sequence[Step], size: int, units: Sequence[int]) -> Iterator[Bo
 
 def _through(layers: Sequence[Layer], reached: Bool[Tensor, "units outputs"]) -> Bool[Tensor, "units inputs"]:
     for layer in reversed(layers):
-        reached = backwards(layer, reached)
+        reached = find_inputs(layer, reached)
     return reached
 
 
 def connections(model: Any) -> dict[str, Any] | None:
-    """Shares reached, after every step; of mixers also the share of patches, and of every patch for one unit."""
+    """The share of units reached after every step; of mixers also that of patches, and a map of one unit's patches."""
     path = steps_of(model)
     if not path:
         return None
@@ -101,18 +103,14 @@ def connections(model: Any) -> dict[str, Any] | None:
     for reached in fields(path, size, [middle, *drawn]):
         shares["units"].append(float(reached[1:].float().mean()))
         if mixes:
-            tokens = reached.unflatten(1, (config.C, -1))  # units, C, S0: vec(X) has the columns one below the other
+            tokens = reached.unflatten(1, (config.C, -1))  # units, C, S0, because vec(X) is column-major
             shares["patches"].append(float(tokens[1:].any(dim=1).float().mean()))
-            shares["maps"].append(round_values(tokens[0].float().mean(dim=0).view(_grid(config))))
+            shares["maps"].append(round_values(tokens[0].float().mean(dim=0).view(config.grid)))
     return shares
 
 
-def _grid(config: Any) -> tuple[int, int]:
-    return config.image[1] // config.patch, config.image[2] // config.patch
-
-
 def _middle(tokens: int, config: Any) -> int:
-    rows, columns = _grid(config)
+    rows, columns = config.grid
     return (rows // 2) * columns + columns // 2 if tokens == rows * columns else tokens // 2
 
 
@@ -129,16 +127,18 @@ def influence(model: Any, images: Iterator[Tensor]) -> dict[str, Any]:
 
 
 def squared_derivatives(model: Any, images: Iterator[Tensor]) -> dict[str, Float[Tensor, "height width"]]:
-    """Of the token in the middle by every pixel, summed over channels, the mean over images; by stream."""
+    """Of the middle token by every pixel, summed over channels, mean over images; for each stream."""
     model.requires_grad_(False)
     sums: dict[str, Tensor] = {}
     count = 0
     for number, x in enumerate(images):
         x.requires_grad_()
         probe = torch_generator(0, "receptive field", number)
-        for name, value in model.streams(x):
-            token = value[:, _middle(value.shape[1], model.config)]  # of a flat stream: one unit
-            # Along a random direction: the mean of its square is the sum of all channels' squares.
+        for name, value in model.trajectory(x):
+            if not name.startswith(f"{model.symbol}_"):  # not the stream
+                continue
+            token = value[:, _middle(value.shape[1], model.config)]  # one unit of a flat stream
+            # Along a random direction: its expected square is the sum of all channels' squares.
             along = torch.randn(token.shape, generator=probe)
             (slope,) = torch.autograd.grad((token * along).sum(), x, retain_graph=True)
             sums[name] = sums.get(name, 0) + slope.double().square().sum(dim=(0, 1))
@@ -147,7 +147,7 @@ def squared_derivatives(model: Any, images: Iterator[Tensor]) -> dict[str, Float
 
 
 def spread(squares: Float[Tensor, "height width"]) -> float:
-    """(Σa)²/(n Σa²): 1 where all numbers are equal, 1/n where all but one are 0, and 0 where all are."""
+    """(Σa)²/(n Σa²): 1 if all numbers are equal, 1/n if all but one are 0, and 0 if all are 0."""
     largest = float(squares.max())
     if not largest > 0:
         return 0.0
@@ -160,47 +160,33 @@ def _shrink(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height wid
     return functional.adaptive_avg_pool2d(squares[None], (height, width))[0]
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """Both readings of a finished run; the first only of models whose wide layers are sparse."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        model = trained.model
-        return {
-            "model": trained.record.config["model"]["name"],
-            "image": list(model.input_shape),
-            "connections": connections(model),
-            "influence": influence(model, trained.test_inputs(IMAGES, _AT_ONCE)),
-        }
-
-    return measure_once(run, "receptive_field", SCHEMA, measure, applies, data_dir)
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
+    """Both measurements of a finished run; connections only for models with sparse wide layers."""
+    return {
+        "model": trained.record.config["model"]["name"],
+        "image": list(trained.model.input_shape),
+        "connections": connections(trained.model),
+        "influence": influence(trained.model, trained.test_inputs(IMAGES, _AT_ONCE)),
+    }
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
-    """After the first two steps and the last."""
+    """The values after the first two steps and the last."""
     shown: dict[str, float | str] = {}
-    counted = found["connections"]
-    for name in ("units", "patches") if counted else ():
-        if counted[name]:
-            shown |= {f"{name} reached, {step}": value for step, value in _some(counted["steps"], counted[name])}
-    felt = found["influence"]
-    return shown | {f"spread of the influence, {step}": value for step, value in _some(felt["steps"], felt["spread"])}
-
-
-def _some(names: Sequence[str], values: Sequence[float]) -> list[tuple[str, float]]:
-    pairs = list(zip(names, values, strict=True))
-    return pairs if len(pairs) <= 3 else [*pairs[:2], pairs[-1]]
+    for name, titles in LINES.items():
+        for line, title in titles.items() if found[name] else ():
+            pairs = list(zip(found[name]["steps"], found[name][line], strict=False))
+            shown |= {f"{title}, {step}": value for step, value in [*pairs[:2], *pairs[2:][-1:]]}
+    return shown
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The shares over depth, and a row of maps for each reading."""
-    lines = {
-        "connections": {"units": "units reached", "patches": "patches reached"},
-        "influence": {"spread": "spread of the influence"},
-    }
-    readings = {name: found[name] for name in lines if found[name]}
+    """The shares over depth, and a row of maps for each measurement."""
+    readings = {name: found[name] for name in LINES if found[name]}
     figure, (axes,) = page(1, len(readings))
     for axis, (name, reading) in zip(axes, readings.items(), strict=True):
-        for place, (line, title) in enumerate(lines[name].items()):
+        for place, (line, title) in enumerate(LINES[name].items()):
             if reading[line]:
                 axis.plot(reading["steps"], reading[line], **style(place), markersize=4, label=title)
         axis.set_ylim(0, 1.03)
@@ -213,7 +199,6 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
             continue
         figure, (axes,) = page(1, len(shown), width=1.9, height=2.1)
         for axis, (step, values) in zip(axes, shown, strict=True):
-            matrix(axis, values, step, **{"vmin": 0, "vmax": 1} if name == "connections" else {"vmin": 0})
-            axis.set_axis_off()
+            matrix(axis, values, step, vmin=0, vmax=1 if name == "connections" else None)
         files.append(save(figure, folder / f"receptive_field-{name}.png"))
     return files

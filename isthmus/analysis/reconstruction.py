@@ -1,10 +1,10 @@
 """How close images with masked and filled-in tokens are to the originals.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth, Tables 2 and 10 to 12 and Figures 7 and 13. For runs of
-task masked_tokens: 10 to 40 % of the tokens of test images are masked, filled in as the task defines it (24 arccos
-steps), and decoded by the tokenizer. With nothing masked, the same numbers show the loss of the tokenizer alone.
+task masked_tokens: 10 to 40 % of the tokens of test images are masked, filled in by the task's method (24 arccos
+steps), and decoded by the tokenizer. With nothing masked, the same numbers show the error of the tokenizer alone.
 
-    psnr, ssim, ms_ssim  higher is better, of values in [0, 1]; torchmetrics', whose SSIM counts the mirrored border;
+    psnr, ssim, ms_ssim  higher is better; by torchmetrics on values in [0, 1]; its SSIM counts the mirrored border, and
                          MS-SSIM has five scales and needs 161 pixels
     lpips, fid           lower is better; measured if their weights are on disk (``perceptual.py``)
     token_accuracy       of the masked tokens
@@ -27,7 +27,7 @@ from torchmetrics.functional.image import (
     structural_similarity_index_measure,
 )
 
-from isthmus.analysis.perceptual import Fid, Lpips, missing
+from isthmus.analysis.perceptual import Fid, Lpips, explain_missing
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.trained_run import TrainedRun, measure_once
 from isthmus.core.draws import torch_generator
@@ -53,8 +53,7 @@ def applies(model: Any, task: str) -> str | None:
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, rows: int = ROWS) -> dict[str, Any]:
-    """Metrics and a sheet of pictures, measured once: then ``analysis/reconstruction.json``, or a file per ``rows``."""
-
+    """Metrics and a sheet of pictures; the name of the stored file includes ``rows`` if it is not the default."""
     name = "reconstruction" if rows == ROWS else f"reconstruction-{rows}"
     place = data_dir or default_data_dir()
     return measure_once(run, name, SCHEMA, lambda trained: measure(trained, place, rows), applies, data_dir)
@@ -92,13 +91,13 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
 
 
 class Quality:
-    """The distance of pictures from the originals, by every metric that is available."""
+    """The distance of pictures from the originals, by all available metrics."""
 
     def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
         self.originals = originals
-        self.lpips, self.fid = Lpips.found(data_dir), Fid.found(data_dir)
+        self.lpips, self.fid = Lpips.load(data_dir), Fid.load(data_dir)
         found = {"lpips": self.lpips, "fid": self.fid}
-        self.missing = [missing(name) for name, measure in found.items() if measure is None]
+        self.missing = [explain_missing(name) for name, measure in found.items() if measure is None]
         if min(originals.shape[2:]) < _MS_SSIM_FROM:
             height, width = originals.shape[2:]
             self.missing.append(f"MS-SSIM needs images of {_MS_SSIM_FROM} pixels; these have {height}×{width}")
@@ -122,7 +121,7 @@ class Quality:
 
 
 def _pieces(images: np.ndarray) -> Iterator[Tensor]:
-    """Values in [0, 1], a few hundred images at a time to save memory."""
+    """Images with values in [0, 1], some at a time to save memory."""
     for start in range(0, len(images), _PIECE):
         yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
 
@@ -144,7 +143,7 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """The metrics over the masking rate, and the sheet: original, tokenizer alone, masked, filled in."""
+    """The metrics over the masked share, and the sheet: original, tokenizer alone, masked, filled in."""
     table = found["table"]
     names = [name for name in _BETTER if name in table[0]]
     figure, (axes,) = page(1, len(names), width=3.6, height=3.0)

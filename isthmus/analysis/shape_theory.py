@@ -1,4 +1,4 @@
-"""What the wide-and-sparse view of Mixers says about their shape: connections, widths, densities, singular values.
+"""Formulas for the shape of Mixers seen as wide, sparse MLPs: connections, widths, densities, singular values.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), sections 3.4, 4 and appendices C.4, D.
 
@@ -9,9 +9,9 @@ Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), sect
     c_γ              ``dense_edge``, the largest singular value of a γm × m matrix of N(0, 1/m) as m grows
     √L_+             ``sparse_edge``, that of the same matrix masked with density p and scaled by 1/√p
 
-Eq. (17) is wrong where γ is not 1. Its excess over the dense edge is 3 c² √γ (1 − p)/q² as printed; what matrices show
-is 3 c² (1 − p)/(√γ q²) (γ = 4, m = 600, p = 0.05: printed 1.71, here 0.43, measured 0.42). ``printed_squared_edge`` is
-kept for comparison.
+Eq. (17) is wrong if γ is not 1. Its excess over the dense edge is 3 c² √γ (1 − p)/q² as printed, but measured matrices
+agree with 3 c² (1 − p)/(√γ q²) (γ = 4, m = 600, p = 0.05: printed 1.71, here 0.43, measured 0.42).
+``printed_squared_edge`` is kept for comparison.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from isthmus.core.errors import UserError
 
 _MOST_CONNECTIONS, _WIDEST = 10**18, 10**6
-"""Far beyond any network, and far below where a float overflows."""
+"""Far above any network, and far below the overflow of a float."""
 
 
 def sparse_connections(m: float, p: float, gamma: float = 1.0) -> float:
@@ -40,11 +40,6 @@ def mixer_connections(S: float, C: float, gamma: float = 1.0) -> float:
 def density(m: float, omega: float, gamma: float = 1.0) -> float:
     """p at which a layer of width m has Ω connections."""
     return omega / (gamma * m**2)
-
-
-def width(p: float, omega: float, gamma: float = 1.0) -> float:
-    """m at which a layer of density p has Ω connections."""
-    return math.sqrt(omega / (gamma * p))  # Eq. (S.43)
 
 
 def matched_density(S: float, C: float) -> float:
@@ -63,23 +58,12 @@ def widest_side(omega: float, gamma: float = 1.0) -> float:
 
 
 def mixer_widths(omega: float, gamma: float = 1.0) -> tuple[float, float]:
-    """The least and the largest m of a Mixer: one token (or channel), and C* = S*. An SW-MLP has no largest."""
+    """The least and the largest m of a Mixer: with one token (or channel), and with C* = S*."""
     return (math.sqrt(1 + 8 * omega / gamma) - 1) / 2, (omega / gamma) ** (2 / 3)  # Eq. (S.45)
 
 
-def expansion(S: float, C: float, omega: float) -> float:
-    """γ at which a Mixer of S tokens and C channels has Ω connections."""
-    m = S * C
-    return 2 * omega / (m * (C + m / C))
-
-
-def largest_expansion(m: float, omega: float) -> tuple[float, float]:
-    """C* = S* = √m, and the largest γ of a Mixer of width m with Ω connections."""
-    return math.sqrt(m), omega / (m * math.sqrt(m))  # Eq. (S.46)
-
-
 def dense_edge(gamma: float = 1.0) -> float:
-    """1 + √γ, the square root of the Marchenko–Pastur law's right edge; also that of a Mixer's effective weights."""
+    """1 + √γ, the square root of the Marchenko–Pastur law's right edge, also for a Mixer's effective weights."""
     return 1 + math.sqrt(gamma)
 
 
@@ -99,24 +83,14 @@ def sparse_edge(m: float, p: float, gamma: float = 1.0) -> float:
     return math.sqrt(squared_edge(m, p, gamma))
 
 
-def edge_uncertainty(m: float, p: float) -> float:
-    """The order to which λ_max² and L_+ agree."""
-    return 1 / (p * m) ** 2 + m ** (-2 / 3)  # Eq. (16)
-
-
-def sparseness(m: float, omega: float, gamma: float = 1.0) -> float:
-    """(1 − p)/q² at fixed Ω: it grows with m, and the largest singular value with it."""
-    return gamma * m / omega - 1 / m  # Eq. (18)
-
-
 def scaled_sparse_shape(omega: float, a: float) -> tuple[float, float]:
-    """m and p of appendix D.1: Ω connections whatever a is, and the sparser the larger it is (dense at 0)."""
+    """m and p of appendix D.1: Ω connections for every a, dense at a = 0 and sparser with larger a."""
     return float(omega) ** ((1 + a) / 2), float(omega) ** -a
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A Mixer of whole S and C, with what becomes of Ω by rounding."""
+    """A Mixer of whole S and C, with its Ω after rounding."""
 
     C: int
     S: int
@@ -124,11 +98,11 @@ class Shape:
     p: float
     omega: float
     deviation: float
-    """Of ``omega`` from what was asked for, relative."""
+    """Relative deviation of ``omega`` from the requested one."""
 
 
 def shape(C: int, omega: float, gamma: float = 1.0) -> Shape:
-    """The Mixer of C channels whose whole S comes nearest to Ω connections, as the paper rounds it."""
+    """The Mixer of C channels whose whole S is nearest to Ω connections, rounded as in the paper."""
     return _shape(C, max(1, round(tokens(C, omega, gamma))), omega, gamma)
 
 
@@ -138,12 +112,14 @@ def _shape(C: int, S: int, omega: float, gamma: float) -> Shape:
 
 
 def shapes(omega: float, gamma: float = 1.0, channels: Iterable[int] | None = None) -> list[Shape]:
-    """Mixers of Ω connections from few channels to many: those asked for, or all sixteenths of C* and their mirrors.
+    """Mixers of Ω connections, by channels: the given numbers, or all sixteenths of C* and their mirrors.
 
-    The mirror of (S, C) is (C, S), which has as many connections. The sixteenths contain every pair that the paper
-    prints.
+    The mirror of (S, C) is (C, S), which has as many connections. The paper's pairs are among these.
     """
-    check(omega, gamma)
+    if not 1 <= omega <= _MOST_CONNECTIONS:
+        raise UserError(f"omega={omega:g} is no number of connections: from 1 to {_MOST_CONNECTIONS:g}")
+    if not 1 / _WIDEST <= gamma <= _WIDEST:
+        raise UserError(f"gamma={gamma:g} is no expansion factor: from {1 / _WIDEST:g} to {_WIDEST:g}")
     if channels is not None:
         channels = list(channels)
         if not all(1 <= C <= _MOST_CONNECTIONS for C in channels):
@@ -156,21 +132,8 @@ def shapes(omega: float, gamma: float = 1.0, channels: Iterable[int] | None = No
     return narrow + [each for each in mirrored if each.C > narrow[-1].C]
 
 
-def expansions(m: int, omega: float) -> list[tuple[int, int, float]]:
-    """(S, C, γ) for every way to write m as S C, with Ω connections each: the sweep of Figure S.3, right."""
-    divisors = [C for C in range(1, m + 1) if m % C == 0]
-    return [(m // C, C, expansion(m // C, C, omega)) for C in divisors]
-
-
-def check(omega: float, gamma: float) -> None:
-    if not 1 <= omega <= _MOST_CONNECTIONS:
-        raise UserError(f"omega={omega:g} is no number of connections: from 1 to {_MOST_CONNECTIONS:g}")
-    if not 1 / _WIDEST <= gamma <= _WIDEST:
-        raise UserError(f"gamma={gamma:g} is no expansion factor: from {1 / _WIDEST:g} to {_WIDEST:g}")
-
-
 def parse_amount(text: str) -> float:
-    """A number as people write connections: 2^18, 262144, 290_217_984, 2.6e8."""
+    """A number of connections such as 2^18, 262144, 290_217_984 or 2.6e8."""
     power = re.fullmatch(r"(\d{1,20})\s*(?:\^|\*\*)\s*(\d{1,4})", text.strip(), re.ASCII)
     try:
         return float(int(power[1]) ** int(power[2])) if power else float(text)

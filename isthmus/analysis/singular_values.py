@@ -1,15 +1,15 @@
-"""Largest singular values of mixing and of masked weights, beside what random-matrix theory says of their start.
+"""Largest singular values of mixing and masked weights, compared with random-matrix theory for their initial values.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), section 4.3, Figure 4 (right), Figure S.1.
 
-    of_run           every weight of a trained mixer or SW-MLP: trained, as the seed drew it, and the theory's edge
-    of_widths        random weights at equal Ω, width by width: SW-MLP, Mixer, and both edges (Figure 4, right)
+    of_run           every weight of a trained mixer or SW-MLP: trained, initial, and the theory's edge
+    of_widths        random weights of several widths at equal Ω: SW-MLP, Mixer, and both edges (Figure 4, right)
     of_exponents     random square masked weights of m = Ω^((1+a)/2), p = Ω^−a, scaled to a mean diagonal of 1 in Z Zᵀ
                      (Figure S.1, centre and right)
 
-A weight's edge is that of its start: entries of variance v in r rows and c columns have √(v c) (1 + √(r/c)), whatever
-the initialisation, and v c is ‖W‖²/r. A mask adds what eq. (17), corrected, says. J2 (I ⊗ W) J1 has the singular values
-of W, so a mixer's W is measured itself.
+The edge of an initial weight with r rows, c columns and variance v is √(v c) (1 + √(r/c)) for every initialisation,
+where v c is ‖W‖²/r; the corrected eq. (17) adds the effect of a mask. J2 (I ⊗ W) J1 has the singular values of W, so W
+of a mixer is measured.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from torch import Tensor
 
 import isthmus.analysis.shape_theory as theory
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.steps import Layer, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once
+from isthmus.analysis.steps import Layer, entries, steps_of
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 from isthmus.core.draws import key, numpy_generator
 from isthmus.layers.sparse_linear import SparseLinear, positions
 
@@ -39,7 +39,7 @@ _DENSE = 512
 
 
 def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows columns"]) -> float:
-    """In float64: by iteration on the smaller Gram matrix, which is never formed; of no entries: 0."""
+    """In float64, by iteration on the smaller Gram matrix, which is never formed; 0 for a matrix without entries."""
     if isinstance(matrix, Tensor):
         matrix = sparse.csr_array(matrix.detach().double().cpu().numpy())
     matrix = _without_empty_lines(matrix.astype(np.float64))
@@ -55,21 +55,20 @@ def largest_singular_value(matrix: sparse.csr_array | Float[Tensor, "rows column
 
 
 def singular_values(matrix: sparse.csr_array) -> np.ndarray:
-    """All but those of empty rows and columns, descending."""
+    """All singular values but those of empty rows and columns, descending."""
     compact = _without_empty_lines(matrix).toarray()
-    values: np.ndarray = np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
-    return values
+    return np.linalg.svd(compact, compute_uv=False) if compact.size else np.zeros(0)
 
 
 def _without_empty_lines(matrix: sparse.csr_array) -> sparse.csr_array:
-    """Rows and columns of zeros add only zero singular values, and are most of a very sparse matrix."""
+    """Most rows and columns of a very sparse matrix are empty and add only zero singular values."""
     rows = np.flatnonzero(np.diff(matrix.indptr))
     columns = np.unique(matrix.indices)
     return matrix[rows][:, columns]
 
 
 def masked_weight(rows: int, columns: int, p: float, seed: int) -> sparse.csr_array:
-    """M ⊙ A as section 4.3 draws it: N(0, 1/columns) where a Bernoulli(p) mask is 1/√p."""
+    """M ⊙ A of section 4.3: entries N(0, 1/columns), times a Bernoulli(p) mask with the value 1/√p."""
     flat = positions(rows, columns, p, seed, "drawn").numpy()
     values = numpy_generator(seed, "masked weight").standard_normal(len(flat)) / math.sqrt(p * columns)
     return sparse.csr_array((values, (flat // columns, flat % columns)), shape=(rows, columns))
@@ -79,24 +78,18 @@ def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no mixing and no masked weights"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-    """Of every weight of a finished run, measured once; no data are needed."""
-
-    def measure(trained: TrainedRun) -> Answer:
-        start = _layers(trained.untrained().model)
-        lines = [_line(name, layer, start[name]) for name, layer in _layers(trained.model).items()]
-        return {"model": trained.record.config["model"]["name"], "layers": lines}
-
-    return measure_once(run, "singular_values", SCHEMA, measure, applies, data_dir)
+@store_results(SCHEMA, applies)
+def of_run(trained: TrainedRun) -> Answer:
+    """Every weight of a finished run; needs no data."""
+    start = _layers(trained.load_initial().model)
+    lines = [_line(name, layer, start[name]) for name, layer in _layers(trained.model).items()]
+    return {"model": trained.record.config["model"]["name"], "layers": lines}
 
 
 def _layers(model: Any) -> dict[str, Layer]:
     """By names such as ``token_1.fc1``."""
-    found = {}
-    for step in steps_of(model):
-        for name, layer in step.layers.items():
-            found[f"{step.name}.{name}".removesuffix(".")] = layer
-    return found
+    named = ((step.name, name, layer) for step in steps_of(model) for name, layer in step.layers.items())
+    return {f"{step}.{name}".removesuffix("."): layer for step, name, layer in named}
 
 
 def _line(name: str, layer: Layer, start: Layer) -> dict[str, Any]:
@@ -117,18 +110,16 @@ def _line(name: str, layer: Layer, start: Layer) -> dict[str, Any]:
 
 
 def _matrix(layer: Layer) -> sparse.csr_array:
-    """Of a mixing weight its W, of a masked one M ⊙ W with the mask's scale, without its zeros."""
+    """W of a mixing layer; M ⊙ W with the scale of the mask, without zeros, of a masked one."""
     if not isinstance(layer, SparseLinear):
-        return sparse.csr_array(layer.weight.detach().double().cpu().numpy())
-    values = layer.values.detach().double().cpu().numpy() * layer.scale
-    flat = layer.flat_indices()
-    place = np.arange(len(values)) if flat is None else flat.cpu().numpy()
-    shape = (layer.rows, layer.columns)
-    return sparse.csr_array((values, (place // layer.columns, place % layer.columns)), shape=shape)
+        return sparse.csr_array(layer.weight.detach().double().numpy())
+    (part,) = entries(layer)
+    places = (part.rows.numpy(), part.columns.numpy())
+    return sparse.csr_array((part.values.double().numpy(), places), shape=(layer.rows, layer.columns))
 
 
 def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, trials: int, seed: int = 0) -> Answer:
-    """For (S, C) pairs of Ω connections: the first matrix of an SW-MLP of width S C, and those of the Mixer itself."""
+    """For (S, C) pairs of Ω connections: the first matrix of an SW-MLP of width S C, and those of the Mixer."""
     lines = []
     for S, C in pairs:
         m, p = S * C, min(1.0, theory.density(S * C, omega, gamma))
@@ -154,7 +145,7 @@ def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, tria
 
 
 def of_exponents(exponents: Iterable[float], omega: float, trials: int, seed: int = 0) -> Answer:
-    """For the scalings a of appendix D.1: the largest singular value, and all of them of the last trial."""
+    """For the scalings a of appendix D.1: the largest singular value, and all values of the last trial."""
     lines = []
     for a in exponents:
         m, p = theory.scaled_sparse_shape(omega, a)
@@ -183,22 +174,18 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Layer by layer: where training took the largest singular value from the theory's edge."""
+    """The largest singular value of each layer before and after training, with the theory's edge."""
     lines = found["layers"]
     figure, ((axis,),) = page(1, 1, width=max(4.6, 2.4 + 0.3 * len(lines)))
     places = range(len(lines))
-    for place, (name, title) in enumerate({"trained": "trained", "start": "at the start"}.items()):
+    for place, (name, title) in enumerate((("trained", "trained"), ("start", "at the start"))):
         axis.plot(places, [line[name] for line in lines], linestyle="none", label=title, **style(place))
-    for look, (name, title) in zip(("-", ":"), _edges(lines).items(), strict=False):
+    masked = any(line["p"] < 1 for line in lines)  # only a mask makes the two edges different
+    edges = {"edge": ("edge (eq. 17)", "-"), "dense_edge": ("dense edge", ":")} if masked else {"edge": ("edge", "-")}
+    for name, (title, look) in edges.items():
         values = [line[name] for line in lines]
         axis.step(places, values, where="mid", color=style(4)["color"], linestyle=look, linewidth=1.2, label=title)
     axis.set_xticks(places, [line["layer"] for line in lines], rotation=90, fontsize=7)
     axis.set_ylim(bottom=0)
     finish(axis, f"{found['model']} {found['run']}", "", "largest singular value")
     return [save(figure, folder / "singular_values.png")]
-
-
-def _edges(lines: list[dict[str, Any]]) -> dict[str, str]:
-    """The edges to draw: two where a mask tells them apart."""
-    masked = any(line["p"] < 1 for line in lines)
-    return {"edge": "edge (eq. 17)", "dense_edge": "dense edge"} if masked else {"edge": "edge"}

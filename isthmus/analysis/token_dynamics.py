@@ -1,20 +1,20 @@
 """How tokens move over the iterations of a model with recurrent depth: energies, ranks and angles by head.
 
-Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figures 1, 4, 5 and 9 to 12. Of test rows, at X_0 and
+Paper: Hyperspherical Energy Transformer with Recurrent Depth, Figures 1, 4, 5 and 9 to 12. On test rows, at X_0 and
 after every iteration, with tokens projected into the subspace of each head:
 
-    attention_energy      E_ATTN of each head, under the constraint (the projections are normalised first), eq. 2 and 3
+    attention_energy      E_ATTN of each head, with normalised projections, eq. 2 and 3
     feed_forward_energy   E_FF, likewise, eq. 4
     effective_rank        exp of the entropy of the normalised singular values, eq. 13
     full_rank             singular values above the usual tolerance
     angle                 arccos of the mean cosine of two tokens, in degrees, eq. 14
-    mean_of_angles        the mean of the arccos instead, which is what the authors' code takes
-    sphere                the tokens of one row in the first head, on the three directions in which they vary most
+    mean_of_angles        the mean of the arccos, as in the authors' code
+    sphere                the tokens of one row in the first head, in the three directions in which they vary most
 
 A model of one layer makes twice the trained number of iterations. With several layers, each makes as many as in
 training and is measured with its own weights; the state between two layers is measured with both, because energies and
-subspaces of different weights are not comparable. Other models have no energies; their subspaces are those that a head
-mixes: CRATE's U and a Transformer's values.
+subspaces of different weights are not comparable. Other models than Hyper-SET have no energies; the subspaces are those
+of CRATE's U and of a Transformer's values.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.trained_run import TrainedRun, measure_once, round_values
+from isthmus.analysis.pictures import DASHED, finish, page, save, style
+from isthmus.analysis.trained_run import Answer, TrainedRun, measure_once, round_values
 from isthmus.core.record import find_run, read_record
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "isthmus.analysis.token_dynamics/1"
 SCHEMA_OF_LAYERS = "isthmus.analysis.token_dynamics/2"
-"""Of several layers: with ``starts``."""
+"""For several layers: with ``starts``."""
 ROWS = 64
 TITLES = {
     "attention_energy": "E_ATTN, sum of heads",
@@ -55,10 +55,10 @@ def applies(model: Any, task: str) -> str | None:
     return None if hasattr(layer, "project") and hasattr(model, "states") else "it does not iterate on tokens"
 
 
-def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
-    """Curves over iterations, measured once: then ``analysis/token_dynamics.json``."""
+def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+    """Curves over iterations."""
 
-    def measure_run(trained: TrainedRun) -> dict[str, Any]:
+    def measure_run(trained: TrainedRun) -> Answer:
         inputs = next(trained.test_inputs(ROWS, ROWS))
         return {"rows": len(inputs), **measure(trained.model, inputs)}
 
@@ -68,10 +68,10 @@ def of_run(run: str | Path, data_dir: Path | None = None) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def measure(model: Any, x: Tensor) -> dict[str, Any]:
+def measure(model: Any, x: Tensor) -> Answer:
     """``curves[name][iteration]``, a number or one for each head, as means over rows; and the tokens on a sphere.
 
-    Of several layers also ``starts[name][layer]``: the state that a layer begins with, measured with its own weights.
+    For several layers also ``starts[name][layer]``: the initial state of a layer, measured with its own weights.
     """
     layers, trained = len(model.layers), model.config.iterations
     iterations = 2 * trained if layers == 1 else trained
@@ -97,8 +97,12 @@ def measure(model: Any, x: Tensor) -> dict[str, Any]:
 
 
 def _numbers(layer: Any, tokens: Tensor) -> dict[str, Any]:
+    energies: dict[str, Any] = {}
+    if hasattr(layer, "energies"):
+        energies["attention_energy"] = layer.attention.energy(tokens).double().mean(dim=0).tolist()
+        energies["feed_forward_energy"] = float(layer.feed_forward.energy(tokens).double().mean())
     z = layer.project(tokens).double()
-    return {**_energies(layer, tokens), **ranks(z), **angles(z)}
+    return energies | ranks(z) | angles(z)
 
 
 def _by_name(measured: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -111,18 +115,9 @@ def _points(layer: Any, tokens: Tensor) -> Float[Tensor, "N p"]:
 
 
 def _on_sphere(points: Float[Tensor, "N p"], directions: Float[Tensor, "k p"]) -> Any:
-    """Three coordinates per point; a head of width 1 or 2 lies on a line or circle."""
+    """Three coordinates per point; those of a head of width 1 or 2 are on a line or circle."""
     coordinates = torch.nn.functional.normalize(points @ directions.mT, dim=-1)
     return round_values(torch.nn.functional.pad(coordinates, (0, 3 - coordinates.shape[1])))
-
-
-def _energies(layer: Any, tokens: Tensor) -> dict[str, Any]:
-    if not hasattr(layer, "energies"):
-        return {}
-    return {
-        "attention_energy": layer.attention.energy(tokens).double().mean(dim=0).tolist(),
-        "feed_forward_energy": float(layer.feed_forward.energy(tokens).double().mean()),
-    }
 
 
 def ranks(z: Projected) -> dict[str, list[float]]:
@@ -146,7 +141,7 @@ def angles(z: Projected) -> dict[str, list[float]]:
 
 
 def line(found: Mapping[str, Any], name: str) -> list[float]:
-    """One number for each iteration: the attention's energy is the sum over heads, all else their mean."""
+    """One number for each iteration: the sum over heads of the attention's energy, the mean of all else."""
     return [_total(name, value) for value in found["curves"][name]]
 
 
@@ -156,23 +151,21 @@ def _total(name: str, value: Any) -> float:
 
 
 def spans(found: Mapping[str, Any], name: str) -> list[tuple[range, list[Any]]]:
-    """Of each layer: the iterations from the one that it begins with, and what its own weights measure there."""
+    """The iterations of each layer, including its initial state, and their values with the layer's own weights."""
     values, size = found["curves"][name], found["trained_iterations"]
     if found["layers"] == 1:
         return [(range(len(values)), values)]
-    begun = [(size * layer, start) for layer, start in enumerate(found["starts"][name])]
-    return [(range(begin, begin + size + 1), [start, *values[begin + 1 : begin + size + 1]]) for begin, start in begun]
-
-
-def falls(values: Sequence[float]) -> int:
-    """How many steps go down."""
-    return sum(after < before for before, after in pairwise(values))
+    parts = []
+    for layer, start in enumerate(found["starts"][name]):
+        steps = range(layer * size, (layer + 1) * size + 1)
+        parts.append((steps, [start, *values[steps.start + 1 : steps.stop]]))
+    return parts
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
     """From X_0 to the last iteration of the training, means over heads; and how many iterations lower an energy.
 
-    Energies of different layers do not compare: of several, only the iterations are counted.
+    For several layers only these iterations are counted, because energies of different layers are not comparable.
     """
     end = found["trained_iterations"] * found["layers"]
     numbers: dict[str, float | str] = {}
@@ -181,61 +174,43 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
         said = [f"{values[0]:.4g} → {values[-1]:.4g}"]
         if name.endswith("energy"):
             parts = [[_total(name, value) for value in part] for _, part in spans(found, name)]
-            down = sum(falls(part[: found["trained_iterations"] + 1]) for part in parts)
+            pairs = [pair for part in parts for pair in pairwise(part[: found["trained_iterations"] + 1])]
+            down = sum(after < before for before, after in pairs)
             said = [*(said if found["layers"] == 1 else ()), f"{down} of {end} iterations lower it"]
         numbers[TITLES[name]] = ", ".join(said)
     return numbers
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Figure 4 where there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
-    pictures = [
-        _heads(found, folder / "token_dynamics-heads.png"),
-        save(on_spheres(found["sphere"]), folder / "token_dynamics-sphere.png"),
-    ]
-    if "attention_energy" in found["curves"]:
-        return [_energy(found, folder / "token_dynamics-energy.png"), *pictures]
-    return pictures
+    """Figure 4 if there are energies, Figures 5 and 9 to 12 with a line for each head, and Figure 1."""
+    energies = [name for name in found["curves"] if name.endswith("energy")]
+    others = [name for name in found["curves"] if name not in energies]
+    files = [_curves(found, energies, folder / "token_dynamics-energy.png")] if energies else []
+    files.append(_curves(found, others, folder / "token_dynamics-heads.png"))
+    return [*files, save(on_spheres(found["sphere"]), folder / "token_dynamics-sphere.png")]
 
 
-def _energy(found: Mapping[str, Any], path: Path) -> Path:
-    figure, (axes,) = page(1, 2)
-    for place, (axis, name) in enumerate(zip(axes, ("attention_energy", "feed_forward_energy"), strict=True)):
-        for iterations, values in spans(found, name):
-            axis.plot(iterations, [_total(name, value) for value in values], **style(place), markersize=3)
-        _end_of_training(axis, found)
+def _curves(found: Mapping[str, Any], names: Sequence[str], path: Path) -> Path:
+    figure, axes = page(len(names) // 2, 2, width=5.2)
+    for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
+        is_energy = name.endswith("energy")
+        for layer, (iterations, values) in enumerate(spans(found, name)):
+            heads = [[_total(name, value) for value in values]] if is_energy else zip(*values, strict=True)
+            for head, curve in enumerate(heads):
+                label = None if layer or is_energy else f"head {head + 1}"
+                axis.plot(iterations, curve, linewidth=1.2, color=style(head)["color"], label=label)
+        axis.axvline(found["trained_iterations"] * found["layers"], **DASHED)
         finish(axis, TITLES[name], "iteration; dashed: the last in training", f"mean of {found['rows']} test rows")
     return save(figure, path)
 
 
-def _heads(found: Mapping[str, Any], path: Path) -> Path:
-    figure, axes = page(2, 2, width=5.2)
-    names = ("effective_rank", "full_rank", "angle", "mean_of_angles")
-    for axis, name in zip((axis for row in axes for axis in row), names, strict=True):
-        for layer, (iterations, measured) in enumerate(spans(found, name)):
-            for head, values in enumerate(zip(*measured, strict=True)):
-                label = None if layer else f"head {head + 1}"
-                axis.plot(iterations, values, linewidth=1.2, color=style(head)["color"], label=label)
-        _end_of_training(axis, found)
-        finish(axis, TITLES[name], "iteration; dashed: the last in training", "")
-    return save(figure, path)
-
-
-def _end_of_training(axis: Any, found: Mapping[str, Any]) -> None:
-    axis.axvline(found["trained_iterations"] * found["layers"], color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
-
-
 def on_spheres(shown: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """The tokens' three coordinates, a sphere for each of some iterations."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.6 * len(shown), 4.2), layout="constrained")
-    for number, (iteration, points) in enumerate(shown.items(), start=1):
-        axis: Any = figure.add_subplot(1, len(shown), number, projection="3d")
+    """The three coordinates of the tokens, on a sphere for each iteration shown."""
+    figure, (axes,) = page(1, len(shown), 3.6, 4.2, projection="3d")
+    axis: Any
+    for axis, (iteration, points) in zip(axes, shown.items(), strict=True):
         axis.scatter(*zip(*points, strict=True), s=12, color=style(0)["color"])
         axis.set_title(f"iteration {iteration}", fontsize=10)
         axis.set_box_aspect((1, 1, 1))
-        for name in "xyz":
-            getattr(axis, f"set_{name}lim")(-1, 1)
-            getattr(axis, f"set_{name}ticks")([-1, 0, 1])
+        axis.set(**{f"{name}lim": (-1, 1) for name in "xyz"}, **{f"{name}ticks": [-1, 0, 1] for name in "xyz"})
     return figure

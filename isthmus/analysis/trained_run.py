@@ -1,10 +1,10 @@
-"""A finished run to measure, and its measurements, kept beside its record."""
+"""A finished run, and its measurements, which are stored beside its record."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,17 @@ from isthmus.core.config import run_config
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, write_sealed
-from isthmus.core.protocols import Data, Task
+from isthmus.core.protocols import Batch, Data, Task
 from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import component
 from isthmus.training.loading import load, load_task
-from isthmus.training.loop import Rows
+from isthmus.training.loop import EVALUATION_BLOCK, Rows
 from isthmus.training.run import Options, load_data, starting_model
 
 Answer = dict[str, Any]
+Measure = Callable[["TrainedRun"], Answer]
+OfRun = Callable[..., Answer]
+CPU = torch.device("cpu")
 
 
 class TrainedRun:
@@ -43,7 +46,7 @@ class TrainedRun:
 
     @cached_property
     def data(self) -> Data:
-        """The data of the training; other data are refused."""
+        """The data of the training; other data are an error."""
         source = self.record.config["source"]
         data = load_data(component("sources", source), self.data_dir)
         if data.fingerprint != self.record.fingerprint:
@@ -51,28 +54,33 @@ class TrainedRun:
             raise UserError(f"run {self.record.id} was trained on other data than {source['name']} gives here")
         return data
 
-    def untrained(self) -> TrainedRun:
-        """The same run with the weights that its seed drew."""
+    def load_initial(self) -> TrainedRun:
+        """The same run with its initial weights."""
         config = run_config(self.record.config).model_copy(update={"init": None})
         other = copy.copy(self)
         other.model = starting_model(config, Options()).model.eval()
         return other
 
     def test_inputs(self, rows: int, batch: int, least: int = 1) -> Iterator[Tensor]:
-        """At most this many test rows as model inputs, the same for every run on these data.
+        """At most ``rows`` test rows as model inputs, the same for every run on these data.
 
-        They are drawn, because a source may keep its rows in the order of their classes. A last batch with fewer than
-        ``least`` rows is left out.
+        They are drawn at random, because a source may sort its rows by class. A last batch with fewer than ``least``
+        rows is left out.
         """
         order = torch.randperm(len(self.data.test), generator=torch_generator(0, "analysed rows"))[:rows]
-        device = torch.device("cpu")
-        split = Rows.of(self.data.test, device)
+        split = Rows.of(self.data.test, CPU)
         for block, index in enumerate(order.split(batch)):
             if len(index) >= least:
-                yield self.task.evaluation_batch(*split.take(index, device), "test", block).input
+                yield self.task.evaluation_batch(*split.take(index, CPU), "test", block).input
+
+    def test_batches(self) -> Iterator[Batch]:
+        """All test rows, with the inputs that the run was tested with."""
+        split = Rows.of(self.data.test, CPU)
+        for block, start in enumerate(range(0, len(split), EVALUATION_BLOCK)):
+            yield self.task.evaluation_batch(*split.block(start, CPU), "test", block)
 
     def need(self, applies: Callable[[Any, str], str | None], analysis: str) -> None:
-        """Refuse a run that an analysis does not apply to."""
+        """Raise an error if an analysis does not apply to this run."""
         if (reason := applies(self.model, self.record.task)) is not None:
             raise UserError(f"{analysis} does not apply to run {self.record.id}: {reason}")
 
@@ -81,11 +89,11 @@ def measure_once(
     run: str | Path,
     name: str,
     schema: str,
-    measure: Callable[[TrainedRun], Mapping[str, Any]],
+    measure: Measure,
     applies: Callable[[Any, str], str | None],
     data_dir: Path | None = None,
 ) -> Answer:
-    """What ``measure`` returns for a run, or returned before: the sealed ``analysis/NAME.json`` keeps it."""
+    """The result of ``measure``, which is stored in the sealed ``analysis/NAME.json`` and read from there later."""
     trained = TrainedRun(run, data_dir)
     identity, path = trained.record.id, trained.folder / "analysis" / f"{name}.json"
     if path.is_file() and (known := read_sealed(path)).get("schema") == schema and known.get("run") == identity:
@@ -96,14 +104,31 @@ def measure_once(
     return found
 
 
+def store_results(schema: str, applies: Callable[[Any, str], str | None]) -> Callable[[Measure], OfRun]:
+    """A decorator that makes ``of_run(run, data_dir)`` of a function that measures a ``TrainedRun``."""
+    name = schema.split(".")[-1].split("/")[0]
+
+    def decorate(measure: Measure) -> OfRun:
+        def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
+            return measure_once(run, name, schema, measure, applies, data_dir)
+
+        of_run.__doc__ = measure.__doc__
+        return of_run
+
+    return decorate
+
+
 def round_values(values: Tensor, digits: int = 4) -> Any:
-    """Nested lists with this many significant digits of the largest number: enough for a picture."""
+    """Nested lists, rounded to this many significant digits of the largest number, for a picture."""
     largest = float(values.abs().max()) if values.numel() else 0.0
-    if not largest > 0:
-        return torch.zeros(values.shape).tolist()
-    places = digits - 1 - math.floor(math.log10(largest))
-    return _round(values.double().tolist(), places)
+    places = digits - 1 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return _map_numbers(lambda value: round(value, places), values.double().tolist())
 
 
-def _round(values: Any, places: int) -> Any:
-    return [_round(value, places) for value in values] if isinstance(values, list) else round(values, places)
+def finite_values(values: Tensor) -> Any:
+    """Nested lists with None for infinity and NaN, which JSON does not have."""
+    return _map_numbers(lambda value: value if math.isfinite(value) else None, values.double().tolist())
+
+
+def _map_numbers(function: Callable[[float], float | None], values: Any) -> Any:
+    return [_map_numbers(function, value) for value in values] if isinstance(values, list) else function(values)

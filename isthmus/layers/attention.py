@@ -44,5 +44,4 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def forward(self, tokens: Tokens) -> Tokens:
-        mixed: Tensor = self.out(attend(*self.project(tokens), self.fused))
-        return mixed
+        return self.out(attend(*self.project(tokens), self.fused))

@@ -4,13 +4,13 @@ Every solver returns a ``Solution``: the point and, on request, the trajectory w
 first axis is the batch; each row is accelerated and stops independently of the others.
 
     plain       x^{a+1} = x0 + F(x^a), a fixed number of times: iMixer's FPA, Eq. (29) of Ota and Taki
-    anderson    the next iterate is the best combination of the last few, in least squares of their residuals
-    tolerance   either of them until the residual of a row is small, and at most ``iterations`` times
+    anderson    the next iterate is the combination of the last few with the smallest residual in least squares
+    tolerance   either method until the residual of a row is small, at most ``iterations`` times
 
 The gradient is that of the unrolled loop, whose memory grows with the number of iterations, or that of the fixed point
-by the implicit function theorem: with J = ∂F/∂x at the point and g the gradient that arrives there, the gradient
-that leaves is λ = g + Jᵀλ, which the same solver solves. Its memory is that of one evaluation of F, whatever n. The two
-gradients agree only if the iteration has converged: after n = 2 iterations the implicit one is that of x^∞.
+by the implicit function theorem. With J = ∂F/∂x at the point and the output's gradient g, the latter is λ = g + Jᵀλ,
+which the same solver solves with the memory of one evaluation of F. The two agree only if the iteration has converged:
+after n = 2 iterations the implicit gradient is still that of x^∞.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -59,7 +58,7 @@ class Solver:
 
 
 class Statistics(NamedTuple):
-    """Of each iteration a, for each row."""
+    """Of each iteration a, for each row of the batch."""
 
     steps: Float[Tensor, "iterations batch"]
     """‖x^{a+1} − x^a‖ / √size."""
@@ -81,21 +80,9 @@ class Solution:
         """Norms are divided by √``size`` (default: the entries of a row)."""
         if not self.trajectory:
             raise ValueError("the trajectory was not kept: solve with keep=True")
-        return statistics(self.trajectory, size)
-
-
-@torch.no_grad()
-def statistics(trajectory: tuple[Tensor, ...], size: int | None = None) -> Statistics:
-    """Norms and cosines of successive iterates."""
-    flat = [x.flatten(1) for x in trajectory]
-    scale = math.sqrt(size or flat[0].shape[1])
-    pairs = list(pairwise(flat))
-    if not pairs:
-        nothing = flat[0].new_empty(0, len(flat[0]))
-        return Statistics(nothing, nothing)
-    steps = [torch.linalg.vector_norm(after - before, dim=1) / scale for before, after in pairs]
-    cosines = [torch.cosine_similarity(after, before, dim=1) for before, after in pairs]
-    return Statistics(torch.stack(steps), torch.stack(cosines))
+        path = torch.stack([x.detach().flatten(1) for x in self.trajectory])
+        steps = torch.linalg.vector_norm(path.diff(dim=0), dim=2) / math.sqrt(size or path.shape[2])
+        return Statistics(steps, torch.cosine_similarity(path[1:], path[:-1], dim=2))
 
 
 def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bool = False) -> Solution:
@@ -110,9 +97,13 @@ def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bo
     attached = x0 + image
     if not attached.requires_grad:
         return found
-    point = _Adjoint.apply(attached, found.point, _pullback(image, x), solver)
-    trajectory = (*found.trajectory[:-1], point) if keep else ()
-    return Solution(point, trajectory, found.taken, found.converged)
+
+    def pull_back(gradient: Tensor) -> Tensor:
+        """Jᵀλ."""
+        return torch.autograd.grad(image, x, gradient, retain_graph=True, materialize_grads=True)[0]
+
+    point = _Adjoint.apply(attached, found.point, pull_back, solver)
+    return replace(found, point=point, trajectory=(*found.trajectory[:-1], point) if keep else ())
 
 
 def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
@@ -138,21 +129,17 @@ def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
             moving = moving & (residual > allowed)  # false for NaN rows
         if keep:
             trajectory.append(x)
-        if solver.tolerance is not None and not _is_unrolled(x) and not bool(moving.any()):
+        depends_on_values = not (x.is_meta or torch.compiler.is_exporting())
+        if solver.tolerance is not None and depends_on_values and not bool(moving.any()):
             break
     return Solution(x, tuple(trajectory), taken, converged)
-
-
-def _is_unrolled(x: Tensor) -> bool:
-    """Whether the loop must not depend on values; converged rows then stay constant until the end."""
-    return x.is_meta or torch.compiler.is_exporting()
 
 
 class _Anderson:
     """x^{a+1} = image − Σ γ_i Δimage_i, where γ minimises ‖residual − Σ γ_i Δresidual_i‖, row by row.
 
-    The coefficients are constants to the gradient: at the fixed point every combination has the same derivative, and
-    that of the least squares is singular there.
+    The coefficients γ have no gradient: at the fixed point every combination has the same derivative, and that of the
+    least squares is singular there.
     """
 
     def __init__(self, memory: int) -> None:
@@ -177,25 +164,15 @@ class _Anderson:
         return image - (gamma.mT.to(image.dtype) @ images).view_as(image)
 
 
-def _pullback(image: Tensor, x: Tensor) -> Map:
-    """λ ↦ Jᵀλ."""
-
-    def pull(gradient: Tensor) -> Tensor:
-        (back,) = torch.autograd.grad(image, x, gradient, retain_graph=True, materialize_grads=True)
-        return back
-
-    return pull
-
-
 class _Adjoint(torch.autograd.Function):
     """The identity, whose gradient is λ = g + Jᵀλ."""
 
     @staticmethod
-    def forward(ctx: Any, attached: Tensor, point: Tensor, pullback: Map, solver: Solver) -> Tensor:
-        ctx.pullback, ctx.solver = pullback, solver
+    def forward(ctx: Any, attached: Tensor, point: Tensor, pull_back: Map, solver: Solver) -> Tensor:
+        ctx.pull_back, ctx.solver = pull_back, solver
         return point.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        return fixed_point(ctx.pullback, gradient, ctx.solver).point, None, None, None
+        return fixed_point(ctx.pull_back, gradient, ctx.solver).point, None, None, None

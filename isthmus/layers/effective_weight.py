@@ -1,36 +1,25 @@
-"""The wide, sparse matrix that a structured layer is equivalent to, if it fits into memory."""
+"""The wide, sparse matrix that a permuted-Kronecker layer is equivalent to, if it fits into memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
 from isthmus.core.machine import memory_bytes
-
-
-@runtime_checkable
-class Structured(Protocol):
-    """A layer that is equivalent to a larger matrix."""
-
-    @property
-    def effective_shape(self) -> tuple[int, int]: ...
-
-    def effective_weight(self) -> Tensor: ...
+from isthmus.layers.permuted_kronecker import PermutedKronecker
 
 
 def effective_weight(layer: nn.Module) -> Tensor:
-    """W_eff of a permuted-Kronecker layer such as ``model.blocks[0].token_mixing.fc1``, as a dense matrix on vec(X)."""
-    if not isinstance(layer, Structured):
-        kind = type(layer).__name__
+    """W_eff of a layer such as ``model.blocks[0].token_mixing.fc1``, as a dense matrix on vec(X)."""
+    if not isinstance(layer, PermutedKronecker):
         raise UserError(
-            f"a {kind} has no W_eff; a PermutedKronecker, such as model.blocks[0].token_mixing.fc1, has one"
+            f"a {type(layer).__name__} has no W_eff; a PermutedKronecker has one, such as "
+            "model.blocks[0].token_mixing.fc1 of a mixer"
         )
     outputs, inputs = layer.effective_shape
-    needed = outputs * inputs * max(parameter.element_size() for parameter in layer.parameters())
-    free = _free_bytes()
+    needed, free = outputs * inputs * layer.weight.element_size(), _free_bytes()
     if needed > free:
         raise UserError(
             f"a W_eff of {outputs:,}×{inputs:,} needs {_readable(needed)}; this machine has {_readable(free)} free. "
@@ -49,8 +38,8 @@ def _free_bytes() -> int:
 
 
 def _readable(size: int | float) -> str:
-    units = iter(("bytes", "kB", "MB", "GB", "TB"))
-    unit = next(units)
-    while size >= 1000 and unit != "TB":
-        size, unit = size / 1000, next(units)
-    return f"{size:,.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.3g} {unit}"
+        size /= 1000
+    return f"{size:,.4g} TB"

@@ -6,6 +6,7 @@ from the mean token. An output image is assembled from one patch per token; supe
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Self
 
 from jaxtyping import Float
@@ -29,7 +30,7 @@ class ImageModelConfig(ModelConfig):
     """Pixels along one side of a patch."""
 
     @model_validator(mode="after")
-    def _patches_fit(self) -> Self:
+    def _check_patches(self) -> Self:
         if self.input_shape is None:
             return self
         _, height, width = self.input_shape
@@ -52,10 +53,15 @@ class ImageModelConfig(ModelConfig):
         return self.input_shape
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        _, height, width = self.image
+        return height // self.patch, width // self.patch
+
+    @property
     def tokens(self) -> int:
         """S0: patches of the image."""
-        _, height, width = self.image
-        return (height // self.patch) * (width // self.patch)
+        return math.prod(self.grid)
 
     @property
     def patch_values(self) -> int:
@@ -77,8 +83,7 @@ class PatchEmbedding(nn.Module):
         self.linear = nn.Linear(config.patch_values, width, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens C"]:
-        tokens: Tensor = self.linear(cut_patches(x, self.patch))
-        return tokens
+        return self.linear(cut_patches(x, self.patch))
 
 
 def cut_patches(x: Float[Tensor, "batch channels height width"], patch: int) -> Float[Tensor, "batch tokens values"]:
@@ -116,8 +121,7 @@ class Head(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         if self.image is None:
-            scores: Tensor = self.linear(tokens.mean(1))
-            return scores
+            return self.linear(tokens.mean(1))
         if self.to_patches is not None:
             tokens = self.to_patches(tokens.mT).mT
         return join_patches(self.linear(tokens), self.image)

@@ -1,4 +1,4 @@
-"""The permuted-Kronecker (PK) layer: the one mechanism beneath normal and random-permuted mixers.
+"""The permuted-Kronecker (PK) layer, of which normal and random-permuted mixers are made.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), definition 5.1 and appendix B.
 
@@ -7,31 +7,30 @@ Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), defi
     J1, J2                      ``before``, ``after``: a :class:`Permutation` of any kind
     W, n1, n2                   ``weight``, ``copies``, the width of one copy (``width_in``, ``width_out``)
     J2 (I ⊗ W) J1 vec(X)        ``PermutedKronecker``, which adds a bias and leaves φ to the model
-    W_eff = J2 (I ⊗ W) J1       ``effective_weight``, an explicit matrix (``isthmus.effective_weight`` guards its size)
+    W_eff = J2 (I ⊗ W) J1       ``effective_weight``, an explicit matrix (``isthmus.effective_weight`` checks its size)
 
-Column-major vec is the convention of section 3, and the one in which every identity is tested here. In it token mixing
-(W X) has J1 = J2 = I and channel mixing (X V) has J1 = J_c, J2 = J_cᵀ with the weight Vᵀ. A permutation is an index
-vector σ, (J x)_i = x_σ(i), never a matrix.
+Column-major vec is the convention of section 3, and all identities are tested with it. Token mixing (W X) then has
+J1 = J2 = I, and channel mixing (X V) has J1 = J_c, J2 = J_cᵀ and the weight Vᵀ. A permutation is an index vector σ,
+(J x)_i = x_σ(i), never a matrix.
 
-Slips of the paper, seen from this convention:
+Errors in the paper, in this convention:
     The index of vec is (j-1)S + i, printed with an undefined d. Definition 5.1 needs X ∈ R^{n2×n1}, not R^{n1×n2}.
-    Eqs. (S.11) and (S.12) hold for row-major vec only: here J_c, J_cᵀ belong to channels and I, I to tokens.
-    B.1, (S.17), (S.22) and (S.23) carry an outer φ that eqs. (1) and (2) do not have; the proposition that B.1 proves
-    is 3.2, not 4.1; (S.17) prints W_2 twice. In (S.21)-(S.23) J_c hands Uᵀ on, and the next layer takes it as its X.
+    Eqs. (S.11) and (S.12) hold only for row-major vec: here J_c, J_cᵀ belong to channels and I, I to tokens.
+    B.1, (S.17), (S.22) and (S.23) have an outer φ that eqs. (1) and (2) do not have; B.1 proves proposition 3.2, not
+    4.1; (S.17) prints W_2 twice. In (S.21)-(S.23) J_c returns Uᵀ, and the next layer takes it as its X.
     The traces in (S.31) and (S.33) should be ‖W ⊗ 11ᵀ‖² and ‖11ᵀ ⊗ V‖²: as printed they are smaller by a factor C.
-    (S.37) should have λ/C², as eq. (11) has, not λ/2C².
+    (S.37) should have λ/C², as in eq. (11), not λ/2C².
 
-How it is computed. A batch of X has the shape (batch, rows, columns) everywhere; what differs is how it lies in memory.
-Permuting single numbers is slow, permuting rows is not: around a random permutation the batch is the last axis in
-memory, so that a row is one entry of vec(X) for the whole batch.
+A batch of X always has the shape (batch, rows, columns), but its order in memory differs. Permuting single numbers is
+slow and permuting rows is fast, so around a random permutation the batch is the last axis in memory: a row is then one
+entry of vec(X) for the whole batch.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from itertools import pairwise
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -40,38 +39,39 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from isthmus.core.draws import torch_generator
+from isthmus.layers.seeded import fingerprint, on_meta, register_drawn
 
 Layout = Literal["matrix", "transposed", "batch_last"]
-"""How mat(J1 vec X), of shape (batch, width, copies), lies in memory: like this, as (batch, copies, width), or as
-(copies, width, batch)."""
+"""The memory order of mat(J1 vec X), of shape (batch, width, copies): as it is, (batch, copies, width), or (copies,
+width, batch)."""
 
 
 def vec(x: Float[Tensor, "*batch rows columns"]) -> Float[Tensor, "*batch size"]:
-    """The columns of X, one below the other: (vec X)_{jS + i} = X_ij."""
+    """The columns of X in one vector: (vec X)_{jS + i} = X_ij."""
     return x.mT.flatten(-2)
 
 
 def mat(x: Float[Tensor, "*batch size"], rows: int) -> Float[Tensor, "*batch rows columns"]:
-    """The matrix with so many rows of which ``vec`` makes this."""
+    """The inverse of ``vec`` for a matrix with this many rows."""
     return x.unflatten(-1, (-1, rows)).mT
 
 
 def batch_last(x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
-    """The same numbers in the same shape, but vec(X) lies in memory as rows of one entry for the whole batch."""
+    """The same numbers and shape, with the batch as the last axis in memory."""
     return x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
 
 
 def apply_in_memory_order(function: nn.Module, x: Float[Tensor, "batch rows columns"]) -> Tensor:
     """Apply an elementwise function with the axes in memory order, which halves the time of torch's GELU."""
     if x.is_contiguous() or _is_exporting():
-        return cast(Tensor, function(x))
+        return function(x)
     if x.mT.is_contiguous():
-        return cast(Tensor, function(x.mT).mT)
-    return cast(Tensor, function(x.permute(2, 1, 0)).permute(2, 1, 0))
+        return function(x.mT).mT
+    return function(x.permute(2, 1, 0)).permute(2, 1, 0)
 
 
 class Permutation(nn.Module, ABC):
-    """J, given by σ with (J x)_i = x_σ(i), between two matrices of equally many entries: Y = mat(J vec(X))."""
+    """Y = mat(J vec(X)), where (J x)_i = x_σ(i)."""
 
     @abstractmethod
     def sigma(self) -> Int[Tensor, " size"]: ...
@@ -118,29 +118,25 @@ class RandomPermutation(Permutation):
     def __init__(self, size: int, rows: int, seed: int, name: str) -> None:
         super().__init__()
         self.rows = rows
-        if torch.get_default_device().type == "meta":
-            index, inverse = torch.empty(2, size, dtype=torch.long).unbind()
-        else:
-            generator = torch_generator(seed, f"permutation/{name}")
-            index = torch.randperm(size, generator=generator, device="cpu").to(torch.get_default_device())
-            inverse = index.argsort()
-        self.register_buffer("index", index, persistent=False)
-        self.register_buffer("inverse", inverse, persistent=False)
+        generator = torch_generator(seed, f"permutation/{name}")
+        index = (
+            torch.empty(size, dtype=torch.long)
+            if on_meta()
+            else torch.randperm(size, generator=generator, device="cpu")
+        )
+        register_drawn(self, index=index, inverse=index.argsort())
 
     def sigma(self) -> Int[Tensor, " size"]:
         return self.index
 
     def fingerprint(self) -> list[float]:
-        """Three weighted sums for the checkpoint, which differ by about 0.2 for another draw."""
-        values = self.index.to("cpu", torch.float64) / len(self.index)
-        position = torch.arange(len(values), dtype=torch.float64, device="cpu")
-        return [float((values * torch.cos(step * position)).sum() / len(values) ** 0.5) for step in (0.1, 1.0, 2.0)]
+        """Differs by about 0.2 for another draw."""
+        return fingerprint(self.index.double() / len(self.index), len(self.index) ** 0.5)
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
         if _is_exporting():
             return _permute(x, self.index, self.rows)
-        y: Tensor = _Permute.apply(x, self.index, self.inverse, self.rows)
-        return y
+        return _Permute.apply(x, self.index, self.inverse, self.rows)
 
 
 def _permute(x: Tensor, index: Tensor, rows: int) -> Tensor:
@@ -156,7 +152,7 @@ def _is_exporting() -> bool:
 
 
 class _Permute(torch.autograd.Function):
-    """Its gradient is the inverse permutation; torch's gradient of a gather would add into zeros."""
+    """The gradient is the inverse permutation, which is faster than torch's scattered addition into zeros."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor, rows: int) -> Tensor:
@@ -207,64 +203,6 @@ def _turn(x: Tensor, batch_last: bool) -> Tensor:
     return x.permute(2, 1, 0) if batch_last else x
 
 
-class PermutedKronecker(nn.Module):
-    """mat(J2 (I ⊗ W) J1 vec(X)) plus a bias for each output of W."""
-
-    def __init__(
-        self,
-        width_in: int,
-        width_out: int,
-        copies: int,
-        before: Permutation,
-        after: Permutation,
-        layout: Layout,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.copies, self.before, self.after, self.layout = copies, before, after, layout
-        self.weight = nn.Parameter(torch.empty(width_out, width_in))
-        self.bias = nn.Parameter(torch.empty(width_out)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """PyTorch's linear initialisation."""
-        bound = 1 / math.sqrt(self.weight.shape[1])
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
-    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
-        y: Tensor = self.after(self._multiply(self.before(x)))  # Definition 5.1
-        return y
-
-    def _multiply(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
-        if self.layout == "transposed":
-            return functional.linear(x.mT, self.weight, self.bias).mT
-        if _is_exporting():
-            y = self.weight @ x
-            return y if self.bias is None else y + self.bias[:, None]
-        product: Tensor = _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
-        return product
-
-    @property
-    def effective_shape(self) -> tuple[int, int]:
-        return self.copies * self.weight.shape[0], self.copies * self.weight.shape[1]
-
-    @torch.no_grad()
-    def effective_weight(self) -> Float[Tensor, "outputs inputs"]:
-        """J2 (I ⊗ W) J1, Eq. (19), with all its zeros."""
-        outputs, inputs = self.effective_shape
-        device = self.weight.device
-        to = self.after.sigma().to(device).argsort().view(self.copies, -1, 1)  # J2 brings entry σ2(i) to i
-        of = self.before.sigma().to(device).view(self.copies, 1, -1)
-        weight = self.weight.new_zeros(outputs, inputs)
-        weight[to, of] = self.weight
-        return weight
-
-    def extra_repr(self) -> str:
-        width_out, width_in = self.weight.shape
-        return f"width_in={width_in}, width_out={width_out}, copies={self.copies}, layout={self.layout}"
-
-
 class Arrangement(NamedTuple):
     """The permutations that move one axis of X first for a product with W, and back."""
 
@@ -277,13 +215,58 @@ class Arrangement(NamedTuple):
 
     def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
         """One layer, or a chain J2 (I ⊗ W2) · (I ⊗ W1) J1 without permutations in between."""
-        widths = [self.width_in, *hidden, self.width_out]
         between = [Identity(width * self.copies) for width in hidden]
-        permutations = zip([self.before, *between], [*between, self.after], strict=True)
+        inputs = zip([self.width_in, *hidden], [self.before, *between], strict=True)
+        outputs = zip([*hidden, self.width_out], [*between, self.after], strict=True)
         return [
-            PermutedKronecker(width_in, width_out, self.copies, before, after, self.layout, bias)
-            for (width_in, width_out), (before, after) in zip(pairwise(widths), permutations, strict=True)
+            PermutedKronecker(Arrangement(width_in, width_out, self.copies, before, after, self.layout), bias)
+            for (width_in, before), (width_out, after) in zip(inputs, outputs, strict=True)
         ]
+
+
+class PermutedKronecker(nn.Module):
+    """mat(J2 (I ⊗ W) J1 vec(X)) plus a bias for each output of W."""
+
+    def __init__(self, arrangement: Arrangement, bias: bool = True) -> None:
+        super().__init__()
+        width_in, width_out, self.copies, self.before, self.after, self.layout = arrangement
+        self.weight = nn.Parameter(torch.empty(width_out, width_in))
+        self.bias = nn.Parameter(torch.empty(width_out)) if bias else None
+        bound = 1 / math.sqrt(width_in)
+        for parameter in self.parameters():  # PyTorch's linear initialisation
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch other_rows other_columns"]:
+        return self.after(self._multiply(self.before(x)))  # Definition 5.1
+
+    def _multiply(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
+        if self.layout == "transposed":
+            return functional.linear(x.mT, self.weight, self.bias).mT
+        if _is_exporting():
+            y = self.weight @ x
+            return y if self.bias is None else y + self.bias[:, None]
+        return _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
+
+    @property
+    def effective_shape(self) -> tuple[int, int]:
+        return self.copies * self.weight.shape[0], self.copies * self.weight.shape[1]
+
+    @torch.no_grad()
+    def effective_weight(self) -> Float[Tensor, "outputs inputs"]:
+        """J2 (I ⊗ W) J1, Eq. (19), with all its zeros."""
+        to, of = (units.to(self.weight.device) for units in self.ends())
+        weight = self.weight.new_zeros(self.effective_shape)
+        weight[to[:, :, None], of[:, None, :]] = self.weight
+        return weight
+
+    def ends(self) -> tuple[Int[Tensor, "copies width_out"], Int[Tensor, "copies width_in"]]:
+        """The outputs and the inputs of each copy of W, numbered as in vec."""
+        to = self.after.sigma().argsort()  # J2 moves entry σ2(i) to i
+        return to.view(self.copies, -1), self.before.sigma().view(self.copies, -1)
+
+    def extra_repr(self) -> str:
+        width_out, width_in = self.weight.shape
+        return f"width_in={width_in}, width_out={width_out}, copies={self.copies}, layout={self.layout}"
 
 
 def arrange_tokens(rows: int, rows_out: int, columns: int) -> Arrangement:
@@ -304,12 +287,6 @@ def arrange_randomly(width: int, width_out: int, copies: int, rows_out: int, see
     return Arrangement(width, width_out, copies, before, after, "batch_last")
 
 
-def _scale_rows(x: Float[Tensor, "rows many"], weight: Tensor, bias: Tensor) -> Float[Tensor, "rows many"]:
-    """x · weight + bias in one pass over memory: a batch norm whose statistics are 0 and 1."""
-    zero, one = torch.zeros_like(bias), torch.ones_like(bias)
-    return torch.batch_norm(x[None], weight, bias, zero, one, False, 0.0, 0.0, False)[0]
-
-
 class ChannelNorm(nn.LayerNorm):
     """LayerNorm of every row of X, for either memory layout."""
 
@@ -320,8 +297,7 @@ class ChannelNorm(nn.LayerNorm):
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
         if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _is_exporting():
             return super().forward(x)
-        y: Tensor = _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
-        return y
+        return _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
 
 
 class _NormOfColumns(torch.autograd.Function):
@@ -335,7 +311,9 @@ class _NormOfColumns(torch.autograd.Function):
         flat = x.permute(2, 1, 0).flatten(1)
         normal, _, inverse_deviation = torch.native_batch_norm(flat, None, None, None, None, True, 0.0, eps)
         ctx.save_for_backward(normal, inverse_deviation, weight)
-        y = _scale_rows(normal, weight, bias)
+        # normal · weight + bias in one pass over memory: a batch norm whose statistics are 0 and 1.
+        zero, one = torch.zeros_like(bias), torch.ones_like(bias)
+        y = torch.batch_norm(normal[None], weight, bias, zero, one, False, 0.0, 0.0, False)[0]
         return y.unflatten(1, (-1, x.shape[0])).permute(2, 1, 0)
 
     @staticmethod

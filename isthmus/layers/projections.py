@@ -1,13 +1,13 @@
 """Linear maps from the input into the residual space: trained, or random and frozen.
 
 A frozen map is rebuilt from its seed and never stored. It is drawn in float64 and cast, so that every machine gets the
-same float32 numbers up to the last bits of a QR factorisation. The checkpoint stores its ``fingerprint``, which reveals
-a map that was rebuilt differently.
+same float32 numbers up to the last bits of a QR factorisation.
 """
 
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any, Literal
 
 import torch
@@ -15,11 +15,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from isthmus.core.draws import torch_generator
+from isthmus.layers.seeded import fingerprint, on_meta, register_drawn
 
 ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
 
 _CACHED = 2**18
-"""Numbers that fit several times into the cache of a core."""
+"""This many numbers fit several times into the cache of a core."""
 
 
 def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Module:
@@ -28,18 +29,6 @@ def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Mod
     if name == "hadamard":
         return HadamardProjection(d_in, d_out, seed)
     return FixedProjection(name, d_in, d_out, seed)
-
-
-def _on_meta() -> bool:
-    return torch.get_default_device().type == "meta"
-
-
-def _fingerprint(weight: Tensor) -> list[float]:
-    """Three weighted sums relative to the norm, which distinguish draws and allow a tolerance."""
-    values = weight.detach().to("cpu", torch.float64).flatten()
-    position = torch.arange(len(values), dtype=torch.float64, device="cpu")
-    scale = values.norm().clamp_min(1e-300)
-    return [float((values * torch.cos(frequency * position)).sum() / scale) for frequency in (0.1, 1.0, 2.0)]
 
 
 class FixedProjection(nn.Module):
@@ -53,18 +42,15 @@ class FixedProjection(nn.Module):
 
     def __init__(self, kind: Literal["uniform", "gaussian", "orthogonal"], d_in: int, d_out: int, seed: int) -> None:
         super().__init__()
-        if _on_meta():
-            weight = torch.empty(d_out, d_in)
-        else:
-            weight = _draw(kind, d_in, d_out, seed).to(torch.get_default_dtype()).to(torch.get_default_device())
-        self.register_buffer("weight", weight, persistent=False)
+        weight = torch.empty(d_out, d_in) if on_meta() else _draw(kind, d_in, d_out, seed)
+        register_drawn(self, weight=weight.to(torch.get_default_dtype()))
 
     @property
     def fixed_params(self) -> int:
         return self.weight.numel()
 
     def fingerprint(self) -> list[float]:
-        return _fingerprint(self.weight)
+        return fingerprint(self.weight)
 
     @torch.no_grad()
     def fold(self) -> nn.Linear:
@@ -98,8 +84,8 @@ class HadamardProjection(nn.Module):
     """Subsampled randomised Hadamard transform: √(n/d_out) · P H D x, with n a power of two that holds both widths.
 
     D flips signs, H mixes every input into every output, P keeps d_out of n rows. H is orthonormal, so ‖x‖ is kept in
-    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one. On a CPU they are computed for
-    a few rows at a time, which then stay in the cache.
+    the mean. H_n is H_a ⊗ H_b with a·b = n, so two small products replace the large one. A CPU computes them for a few
+    rows at a time, which stay in its cache.
     """
 
     signs: Tensor
@@ -115,26 +101,22 @@ class HadamardProjection(nn.Module):
         self.size = 2**exponent
         self.d_in = d_in
         self.scale = math.sqrt(1 / d_out)  # √(n/d_out) of the sample times √(1/n) of H
-        if _on_meta():
+        if on_meta():
             signs, kept = torch.empty(d_in), torch.empty(d_out, dtype=torch.long)
         else:
             generator = torch_generator(seed, "projection/hadamard")
             signs = torch.randint(0, 2, (d_in,), generator=generator, device="cpu").mul(2).sub(1)
             kept = torch.randperm(self.size, generator=generator, device="cpu")[:d_out].sort().values
-            signs, kept = signs.to(torch.get_default_dtype()), kept.to(torch.get_default_device())
-        self.register_buffer("signs", signs.to(torch.get_default_device()), persistent=False)
-        self.register_buffer("kept", kept, persistent=False)
-        self.register_buffer("left", _hadamard(exponent // 2), persistent=False)
-        self.register_buffer("right", _hadamard(exponent - exponent // 2), persistent=False)
+        register_drawn(self, signs=signs.to(torch.get_default_dtype()), kept=kept)
+        register_drawn(self, left=_hadamard(exponent // 2), right=_hadamard(exponent - exponent // 2))
 
     def fingerprint(self) -> list[float]:
-        return _fingerprint(torch.cat([self.signs.double(), self.kept.double() / self.size]))
+        return fingerprint(torch.cat([self.signs.double(), self.kept.double() / self.size]))
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
         rewritten = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
         if x.device.type == "cpu" and x.dtype == self.signs.dtype and not rewritten:
-            y: Tensor = _InPieces.apply(x, self, False)
-            return y
+            return _InPieces.apply(x, self, False)
         padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))
         grid = padded.unflatten(-1, (len(self.left), len(self.right)))
         mixed = self.left @ grid @ self.right  # H is symmetric: no transpose
@@ -197,8 +179,4 @@ class _InPieces(torch.autograd.Function):
 
 def _hadamard(exponent: int) -> Tensor:
     """Sylvester's matrix of size 2^exponent with entries ±1."""
-    matrix = torch.ones(1, 1)
-    step = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    for _ in range(exponent):
-        matrix = torch.kron(matrix, step)
-    return matrix
+    return reduce(torch.kron, [torch.tensor([[1.0, 1.0], [1.0, -1.0]])] * exponent, torch.ones(1, 1))

@@ -106,6 +106,8 @@ class Step:
 
 Seen = tuple[str, Tensor, Tensor, Tensor]
 """A branch's name, what it read and returned, and the stream after it."""
+Pass = tuple[int, tuple[Any, ...]]
+"""One application of a block: its number and arguments."""
 
 
 class Block(nn.Module, ABC):
@@ -134,13 +136,6 @@ class Block(nn.Module, ABC):
             if seen is not None:
                 seen.append((branch.name, read, update, pathway.finish(state)))
         return state
-
-
-class Pass(NamedTuple):
-    """One application of a block: its number and arguments."""
-
-    block: int
-    given: tuple[Any, ...] = ()
 
 
 class Stack(nn.Module):
@@ -196,7 +191,7 @@ class Stack(nn.Module):
     ) -> Iterator[State]:
         """The pathway's state after each block: the one loop over a network."""
         blocks = list(self)
-        for number, given in passes or map(Pass, range(len(blocks))):
+        for number, given in passes or ((number, ()) for number in range(len(blocks))):
             arguments = (state, self.pathway, self._first_places[number], given, seen)
             if recompute and torch.is_grad_enabled():
                 state = checkpoint(blocks[number], *arguments, use_reentrant=False)
@@ -231,13 +226,6 @@ class ResidualModel(nn.Module, ABC):
         """The steps of all branches."""
         return self.blocks.steps(self.embed(x))
 
-    def streams(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The stream before the first branch and after each, by name."""
-        stream = self.embed(x)
-        yield f"{self.symbol}_0", stream
-        for step in self.blocks.steps(stream):
-            yield self._stream_name(step), step.stream
-
     def trajectory(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Every named intermediate: ``x_0``, then the update and the stream of each branch, and the output."""
         stream = self.embed(x)
@@ -246,8 +234,5 @@ class ResidualModel(nn.Module, ABC):
             yield from self.look_inside(step)
             yield step.name, step.update
             stream = step.stream
-            yield self._stream_name(step), stream
+            yield f"{self.symbol}_{step.block if step.closes_block else step.name}", stream
         yield "output", self.read_out(stream)
-
-    def _stream_name(self, step: Step) -> str:
-        return f"{self.symbol}_{step.block if step.closes_block else step.name}"

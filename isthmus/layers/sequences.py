@@ -1,6 +1,6 @@
 """Base of the recurrent models on sequences: a few layers, each applied several times.
 
-An image becomes patch tokens and a class token, which is classified; token ids become embeddings, and every position is
+An image becomes patch tokens and a class token, which is classified. Token ids become embeddings, and every position is
 classified. ``layers`` distinct layers are applied in turn, each ``iterations`` times.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -111,7 +111,7 @@ class Embedding(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, config: SequenceConfig, norms: bool) -> None:
+    def __init__(self, config: SequenceConfig, normed_patches: bool) -> None:
         super().__init__()
         shape, _ = config.shapes
         self.patch = 0 if config.vocabulary else config.patch
@@ -120,9 +120,9 @@ class Embedding(nn.Module):
             nn.init.normal_(self.tokens.weight, std=0.02)
         else:
             values = shape[0] * config.patch**2
-            self.before = nn.LayerNorm(values) if norms else nn.Identity()
+            self.before = nn.LayerNorm(values) if normed_patches else nn.Identity()
             self.linear = nn.Linear(values, config.d)
-            self.after = nn.LayerNorm(config.d) if norms else nn.Identity()
+            self.after = nn.LayerNorm(config.d) if normed_patches else nn.Identity()
             self.class_token = nn.Parameter(torch.randn(1, 1, config.d) * 0.02)
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.randn(config.tokens, config.d) * 0.02)
@@ -138,8 +138,7 @@ class Embedding(nn.Module):
             tokens = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
         else:
             tokens = self.tokens(x)
-        embedded: Tensor = self.dropout(tokens + self.positions)
-        return embedded
+        return self.dropout(tokens + self.positions)
 
 
 class Readout(nn.Module):
@@ -152,30 +151,29 @@ class Readout(nn.Module):
         self.linear = nn.Linear(config.d, config.shapes[1][-1], bias=config.head_bias)
 
     def forward(self, tokens: Float[Tensor, "batch N d"]) -> Float[Tensor, "batch ..."]:
-        scores: Tensor = self.linear(self.norm(tokens if self.every_position else tokens[:, 0]))
-        return scores
+        return self.linear(self.norm(tokens if self.every_position else tokens[:, 0]))
 
 
 class RecurrentModel(nn.Module):
-    """Embedding, layers that are each applied ``iterations`` times, readout.
+    """Embedding, layers that are each applied ``iterations`` times, readout after ``norm``.
 
     The branches of a layer depend on the embedded tokens X_0 and on the number of its iteration, from 1.
     """
 
-    def __init__(self, config: Any, embedding: Embedding, layers: list[Block], readout: Readout) -> None:
+    def __init__(self, config: Any, layer: Callable[[Any], Block], norm: nn.Module, normed_patches: bool) -> None:
         super().__init__()
         self.config = config
         self.input_shape = config.shapes[0]
         self.vocabulary = config.vocabulary
-        self.embedding = embedding
-        self.layers = Stack(layers)
-        self.readout = readout
+        self.embedding = Embedding(config, normed_patches)
+        self.layers = Stack(layer(config) for _ in range(config.layers))
+        self.readout = Readout(config, norm)
 
     def _passes(self, start: Tensor, iterations: int | None) -> Iterator[Pass]:
         iterations = self.config.iterations if iterations is None else iterations
         if iterations < 1:
             raise UserError(f"iterations={iterations}: must be at least 1")
-        return (Pass(layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
+        return ((layer, (start, t)) for layer in range(len(self.layers)) for t in range(1, iterations + 1))
 
     def states(self, x: Tensor, iterations: int | None = None) -> Iterator[Float[Tensor, "batch N d"]]:
         """X_0 and the tokens after every iteration of every layer."""
@@ -192,8 +190,7 @@ class RecurrentModel(nn.Module):
         if self.training and self.config.trained_on == "every":
             _, *every = self.states(x, iterations)
             return torch.stack([self.readout(tokens) for tokens in every], dim=1)
-        scores: Tensor = self.readout(deque(self.states(x, iterations), maxlen=1).pop())
-        return scores
+        return self.readout(deque(self.states(x, iterations), maxlen=1).pop())
 
     def trajectory(self, x: Tensor, iterations: int | None = None) -> Iterator[tuple[str, Tensor]]:
         for number, tokens in enumerate(self.states(x, iterations)):

@@ -3,12 +3,12 @@
     y = s · (M ⊙ W) x + b,   M_ij = 1 with probability p, else 0
 
 The trainable parameter ``values`` holds the weights of the connections, row by row. Their positions are drawn from a
-seed and never stored or formed as a matrix: first their number (binomial), then a uniform subset of that size, which
-together is the Bernoulli mask. The meta device needs only the number.
+seed: first their number (binomial), then a uniform subset of that size, which together is the Bernoulli mask. The mask
+is never stored or formed as a matrix. The meta device needs only the number.
 
 Sparse products keep the pattern and its transpose (compressed rows), so that forward, both gradients and their own
-gradients are each one pass over the connections. Above a density of ``SPARSE_UP_TO`` a dense product is faster, and the
-weights are temporarily put into a matrix; likewise if there is no sparse kernel (bfloat16, exporters).
+gradients are each one pass over the connections. Above a density of ``SPARSE_UP_TO``, and where there is no sparse
+kernel (bfloat16, exporters), the weights are put into a temporary matrix for a dense product.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -27,21 +27,16 @@ from torch.utils.flop_counter import register_flop_formula
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.machine import memory_bytes
+from isthmus.layers.seeded import fingerprint, on_meta, register_drawn
 
 SPARSE_UP_TO = 0.1
-"""Here sparse and dense products, forward and backward on one thread, took equally long at width 256. Wider layers gain
-beyond it: at a density of 0.2 sparse ones took 0.9 of the time at width 1024, and 0.5 at 3072."""
+"""At this density sparse and dense products took equally long at width 256 (forward and backward, one thread). At a
+density of 0.2 sparse products took 0.9 of the time of dense ones at width 1024, and 0.5 at 3072."""
 ComputeName = Literal["auto", "sparse", "dense"]
 
 
-class Pattern(NamedTuple):
-    """Compressed rows of the mask and of its transpose; ``order`` takes the values of one to those of the other."""
-
-    starts: Tensor
-    columns: Tensor
-    transposed_starts: Tensor
-    transposed_columns: Tensor
-    order: Tensor
+_PATTERN = ("starts", "columns", "transposed_starts", "transposed_columns", "order")
+"""Compressed rows of the mask and of its transpose; ``order`` sorts the values of the mask as in its transpose."""
 
 
 def connections(rows: int, columns: int, density: float, seed: int, stream: str) -> int:
@@ -52,7 +47,7 @@ def connections(rows: int, columns: int, density: float, seed: int, stream: str)
 
 
 def positions(rows: int, columns: int, density: float, seed: int, stream: str) -> Int[Tensor, " connections"]:
-    """Their positions, row · columns + column, ascending; memory scales with the connections."""
+    """The positions of the ones, row · columns + column, ascending; memory scales with their number."""
     size, count = rows * columns, connections(rows, columns, density, seed, stream)
     generator = torch_generator(seed, f"mask/{stream}/where")
     if 2 * count <= size:
@@ -76,36 +71,34 @@ def _subset(size: int, count: int, generator: torch.Generator) -> Int[Tensor, " 
     return found
 
 
-def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> Pattern:
+def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> list[Tensor]:
     row, column = flat // columns, flat % columns
     order = column.argsort(stable=True)
-    whole = (_starts(row, rows), column, _starts(column, columns), row[order], order)
-    return Pattern(*(index.to(_index_type(len(flat))) for index in whole))
+    index_type = torch.int32 if len(flat) < 2**31 else torch.int64
+    whole = (_starts(row, rows), column, _starts(column[order], columns), row[order], order)
+    return [index.to(index_type) for index in whole]
 
 
-def _starts(index: Int[Tensor, " connections"], size: int) -> Int[Tensor, " size_and_one"]:
-    return functional.pad(torch.bincount(index, minlength=size).cumsum(0), (1, 0))
+def _starts(ascending: Int[Tensor, " connections"], size: int) -> Int[Tensor, " size_and_one"]:
+    return torch.searchsorted(ascending, torch.arange(size + 1, device=ascending.device))
 
 
-def _index_type(connections: int) -> torch.dtype:
-    return torch.int32 if connections < 2**31 else torch.int64
-
-
-# In these operators the batch is the last axis, so that a connection meets a whole row of numbers. Their schemas are
-# written out, because annotations are text here and may be wrapped by a shape checker.
+# The batch is the last axis in these operators, so that a connection multiplies a whole row of numbers. Their schemas
+# are written out, because annotations are text here and a shape checker may wrap them.
 @torch.library.custom_op(
-    "isthmus::sparse_product",
-    mutates_args=(),
+    "isthmus::sparse_product", mutates_args=(),
     schema="(Tensor x, Tensor values, Tensor[] pattern, bool transposed) -> Tensor",
-)
+)  # fmt: skip
 def sparse_product(x: Tensor, values: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
     """W x, or Wᵀ x, for the columns x of a batch; W has these values in this pattern."""
     starts, columns, transposed_starts, transposed_columns, order = pattern
     if transposed:
         starts, columns, values = transposed_starts, transposed_columns, values.index_select(0, order)
     x = _contiguous(x)
-    if x.device.type == "cpu" and x.dtype == torch.float32:
-        return _sums_of_rows(x, values, starts, columns)
+    if x.device.type == "cpu" and x.dtype == torch.float32:  # takes half the time of the CSR product
+        return functional.embedding_bag(
+            columns, x, starts, mode="sum", per_sample_weights=values, include_last_offset=True
+        )  # fmt: skip
     return _compress(starts, columns, values, (len(starts) - 1, len(x))) @ x
 
 
@@ -116,16 +109,11 @@ def _contiguous(x: Tensor) -> Tensor:
     return x.unflatten(1, (2, -1)).contiguous().flatten(1)
 
 
-def _sums_of_rows(x: Tensor, values: Tensor, starts: Tensor, columns: Tensor) -> Tensor:
-    """The same product by ``embedding_bag``, whose kernel takes half the time of the CSR product."""
-    return functional.embedding_bag(columns, x, starts, mode="sum", per_sample_weights=values, include_last_offset=True)
-
-
 @torch.library.custom_op(
     "isthmus::sampled_product", mutates_args=(), schema="(Tensor y, Tensor x, Tensor[] pattern) -> Tensor"
 )
 def sampled_product(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
-    """Of y xᵀ, sums over a batch, the entries in the pattern: the gradient of the values."""
+    """The entries of y xᵀ in the pattern, summed over the batch: the gradient of the values."""
     starts, columns, *_ = pattern
     sampled = x.new_zeros(len(columns))
     where = _compress(starts, columns, sampled, (len(y), len(x)))
@@ -159,20 +147,16 @@ def _(y: Tensor, x: Tensor, pattern: list[Tensor]) -> Tensor:
 
 def _product_backward(ctx: Any, gradient: Tensor) -> Any:
     x, values, *pattern = ctx.saved_tensors
+    (transposed,) = ctx.rest
     to_x, to_values, *_ = ctx.needs_input_grad
     gradient = _contiguous(gradient)
-    ends = (x, gradient) if ctx.transposed else (gradient, x)
+    ends = (x, gradient) if transposed else (gradient, x)
     return (
-        sparse_product(gradient, values, pattern, not ctx.transposed) if to_x else None,
+        sparse_product(gradient, values, pattern, not transposed) if to_x else None,
         sampled_product(*ends, pattern) if to_values else None,
         [None] * len(pattern),
         None,
     )
-
-
-def _product_setup(ctx: Any, inputs: Any, output: Tensor) -> None:
-    x, values, pattern, ctx.transposed = inputs
-    ctx.save_for_backward(x, values, *pattern)
 
 
 def _sampled_backward(ctx: Any, gradient: Tensor) -> Any:
@@ -185,14 +169,14 @@ def _sampled_backward(ctx: Any, gradient: Tensor) -> Any:
     )
 
 
-def _sampled_setup(ctx: Any, inputs: Any, output: Tensor) -> None:
-    y, x, pattern = inputs
-    ctx.save_for_backward(y, x, *pattern)
+def _save(ctx: Any, inputs: Any, output: Tensor) -> None:
+    first, second, pattern, *ctx.rest = inputs
+    ctx.save_for_backward(first, second, *pattern)
 
 
-sparse_product.register_autograd(_product_backward, setup_context=_product_setup)
-sampled_product.register_autograd(_sampled_backward, setup_context=_sampled_setup)
-for _device in ("cpu", "cuda"):  # in mixed precision a neighbour may give bfloat16, which has no sparse kernels
+sparse_product.register_autograd(_product_backward, setup_context=_save)
+sampled_product.register_autograd(_sampled_backward, setup_context=_save)
+for _device in ("cpu", "cuda"):  # in mixed precision the input may be bfloat16, which has no sparse kernels
     sparse_product.register_autocast(_device, torch.float32)
     sampled_product.register_autocast(_device, torch.float32)
 
@@ -202,10 +186,6 @@ def _flops(first: Any, second: Any, *rest: Any, out_shape: Any = None, **named: 
     """One multiply–add per connection and row of the batch."""
     (pattern,) = (argument for argument in (second, *rest) if isinstance(argument, list))
     return 2 * int(first[1]) * int(pattern[1][0])
-
-
-def on_meta() -> bool:
-    return torch.get_default_device().type == "meta"
 
 
 class SparseLinear(nn.Module):
@@ -233,40 +213,33 @@ class SparseLinear(nn.Module):
             raise UserError(f"density={density:g} must be above 0 and at most 1")
         self.rows, self.columns, self.density, self.scale = rows, columns, density, scale
         self.sparse = compute == "sparse" or (compute == "auto" and density <= SPARSE_UP_TO)
-        count = connections(rows, columns, density, seed, stream)
-        if not on_meta():
-            need_memory(count, f"a sparse layer of {rows}×{columns} at density {density:g}")
-        self._place(None if on_meta() else positions(rows, columns, density, seed, stream), count)
+        mask = (rows, columns, density, seed, stream)
+        count = connections(*mask)
+        need_memory(count, f"a sparse layer of {rows}×{columns} at density {density:g}")
+        flat = torch.empty(count, dtype=torch.long) if on_meta() else positions(*mask)
+        if self.sparse:
+            pattern = zip(_PATTERN, _pattern(flat, rows, columns), strict=True)
+            register_drawn(self, **{f"index_{name}": index for name, index in pattern})
+        elif density < 1:
+            register_drawn(self, index_flat=flat)
         self.values = nn.Parameter(torch.empty(count))
         self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
         nn.init.normal_(self.values, std=1 / math.sqrt(columns))
 
-    def _place(self, flat: Tensor | None, count: int) -> None:
-        """Register the positions of the connections as buffers; ``flat`` is None on the meta device."""
-        index: dict[str, Tensor] = {}
-        if self.sparse and flat is not None:
-            index = _pattern(flat, self.rows, self.columns)._asdict()
-        elif self.sparse:
-            sizes = (self.rows + 1, count, self.columns + 1, count, count)
-            empty = (torch.empty(size, dtype=_index_type(count)) for size in sizes)
-            index = dict(zip(Pattern._fields, empty, strict=True))
-        elif self.density < 1:
-            index = {"flat": torch.empty(count, dtype=torch.long) if flat is None else flat}
-        for name, value in index.items():
-            self.register_buffer(f"index_{name}", value.to(torch.get_default_device()), persistent=False)
+    @property
+    def effective_shape(self) -> tuple[int, int]:
+        return self.rows, self.columns
 
     def pattern(self) -> list[Tensor]:
-        return [self.get_buffer(f"index_{name}") for name in Pattern._fields]
+        return [self.get_buffer(f"index_{name}") for name in _PATTERN]
 
     def check_indices(self) -> None:
         """Raise an error if connections read from a file are outside the matrix."""
         if self.sparse:
             starts, columns, transposed_starts, transposed_columns, order = self.pattern()
-            for index, across, shape in (
-                (starts, columns, (self.rows, self.columns)),
-                (transposed_starts, transposed_columns, (self.columns, self.rows)),
-            ):
-                torch._validate_sparse_csr_tensor_args(index, across, self.values.detach(), torch.Size(shape))
+            shape, values = (self.rows, self.columns), self.values.detach()
+            torch._validate_sparse_csr_tensor_args(starts, columns, values, shape)
+            torch._validate_sparse_csr_tensor_args(transposed_starts, transposed_columns, values, shape[::-1])
             if not torch.equal(order.sort().values, torch.arange(len(order), dtype=order.dtype)):
                 raise ValueError("the order of the connections is not a permutation")
 
@@ -287,13 +260,11 @@ class SparseLinear(nn.Module):
         return values.new_zeros(self.rows * self.columns).index_copy_(0, flat, values).view(self.rows, self.columns)
 
     def fingerprint(self) -> list[float]:
-        """Three weighted sums of the connections' columns for the checkpoint, near 0 ± 1."""
+        """Of the connections' columns, near 0 ± 1."""
         flat = self.flat_indices()
-        if flat is None or not len(flat):
+        if flat is None:
             return [0.0, 0.0, 0.0]
-        column = (flat % self.columns).detach().to("cpu", torch.float64) / self.columns - 0.5
-        position = torch.arange(len(flat), dtype=torch.float64, device="cpu")
-        return [float((column * torch.cos(step * position)).sum() / math.sqrt(len(flat))) for step in (0.1, 1.0, 2.0)]
+        return fingerprint((flat % self.columns).double() / self.columns - 0.5, math.sqrt(max(1, len(flat))))
 
     @torch.no_grad()
     def fold(self) -> nn.Linear:
@@ -309,7 +280,9 @@ class SparseLinear(nn.Module):
             return functional.linear(x, self.weight(), self.bias)
         batch_last = _contiguous(x.reshape(-1, self.columns).mT)
         values = self.values if self.scale == 1 else self.values * self.scale
-        y = sparse_product(batch_last, values, self.pattern(), False).mT  # the next sparse layer finds it batch last
+        y = sparse_product(
+            batch_last, values, self.pattern(), False
+        ).mT  # batch last, as the next sparse layer needs it
         y = y if self.bias is None else y + self.bias
         return y.unflatten(0, x.shape[:-1])
 
@@ -328,9 +301,9 @@ _BYTES = 28
 
 
 def need_memory(connections: int, what: str) -> None:
-    """Refuse a layer that does not fit into memory, before the system kills the process."""
+    """Raise an error if a layer does not fit into memory, before the system kills the process."""
     needed, here = _BYTES * connections, memory_bytes()
-    if needed > here:
+    if needed > here and not on_meta():
         raise UserError(
             f"{what} has {connections:.3g} connections and needs {needed / 1e9:,.1f} GB to train; this machine has "
             f"{here / 1e9:,.1f} GB. Use a smaller width or density"

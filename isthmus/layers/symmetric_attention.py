@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 STREAMED_FROM = 1024
-"""Number of tokens from which N×N matrices are avoided."""
+"""From this number of tokens on, N×N matrices are avoided."""
 _SCORES_AT_ONCE = 2**20
 _SCORES_IN_CACHE = 2**18
 
@@ -30,7 +30,7 @@ def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads
 
 
 def explicit_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """On a CPU, a few heads at a time, so that their scores stay in the cache."""
+    """With N×N matrices; on a CPU for a few heads at a time, so that their scores stay in the cache."""
     tokens, width = z.shape[-2:]
     heads = z.reshape(-1, tokens, width)
     at_once = max(1, _SCORES_IN_CACHE // tokens**2) if z.device.type == "cpu" else max(1, len(heads))
@@ -43,9 +43,9 @@ def _mix(z: Float[Tensor, "heads N p"]) -> Float[Tensor, "heads N p"]:
 
 
 def streamed_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """The same result a few rows at a time, without an N×N matrix in forward or backward.
+    """A few rows at a time, without an N×N matrix in forward or backward. Differentiable once.
 
-    Differentiable once. Computed in float32 for lower precisions and under autocast.
+    Computed in float32 for lower precisions and under autocast.
     """
     return _StreamedAttention.apply(z)
 
@@ -72,55 +72,40 @@ class _StreamedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor) -> Tensor:
-        with _without_autocast(z):
-            output, log_sums = _forward(_wide(z))
-        ctx.save_for_backward(z, log_sums)
-        return output.to(z.dtype)
+        given, z = z, _widen(z)
+        output, log_sums = torch.zeros_like(z), z.new_empty(z.shape[:-1])
+        with torch.autocast(z.device.type, enabled=False):  # it would convert the products back to bfloat16
+            for rows in _row_blocks(z):
+                scores = _scores(z[..., rows, :], z)
+                log_sums[..., rows] = scores.logsumexp(dim=-1)
+                probabilities = scores.sub_(log_sums[..., rows, None]).exp_()
+                output[..., rows, :] += probabilities @ z
+                output += probabilities.mT @ z[..., rows, :]
+        ctx.save_for_backward(given, log_sums)
+        return output.to(given.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (g,) = gradients
-        z, log_sums = ctx.saved_tensors
-        with _without_autocast(z):
-            return _backward(_wide(z), _wide(g), log_sums).to(z.dtype)
+        """With g = ∂L/∂output: ∂L/∂P = g zᵀ + z gᵀ, then through the softmax, then through A = β z zᵀ."""
+        given, log_sums = ctx.saved_tensors
+        z, g, beta = _widen(given), _widen(gradients[0]), given.shape[-1] ** -0.5
+        gradient = torch.zeros_like(z)
+        with torch.autocast(z.device.type, enabled=False):
+            for rows in _row_blocks(z):
+                z_rows, g_rows = z[..., rows, :], g[..., rows, :]
+                probabilities = _scores(z_rows, z).sub_(log_sums[..., rows, None]).exp_()
+                gradient[..., rows, :] += probabilities @ g
+                gradient += probabilities.mT @ g_rows
+                of_probabilities = g_rows @ z.mT
+                of_probabilities += z_rows @ g.mT
+                mean = (of_probabilities * probabilities).sum(dim=-1, keepdim=True)
+                of_scores = of_probabilities.sub_(mean).mul_(probabilities)
+                gradient[..., rows, :] += beta * (of_scores @ z)
+                gradient += beta * (of_scores.mT @ z_rows)
+        return gradient.to(given.dtype)
 
 
-def _forward(z: Tensor) -> tuple[Tensor, Tensor]:
-    output = torch.zeros_like(z)
-    log_sums = z.new_empty(z.shape[:-1])
-    for rows in _row_blocks(z):
-        scores = _scores(z[..., rows, :], z)
-        log_sums[..., rows] = scores.logsumexp(dim=-1)
-        probabilities = scores.sub_(log_sums[..., rows, None]).exp_()
-        output[..., rows, :] += probabilities @ z
-        output += probabilities.mT @ z[..., rows, :]
-    return output, log_sums
-
-
-def _backward(z: Tensor, g: Tensor, log_sums: Tensor) -> Tensor:
-    """With g = ∂L/∂output: ∂L/∂P = g zᵀ + z gᵀ, then through the softmax, then through A = β z zᵀ."""
-    gradient = torch.zeros_like(z)
-    beta = z.shape[-1] ** -0.5
-    for rows in _row_blocks(z):
-        z_rows, g_rows = z[..., rows, :], g[..., rows, :]
-        probabilities = _scores(z_rows, z).sub_(log_sums[..., rows, None]).exp_()
-        gradient[..., rows, :] += probabilities @ g
-        gradient += probabilities.mT @ g_rows
-        of_probabilities = g_rows @ z.mT
-        of_probabilities += z_rows @ g.mT
-        mean = (of_probabilities * probabilities).sum(dim=-1, keepdim=True)
-        of_scores = of_probabilities.sub_(mean).mul_(probabilities)
-        gradient[..., rows, :] += beta * (of_scores @ z)
-        gradient += beta * (of_scores.mT @ z_rows)
-    return gradient
-
-
-def _wide(z: Tensor) -> Tensor:
-    """float32, because bfloat16 scores and log-sums would change the softmax by per cents."""
+def _widen(z: Tensor) -> Tensor:
+    """To float32, because bfloat16 scores and log-sums would change the softmax by some per cent."""
     return z.float() if z.dtype.itemsize < 4 else z
-
-
-def _without_autocast(z: Tensor) -> torch.autocast:
-    """Prevents autocast from converting the products back to bfloat16."""
-    return torch.autocast(z.device.type, enabled=False)

@@ -10,8 +10,8 @@ Papers: White-Box Transformers via Sparse Rate Reduction (Yu et al. 2023) and it
     MSSA, ISTA           ``Attention``, ``Sparsity``
 
 Differs from the papers:
-    One layer is applied again and again. CRATE-T takes tokens back through Uᵀ, the mathematics of its paper, or through
-    U, its authors' code: ``back`` says which.
+    One layer is applied repeatedly. CRATE-T maps tokens back with Uᵀ, as in its paper, or with U, as in its authors'
+    code (``back``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Block, Branch
-from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
 TITLE_FIELDS = ("d", "layers", "iterations")
@@ -36,10 +36,10 @@ class CRATEConfig(SequenceConfig):
     step: Annotated[float, Field(gt=0, le=100)] = 0.1
     threshold: Annotated[float, Field(ge=0, le=100)] = 0.1
     back: Literal["learned", "transposed", "same"] | None = None
-    """How tokens leave their subspaces: a linear map of its own (CRATE), Uᵀ (CRATE-T) or U."""
+    """The map out of the subspaces: ``learned`` (CRATE), ``transposed``, which is Uᵀ (CRATE-T), or ``same``, U."""
 
     @model_validator(mode="after")
-    def _leaves_as_its_name_says(self) -> Self:
+    def _check_back(self) -> Self:
         if self.back is not None and (self.back == "learned") != (self.name == "crate"):
             raise ValueError(f"back={self.back}: crate has back=learned, crate_t back=transposed or back=same")
         return self
@@ -66,8 +66,7 @@ class Attention(nn.Module):
         w = self.project(tokens)
         mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
         if self.out is not None:
-            output: Tensor = self.out(mixed)
-            return output
+            return self.out(mixed)
         return mixed @ (self.U.weight if self.way_back == "transposed" else self.U.weight.mT)
 
 
@@ -86,7 +85,7 @@ class Sparsity(nn.Module):
 
 
 class Layer(Block):
-    """Compression, which joins the stream; then a proximal step, which takes its place."""
+    """Compression, which is added to the stream; then a proximal step, which replaces it."""
 
     places = 2
 
@@ -98,18 +97,16 @@ class Layer(Block):
         self.sparsity = Sparsity(config)
 
     def compress(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.attention(self.attention_norm(tokens))
-        return update
+        return self.attention(self.attention_norm(tokens))
 
     def code(self, tokens: Tokens) -> Tokens:
-        coded: Tensor = self.sparsity(self.sparsity_norm(tokens))
-        return coded
+        return self.sparsity(self.sparsity_norm(tokens))
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.compress), Branch("sparsity", self.code, carry=None)
 
     def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
-        """What each head sees of the tokens."""
+        """The tokens in the subspace of each head."""
         return self.attention.project(self.attention_norm(tokens))
 
 
@@ -117,12 +114,7 @@ class CRATE(RecurrentModel):
     Config = CRATEConfig
 
     def __init__(self, config: CRATEConfig) -> None:
-        super().__init__(
-            config,
-            Embedding(config, norms=True),
-            [Layer(config) for _ in range(config.layers)],
-            Readout(config, nn.LayerNorm(config.d)),
-        )
+        super().__init__(config, Layer, nn.LayerNorm(config.d), normed_patches=True)
 
 
 IMAGE: dict[str, Any] = {"input_shape": (3, 224, 224), "output_shape": (10,)}

@@ -1,4 +1,4 @@
-"""Residual MLPs of either shape: the skip at the wide end (Hourglass) or at the narrow end (conventional).
+"""Residual MLPs of two shapes: skip connections at the wide end (Hourglass) or at the narrow end (conventional).
 
 Paper: Hourglass MLP: Rethinking the Shape of Residual Architectures (Chen, Lee, Liao, Shiu).
 
@@ -10,9 +10,9 @@ Paper: Hourglass MLP: Rethinking the Shape of Residual Architectures (Chen, Lee,
     W_in, W_out      ``W_in`` (kinds in ``layers/projections.py``), ``W_out``
 
 Differs from the paper:
-    The type of norm, the activation and every initialisation are not printed there. LayerNorm without parameters, GELU
-    and a W_i2 that starts at zero are our defaults: with them both shapes train best (EXPERIMENTS.md); the others are
-    fields. d_z > d_x is the paper's rule for its search and is left to the search: here only the block has a shape.
+    The paper prints neither the type of norm, nor the activation, nor the initialisation. Our defaults, with which both
+    shapes train best (EXPERIMENTS.md), are LayerNorm without parameters, GELU and W_i2 = 0; fields choose others.
+    The paper's search requires d_z > d_x; here the search decides, and the model checks only d_h against d_z.
 """
 
 from __future__ import annotations
@@ -57,19 +57,14 @@ class MLPConfig(RowModelConfig):
     allow_any_shape: bool = False
 
     @model_validator(mode="after")
-    def _has_the_shape_it_is_named_after(self) -> Self:
-        if self.allow_any_shape:
-            return self
+    def _check_shape(self) -> Self:
+        wrong = ""
         if self.name == "hourglass_mlp" and self.d_h >= self.d_z:
-            raise ValueError(
-                f"an Hourglass computes in a narrower space than its skip: d_h={self.d_h} must be below d_z={self.d_z} "
-                "(or set allow_any_shape=true)"
-            )
+            wrong = "an Hourglass computes in a narrower space than its skip: d_h={d_h} must be below d_z={d_z}"
         if self.name == "conventional_mlp" and self.d_h <= self.d_z:
-            raise ValueError(
-                f"a conventional block computes in a wider space than its skip: d_h={self.d_h} must be above "
-                f"d_z={self.d_z} (or set allow_any_shape=true)"
-            )
+            wrong = "a conventional block computes in a wider space than its skip: d_h={d_h} must be above d_z={d_z}"
+        if wrong and not self.allow_any_shape:
+            raise ValueError(f"{wrong.format(d_h=self.d_h, d_z=self.d_z)} (or set allow_any_shape=true)")
         return self
 
     def complete(self, signature: Signature, seed: int) -> Self:
@@ -79,7 +74,7 @@ class MLPConfig(RowModelConfig):
 
 
 class MLPBlock(Block):
-    """W2 σ(W1 norm(z)), which joins the stream multiplied by ``residual_scale``."""
+    """W2 σ(W1 norm(z)), which is multiplied by ``residual_scale`` and added to the stream."""
 
     def __init__(self, config: MLPConfig) -> None:
         super().__init__()
@@ -90,12 +85,10 @@ class MLPBlock(Block):
         self.scale = config.residual_scale
 
     def hidden(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_h"]:
-        h: Tensor = self.activation(self.W1(self.norm(z)))
-        return h
+        return self.activation(self.W1(self.norm(z)))
 
     def update(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_z"]:
-        u: Tensor = self.W2(self.hidden(z))  # Eq. (1)
-        return u
+        return self.W2(self.hidden(z))  # Eq. (1)
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update, self.scale),)
@@ -117,7 +110,7 @@ class ResidualMLP(ResidualModel):
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:
-        """The layers start with PyTorch's weights ("pytorch"); the other kinds replace them."""
+        """Replace PyTorch's weights, unless ``init`` is "pytorch"."""
         for module in self.modules():
             if isinstance(module, nn.Linear) and init == "xavier":
                 nn.init.xavier_uniform_(module.weight)
@@ -129,15 +122,13 @@ class ResidualMLP(ResidualModel):
                 module.W2.weight /= math.sqrt(self.config.depth)
 
     def embed(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_z"]:
-        z: Tensor = self.W_in(x.flatten(1))
-        return z
+        return self.W_in(x.flatten(1))
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         yield f"h_{step.block}", self.blocks[step.block - 1].hidden(step.read)
 
     def read_out(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_out"]:
-        y: Tensor = self.W_out(z)
-        return y
+        return self.W_out(z)
 
 
 def _variant(name: str, d_in: int, d_z: int, d_h: int, depth: int) -> dict[str, int | str]:
@@ -150,4 +141,4 @@ VARIANTS = {
     "imagenet-super-resolution-69m": _variant("hourglass_mlp", 768, 3075, 1560, 6),
     "imagenet-super-resolution-87m": _variant("conventional_mlp", 768, 3072, 3075, 4),
 }
-"""The two pairs that the paper's text compares (Tables 6 and 7)."""
+"""The two pairs that the text of the paper compares (Tables 6 and 7)."""

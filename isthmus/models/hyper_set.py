@@ -1,4 +1,4 @@
-"""Hyper-SET: a Transformer layer that descends two energies of tokens on spheres, applied again and again.
+"""Hyper-SET: one Transformer layer, applied repeatedly, that descends two energies of tokens on spheres.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu).
 
@@ -8,20 +8,20 @@ Paper: Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu).
     D, M                 ``feed_forward.D``, M = ``ff_ratio`` · d
     E_ATTN, E_FF         ``Layer.energies``
     α_t, γ_t             ``steps``: one network with two outputs per channel, or fixed
-    x(0), X_t            ``step_sizes``: what the step sizes are conditioned on
+    x(0), X_t            ``step_sizes``: the input of the step network
     L, T                 ``layers``, ``iterations`` of each
 
 Differs from the paper:
-    The paper starts the step network at zero. If all of its layers do (``zero_all``), the layers before the last never
-    get a gradient and the steps never depend on t; ``zero_last`` starts only the last layer at zero. The type of the
-    norms around the patches, before the head and in the step network is not printed; ours give the printed sizes.
-    ``fixed`` step sizes, and steps that depend on the time alone, are not in the paper. With several layers each has
-    its own step network and counts its own iterations.
+    The paper initialises the step network with zeros. If all its layers start at zero (``zero_all``), those before the
+    last never get a gradient and the steps never depend on t; ``zero_last`` zeroes only the last layer. The types of
+    the norms around the patches, before the head and in the step network are not printed; ours give the printed
+    parameter counts. Step sizes that are ``fixed`` or depend only on the time are not in the paper. Each of several
+    layers has its own step network and counts its own iterations.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -30,32 +30,33 @@ from torch import Tensor, nn
 
 from isthmus.layers.pointwise import activation
 from isthmus.layers.residual import Block, Branch
-from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm, sinusoids
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm, sinusoids
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
 NAMES = {"hyper_set": "HyperSET"}
 TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
 
 Tokens = Float[Tensor, "batch N d"]
+Energy = Float[Tensor, " batch"]
 
 
 class HyperSETConfig(SequenceConfig):
     ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """M / d."""
     activation: Literal["relu", "gelu"] = "relu"
-    """ReLU is the paper's and makes the step −∇E_FF; GELU is in its authors' later code."""
+    """With the paper's ReLU the step is −∇E_FF; its authors' later code has GELU."""
     step_sizes: Literal["X_0", "X_t", "time", "fixed"] = "X_t"
-    """Learned from the iteration and the embedded tokens, the present ones, or nothing else; or not learned."""
+    """Learned from the iteration and the embedded tokens, the current tokens or nothing else; or fixed."""
     step_init: Literal["zero_last", "zero_all"] = "zero_last"
     fixed_step: Annotated[float, Field(gt=0, le=100)] = 0.1
-    """α and γ where ``step_sizes`` is fixed."""
+    """α and γ for ``step_sizes="fixed"``."""
     time_mlp: bool = True
-    """Two layers between the sinusoids of t and the step sizes; without them the sinusoids are d wide."""
+    """Two layers between the sinusoids of t and the step sizes; without them there are d sinusoids."""
     time_frequencies: Annotated[int, Field(ge=2, le=2**16)] = 512
-    """Width of the sinusoids of t."""
+    """The number of sinusoids of t."""
 
     @model_validator(mode="after")
-    def _time_is_even(self) -> Self:
+    def _check_time(self) -> Self:
         if self.time_frequencies % 2:
             raise ValueError(f"time_frequencies={self.time_frequencies} is odd, and sinusoids come in pairs")
         return self
@@ -66,7 +67,10 @@ class HyperSETConfig(SequenceConfig):
 
 
 class Attention(nn.Module):
-    """Σ_h W_h Z_h (softmax of columns + softmax of rows)(β Z_hᵀ Z_h), with Z_h on a sphere: eq. (8) without −α."""
+    """Σ_h W_h Z_h (softmax of columns + softmax of rows)(β Z_hᵀ Z_h), with Z_h on a sphere: eq. (8) without −α.
+
+    With an identity for ``norm`` it is ∇E_ATTN of tokens on no sphere: eq. (6).
+    """
 
     def __init__(self, d: int, num_heads: int) -> None:
         super().__init__()
@@ -79,17 +83,10 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tokens:
         z = self.norm(self.project(tokens))  # Eq. (7)
-        return self._back(symmetric_attention(z))
-
-    def descent(self, tokens: Tokens) -> Tokens:
-        """−∇E_ATTN of tokens that are on no sphere: eq. (6)."""
-        return -self._back(symmetric_attention(self.project(tokens)))
-
-    def _back(self, z: Float[Tensor, "batch H N p"]) -> Tokens:
-        return z.transpose(1, 2).flatten(2) @ self.W.weight
+        return symmetric_attention(z).transpose(1, 2).flatten(2) @ self.W.weight
 
     def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, "batch H"]:
-        """E_ATTN of every sample and head, eq. (2); ``on_sphere`` first meets the constraint of eq. (3)."""
+        """E_ATTN of every sample and head, eq. (2); ``on_sphere`` first normalises for the constraint of eq. (3)."""
         z = self.project(tokens)
         if on_sphere:
             z = nn.functional.rms_norm(z, z.shape[-1:])
@@ -97,7 +94,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """D σ(RMSNorm(Dᵀ X)): eq. (10) without γ."""
+    """D σ(RMSNorm(Dᵀ X)): eq. (10) without γ. With an identity for ``norm`` and ReLU it is −∇E_FF: eq. (9)."""
 
     def __init__(self, config: HyperSETConfig) -> None:
         super().__init__()
@@ -109,27 +106,12 @@ class FeedForward(nn.Module):
         hidden: Tensor = self.activation(self.norm(self.D(tokens)))
         return hidden @ self.D.weight
 
-    def descent(self, tokens: Tokens) -> Tokens:
-        """−∇E_FF of tokens that are on no sphere: eq. (9)."""
-        return self.D(tokens).relu() @ self.D.weight
-
-    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, " batch"]:
+    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Energy:
         """E_FF of every sample, eq. (4)."""
         hidden = self.D(tokens)
         if on_sphere:
             hidden = nn.functional.rms_norm(hidden, hidden.shape[-1:])
         return -0.5 * hidden.relu().square().sum(dim=(1, 2))
-
-
-class FixedSteps(nn.Module):
-    """The same α and γ for every channel, token and iteration."""
-
-    def __init__(self, step: float) -> None:
-        super().__init__()
-        self.step = step
-
-    def forward(self, tokens: Tokens, start: Tokens, t: int) -> tuple[float, float]:
-        return self.step, self.step
 
 
 class LearnedSteps(nn.Module):
@@ -139,8 +121,11 @@ class LearnedSteps(nn.Module):
         super().__init__()
         self.condition = config.step_sizes
         self.frequencies = config.time_frequencies if config.time_mlp else config.d
-        self.time = time_mlp(self.frequencies, config.d) if config.time_mlp else nn.Identity()
-        # X_t grows with the iterations, and bare sinusoids are larger than X_0: these are brought to one scale.
+        mlp = (
+            (nn.Linear(self.frequencies, config.d), nn.GELU(), nn.Linear(config.d, config.d)) if config.time_mlp else ()
+        )
+        self.time = nn.Sequential(*mlp)
+        # X_t grows with the iterations, and sinusoids without an MLP are larger than X_0.
         self.norm = rms_norm(config.d) if config.step_sizes == "X_t" or not config.time_mlp else nn.Identity()
         self.last = nn.Linear(config.d, 2 * config.d)
         for layer in self.modules():
@@ -153,23 +138,12 @@ class LearnedSteps(nn.Module):
         time = self.time(sinusoids(place, self.frequencies).to(tokens.dtype))
         if self.condition == "time":
             hidden = self.norm(time)[None]
-        elif isinstance(self.time, nn.Identity):
+        elif not self.time:
             hidden = self.norm(time + (start if self.condition == "X_0" else tokens))
         else:
             hidden = time + (start if self.condition == "X_0" else self.norm(tokens))
         attention, feed_forward = self.last(nn.functional.gelu(hidden)).chunk(2, dim=-1)
         return attention, feed_forward
-
-
-def time_mlp(frequencies: int, d: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(frequencies, d), nn.GELU(), nn.Linear(d, d))
-
-
-class Energies(NamedTuple):
-    """Of every sample; the attention's is the sum over heads."""
-
-    attention: Float[Tensor, " batch"]
-    feed_forward: Float[Tensor, " batch"]
 
 
 class Layer(Block):
@@ -181,14 +155,14 @@ class Layer(Block):
         super().__init__()
         self.attention = Attention(config.d, config.num_heads)
         self.feed_forward = FeedForward(config)
-        fixed = config.step_sizes == "fixed"
-        self.steps = FixedSteps(config.fixed_step) if fixed else LearnedSteps(config)
+        self.steps = None if config.step_sizes == "fixed" else LearnedSteps(config)
+        self.fixed = (config.fixed_step, config.fixed_step)
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
-        sizes: list[Any] = []  # of both steps, found from the tokens before the first
+        sizes: list[Any] = []  # of both steps, computed from the tokens before the first
 
         def attend(tokens: Tokens) -> Tokens:
-            sizes.extend(self.steps(tokens, start, t))
+            sizes.extend(self.fixed if self.steps is None else self.steps(tokens, start, t))
             return sizes[0] * self.attention(tokens)  # Eq. (8)
 
         def feed_forward(tokens: Tokens) -> Tokens:
@@ -200,10 +174,9 @@ class Layer(Block):
         """The tokens in the subspace of each head."""
         return self.attention.project(tokens)
 
-    def energies(self, tokens: Tokens, on_sphere: bool = True) -> Energies:
-        """E_ATTN and E_FF, one number per sample."""
-        attention = self.attention.energy(tokens, on_sphere).sum(dim=1)
-        return Energies(attention, self.feed_forward.energy(tokens, on_sphere))
+    def energies(self, tokens: Tokens, on_sphere: bool = True) -> tuple[Energy, Energy]:
+        """E_ATTN, summed over heads, and E_FF of every sample."""
+        return self.attention.energy(tokens, on_sphere).sum(dim=1), self.feed_forward.energy(tokens, on_sphere)
 
 
 class HyperSET(RecurrentModel):
@@ -211,12 +184,7 @@ class HyperSET(RecurrentModel):
 
     def __init__(self, config: HyperSETConfig) -> None:
         norm = rms_norm(config.d) if config.vocabulary else nn.LayerNorm(config.d)
-        super().__init__(
-            config,
-            Embedding(config, norms=True),
-            [Layer(config) for _ in range(config.layers)],
-            Readout(config, norm),
-        )
+        super().__init__(config, Layer, norm, normed_patches=True)
 
 
 IMAGE: dict[str, Any] = {"name": "hyper_set", "input_shape": (3, 224, 224), "output_shape": (10,)}
@@ -237,4 +205,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "masked-images": MASKED,
     "masked-images-8d": {**MASKED, "iterations": 24, "ff_ratio": 8},
 }
-"""Tables 4, 6, 7 and 9, and the last row of Table 2; the images' with the ten classes of CIFAR-10."""
+"""Tables 4, 6, 7 and 9, and the last row of Table 2; images have the ten classes of CIFAR-10."""

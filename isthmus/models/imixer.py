@@ -1,4 +1,4 @@
-"""The MLP-Mixer whose token mixing inverts a residual network: what a hierarchical Hopfield network predicts.
+"""iMixer: an MLP-Mixer whose token mixing inverts a residual network, as a hierarchical Hopfield network implies.
 
 Paper: iMixer: hierarchical Hopfield network implies an invertible, implicit and iterative MLP-Mixer (Ota, Taki).
 
@@ -6,22 +6,22 @@ Paper: iMixer: hierarchical Hopfield network implies an invertible, implicit and
     v, N_v = S, C          the stream (batch, tokens, ``C``); tokens S follow from image and ``patch``
     x, N_x = D_S           the middle neurons, ``token_hidden`` of them
     h, N_h = h_r D_S       the hidden neurons; with L > 3 layers every deeper one has as many
-    L                      ``hierarchy`` + 1: hidden layers and the visible one. 2 is the paper's, 1 is the MLP-Mixer
+    L                      ``hierarchy`` + 1: hidden layers and the visible one. The paper has 2, an MLP-Mixer is 1
     n, FPA                 ``iterations`` of ``dynamics.fixed_point``
-    f, e                   ``f``, ``e``; e is the activation of x, f that of every deeper layer
+    f, e                   ``f``, ``e``: e is the activation of x, f that of every deeper layer
     c, n_p                 ``contraction``, ``power_iterations`` of ``layers/spectral_norm.py``
     ξ^(A+1,A), ξ^(A,A+1)   ``InvertibleMLP.down[A - 1]`` and ``up[A - 1]``, not tied, each with a bias
     D_C                    ``channel_hidden``
 
 Differs from the paper:
-    The listing drops out inside the loop; the authors' code does not, and neither do we. Where the batch norm of Table
-    3 stands is not printed: here it follows the two linear maps of F, which then have no bias of their own, and counts
-    rows and channels as samples. All iterations pass through the same norm (``batch_statistics="shared"``): each is
-    normalised by its own batch while training, and in evaluation by one running average over all of them, as when the
-    listing's module is replaced. With ``"per_iteration"`` every iteration has a running average of its own; scale and
-    shift stay one. With c = 0.9 and GELU, F need not be a contraction (it may stretch by 1.032). A fixed number of
-    iterations does without one; a tolerance and an implicit gradient do not, so a model that asks for these warns where
-    ``config.is_contraction`` is false. D_S = C/2, drop path and initialisation are those of the authors' code.
+    The listing has dropout inside the loop; the authors' code has none, and neither do we. The position of Table 3's
+    batch norm is not printed: here it follows the two linear maps of F, which then have no bias, and its samples are
+    rows and channels. All iterations share one norm (``batch_statistics="shared"``), as when the listing's module is
+    replaced: training uses the statistics of each iteration, evaluation one running average over all iterations. With
+    ``"per_iteration"`` each iteration has its own running average; scale and shift stay shared. With c = 0.9 and GELU,
+    F may stretch by 1.032 and need not be a contraction. A tolerance and an implicit gradient need one, so a model with
+    either warns if ``config.is_contraction`` is false. D_S = C/2, drop path and initialisation are those of the
+    authors' code.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Sol
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
+from isthmus.layers.seeded import on_meta
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
 NAMES = {"imixer": "IMixer"}
 TITLE_FIELDS = ("C", "depth", "h_r", "iterations", "norm")
 
 Interaction = Callable[[Tensor, int], Tensor]
-"""ξ of one forward pass: of neurons, and of the number of the iteration."""
+"""ξ in one forward pass: a function of the neurons and the number of the iteration."""
 
 
 class IMixerConfig(ImageModelConfig):
@@ -67,7 +68,7 @@ class IMixerConfig(ImageModelConfig):
     iterations: Annotated[int, Field(ge=0, le=10_000)] = 2
     """n; with a tolerance, the maximum."""
     hierarchy: Annotated[int, Field(ge=1, le=16)] = 2
-    """Hidden layers of the Hopfield network; each beyond the first is solved for within the one above it."""
+    """Hidden layers of the Hopfield network; each but the first is solved for within the one above it."""
     norm: Literal["spectral", "batch", "none"] = "spectral"
     batch_statistics: Literal["shared", "per_iteration"] = "shared"
     contraction: Annotated[float, Field(gt=0, lt=1)] = 0.9
@@ -78,14 +79,14 @@ class IMixerConfig(ImageModelConfig):
     """Of the channel mixing."""
     solver: MethodName = "plain"
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Relative; None makes exactly n iterations."""
+    """Relative; None: exactly n iterations."""
     gradient: GradientName = "unrolled"
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6
     head_init: Literal["zero", "xavier"] = "zero"
 
     @model_validator(mode="after")
-    def _iterates_one_function(self) -> Self:
+    def _check_solver(self) -> Self:
         if self.norm == "batch" and (self.solver, self.tolerance, self.gradient) != ("plain", None, "unrolled"):
             raise ValueError(
                 "norm=batch changes F from one iteration to the next, so there is no fixed point to solve for: "
@@ -113,7 +114,7 @@ class IMixerConfig(ImageModelConfig):
 
     @property
     def is_contraction(self) -> bool:
-        """Whether c guarantees that every fixed point exists and is reached, given singular values at most c."""
+        """Whether singular values of at most c guarantee that every fixed point exists and is reached."""
         return all(bound < 1 for bound in self.lipschitz)
 
     def largest_contraction(self) -> float:
@@ -127,7 +128,7 @@ class IMixerConfig(ImageModelConfig):
 
 
 class BatchNormLinear(nn.Module):
-    """Linear, then batch norm over rows and channels, with running averages for so many iterations."""
+    """Linear, then batch norm over rows and channels, with running averages for ``averages`` iterations."""
 
     def __init__(self, d_in: int, d_out: int, averages: int) -> None:
         super().__init__()
@@ -144,23 +145,21 @@ class BatchNormLinear(nn.Module):
 
 
 class InvertibleMLP(nn.Module):
-    """iMLP: H ∘ (1 − F)^{-1} ∘ G over the last axis, with the norm of G left to the block."""
+    """iMLP: H ∘ (1 − F)^{-1} ∘ G over the last axis; the block applies the norm of G."""
 
     def __init__(self, config: IMixerConfig) -> None:
         super().__init__()
         pairs = list(itertools.pairwise(config.layers))
         visible, hidden = pairs[0], pairs[1:]
         self.down = nn.ModuleList([nn.Linear(*visible), *(_interaction(config, *pair) for pair in hidden)])
-        self.up = nn.ModuleList(
-            [nn.Linear(*visible[::-1]), *(_interaction(config, *pair[::-1]) for pair in hidden)]
-        )  # fmt: skip
+        self.up = nn.ModuleList([nn.Linear(*visible[::-1]), *(_interaction(config, *pair[::-1]) for pair in hidden)])
         self.e, self.f = activation(config.e), activation(config.f)
         self.solver = Solver(config.iterations, config.solver, config.tolerance, config.gradient)
 
     def solve(self, z: Float[Tensor, "batch C S"], keep: bool = False, solver: Solver | None = None) -> Solution:
-        """x = (1 − F)^{-1}(G(v)), of the normalised v; another solver replaces the outermost one."""
+        """x = (1 − F)^{-1}(G(v)) of the normalised v; ``solver`` replaces the outermost one."""
         x0 = self.down[0](z)  # Eq. (28)
-        if len(self.down) == 1:  # two layers: nothing to invert
+        if len(self.down) == 1:  # an MLP-Mixer: nothing to invert
             return fixed_point(torch.zeros_like, x0, replace(self.solver, iterations=0), keep)
         # The spectral norm is computed once, not in every iteration.
         pairs = [(_freeze(down), _freeze(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
@@ -183,8 +182,7 @@ class InvertibleMLP(nn.Module):
 
     def visible(self, x: Float[Tensor, "batch C D_S"]) -> Float[Tensor, "batch C S"]:
         """H."""
-        seen: Tensor = self.up[0](self.e(x))
-        return seen
+        return self.up[0](self.e(x))
 
     def forward(self, z: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         return self.visible(self.solve(z).point)
@@ -221,7 +219,7 @@ class IMixerBlock(Block):
         self.channel_norm = nn.LayerNorm(config.C, eps=config.norm_eps)
         self.channel = nn.Sequential(
             nn.Linear(config.C, wide), activation(config.activation), nn.Linear(wide, config.C)
-        )  # fmt: skip
+        )
         self.drop_path = DropPath(config.drop_path)
 
     def solve(self, v: Float[Tensor, "batch S C"], keep: bool = False, solver: Solver | None = None) -> Solution:
@@ -251,7 +249,7 @@ class IMixer(ResidualModel):
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
         self.head = Head(config, config.tokens, config.C)
         self._initialise()
-        if (config.tolerance or config.gradient == "implicit") and not config.is_contraction and not _on_meta():
+        if (config.tolerance or config.gradient == "implicit") and not config.is_contraction and not on_meta():
             warnings.warn(
                 f"norm={config.norm} with contraction={config.contraction:g} does not guarantee that the iteration "
                 f"converges; norm=spectral with contraction below {config.largest_contraction():.4f} does",
@@ -268,7 +266,9 @@ class IMixer(ResidualModel):
             if isinstance(module, SpectralLinear):
                 module.follow()
         stem, head = self.stem.linear, self.head.linear
-        deviation = math.sqrt(1 / stem.in_features) / 0.87962566103423978  # of a normal that is cut at two deviations
+        deviation = (
+            math.sqrt(1 / stem.in_features) / 0.87962566103423978
+        )  # of a normal distribution cut at two deviations
         nn.init.trunc_normal_(stem.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
         nn.init.zeros_(stem.bias)
         nn.init.zeros_(head.bias)
@@ -281,7 +281,7 @@ class IMixer(ResidualModel):
 
     @property
     def iterations(self) -> int:
-        """n; it may be changed after training."""
+        """n, which may be changed after training."""
         return self.mixers[0].solver.iterations
 
     @iterations.setter
@@ -294,16 +294,14 @@ class IMixer(ResidualModel):
         if self.config.norm == "batch":
             raise UserError("a batch norm within the iteration cannot be folded; a spectral norm can")
         plain = copy.deepcopy(self).eval()
-        for mixer in plain.mixers:
-            for layers in (mixer.down, mixer.up):
-                for place, layer in enumerate(layers):
-                    layers[place] = layer.fold() if isinstance(layer, SpectralLinear) else layer
+        for layers in (layers for mixer in plain.mixers for layers in (mixer.down, mixer.up)):
+            for place, layer in enumerate(layers):
+                layers[place] = layer.fold() if isinstance(layer, SpectralLinear) else layer
         plain.config = self.config.replace(norm="none")
         return plain
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S C"]:
-        v: Tensor = self.stem(x)
-        return v
+        return self.stem(x)
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         """``x_3_2`` is iterate 2 of the fixed point in block 3."""
@@ -312,12 +310,7 @@ class IMixer(ResidualModel):
             yield from ((f"x_{step.block}_{a}", iterate) for a, iterate in enumerate(iterates))
 
     def read_out(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(self.norm(v))
-        return y
-
-
-def _on_meta() -> bool:
-    return torch.get_default_device().type == "meta"
+        return self.head(self.norm(v))
 
 
 def _variant(C: int, depth: int, drop_path: float) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Shallow nets whose square matrices are Monarch matrices or Kronecker products: the weights of mixers, shared or not.
+"""Shallow nets whose square matrices are Monarch matrices or Kronecker products.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), section 3.3 and Figure 2(d); Monarch
 matrices are Dao et al.'s (2022).
@@ -9,14 +9,14 @@ matrices are Dao et al.'s (2022).
     B = M = J_cᵀ L J_c R         ``monarch_mlp``: ``L`` has S blocks of C × C, ``R`` has C blocks of S × S
     n = S C, √n                  ``size``; ``S`` (√n in eq. 12, where S = C)
 
-A vector of n numbers is vec(X) of an S × C matrix X, column by column. R gives each column a matrix of its own, J_c
-transposes, L gives each row one, and J_cᵀ transposes back. With one matrix for all columns and one for all rows,
-M = V ⊗ W (Corollary 3.4, L = I ⊗ V and R = I ⊗ W, with V for the corollary's Vᵀ).
+A vector of n numbers is vec(X) of an S × C matrix X, column by column. R multiplies each column by its own matrix, J_c
+transposes, L multiplies each row by its own matrix, and J_cᵀ transposes back. If all columns share one matrix and all
+rows another, M = V ⊗ W (Corollary 3.4, L = I ⊗ V and R = I ⊗ W, with V for the corollary's Vᵀ).
 
 Differs from the paper:
     The sizes are not printed. n is the smallest square that holds the input (784 = 28² for MNIST), which is padded with
-    zeros; ``S`` chooses other factors. Biases are not in the formula; ``bias`` gives B_1, B_2 and B_c theirs. The start
-    is not printed: each factor is N(0, 1/its width), which keeps the size of x, times √2 in B_2 for what ReLU takes.
+    zeros; ``S`` chooses other factors. The formula has no biases; ``bias`` adds them to B_1, B_2 and B_c. The
+    initialisation is not printed: each factor is N(0, 1/its width), which keeps ‖x‖; B_2 has a factor √2 for the ReLU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from isthmus.core.errors import UserError
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
@@ -46,8 +45,8 @@ class ShallowConfig(RowModelConfig):
     bias: bool = False
 
     @model_validator(mode="after")
-    def _factors_fit(self) -> Self:
-        if self.d_in is None:
+    def _check_factors(self) -> Self:
+        if self.d_in is None or self.d_out is None:
             return self
         if self.n < self.d_in:
             raise ValueError(f"size={self.n} does not hold an input of {self.d_in} numbers")
@@ -59,13 +58,10 @@ class ShallowConfig(RowModelConfig):
 
     @property
     def n(self) -> int:
-        if self.d_in is None:
-            raise UserError(f"{self.name} needs d_in and d_out where no task gives them")
+        d_in, _ = self.ends
         if self.size is not None:
             return self.size
-        if self.S is not None:
-            return self.S * math.ceil(self.d_in / self.S)
-        return math.ceil(math.sqrt(self.d_in)) ** 2
+        return math.ceil(math.sqrt(d_in)) ** 2 if self.S is None else self.S * math.ceil(d_in / self.S)
 
     @property
     def rows(self) -> int:
@@ -73,7 +69,7 @@ class ShallowConfig(RowModelConfig):
 
 
 class Structured(nn.Module, ABC):
-    """A square matrix of S·C rows that acts on vec(X), given as rows of a batch."""
+    """A square matrix that acts on vec(X); a row of the batch is one vec(X)."""
 
     def __init__(self, S: int, C: int, bias: bool) -> None:
         super().__init__()
@@ -82,7 +78,7 @@ class Structured(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
-        """Xᵀ, whose rows are the columns of X, to that of the product."""
+        """The columns of the product from the columns of X."""
 
     def forward(self, x: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
         y = self.mix(x.unflatten(1, (self.C, self.S))).flatten(1)
@@ -110,8 +106,8 @@ class Monarch(Structured):
         self.R = nn.Parameter(torch.randn(C, S, S) * (gain / math.sqrt(S)))
 
     def mix(self, columns: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
-        right = columns.transpose(0, 1) @ self.R.mT  # each column of X with its own block: (C, batch, S)
-        left = right.permute(2, 1, 0) @ self.L.mT  # each row of X with its own: (S, batch, C)
+        right = columns.transpose(0, 1) @ self.R.mT  # a block for each column of X: (C, batch, S)
+        left = right.permute(2, 1, 0) @ self.L.mT  # a block for each row of X: (S, batch, C)
         return left.permute(1, 2, 0)  # Eq. (12)
 
 
@@ -130,20 +126,16 @@ class ShallowMLP(nn.Module):
         self.B2 = kind(*factors, config.bias, gain=math.sqrt(2))
         self.Bc = nn.Linear(config.n, d_out, bias=config.bias)
 
-    def hidden(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch n"]:
-        h: Tensor = torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))
-        return h
-
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_out"]:
-        y: Tensor = self.Bc(self.B2(self.hidden(x)))  # section 3.3
+        *_, (_, y) = self.trajectory(x)
         return y
 
     def trajectory(self, x: Float[Tensor, "batch ..."]) -> Iterator[tuple[str, Tensor]]:
-        h = self.hidden(x)
+        h = torch.relu(self.B1(nn.functional.pad(x.flatten(1), (0, self.padding))))
         yield "h_1", h
         h = self.B2(h)
         yield "h_2", h
-        yield "output", self.Bc(h)
+        yield "output", self.Bc(h)  # section 3.3
 
 
 VARIANTS = {

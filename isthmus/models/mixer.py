@@ -1,6 +1,6 @@
 """The common part of MLP-Mixer and S-Mixer: patches, blocks that mix tokens and then channels, and a head.
 
-The files of the two models define the mixing step.
+Each of the two models defines its mixing step.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ InitName = Literal["lecun", "pytorch", "xavier"]
 
 class MixerConfig(ImageModelConfig):
     S: Size | None = None
-    """Tokens inside. None: those of the image. A number, also that of the image, puts a W̃ in the first skip."""
+    """Tokens inside; None: those of the image. If S is given, the first skip has a W̃, even if S is the image's."""
     C: Size
     """Channels inside."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
     permutation: Literal["commutation", "random"] = "commutation"
-    """``commutation`` is the normal mixer; ``random`` permutes all entries before and after each mixing step."""
+    """``commutation``: a normal mixer; ``random``: permutes all entries before and after each mixing step."""
     random_blocks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
-    """Which blocks are random, from 1; None: all."""
+    """The numbers of the random blocks, from 1; None: all."""
     permutation_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws the random permutations; a run derives it from its own seed."""
     activation: ActivationName = "gelu"
@@ -54,18 +54,17 @@ class MixerConfig(ImageModelConfig):
     init: InitName = "lecun"
 
     @model_validator(mode="after")
-    def _random_blocks_exist(self) -> Self:
-        if self.random_blocks is None:
-            return self
-        if self.permutation != "random":
+    def _check_random_blocks(self) -> Self:
+        chosen = self.random_blocks or ()
+        if chosen and self.permutation != "random":
             raise ValueError("random_blocks needs permutation=random")
-        if max(self.random_blocks) > self.depth or len(set(self.random_blocks)) < len(self.random_blocks):
-            raise ValueError(f"random_blocks={self.random_blocks} are not different blocks of 1 … {self.depth}")
+        if max(chosen, default=0) > self.depth or len(set(chosen)) < len(chosen):
+            raise ValueError(f"random_blocks={chosen} are not different blocks of 1 … {self.depth}")
         return self
 
     @property
     def inner_tokens(self) -> int:
-        return self.tokens if self.S is None else self.S
+        return self.S or self.tokens
 
     def is_random(self, block: int) -> bool:
         return self.permutation == "random" and (self.random_blocks is None or block in self.random_blocks)
@@ -86,8 +85,7 @@ class Skip(nn.Module):
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
-        return y
+        return self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
 
 
 class MixingBlock(Block):
@@ -159,7 +157,7 @@ class Mixer(ResidualModel):
 
     @torch.no_grad()
     def _initialise(self, init: InitName) -> None:
-        """The layers start with PyTorch's weights; the other kinds replace them."""
+        """Replace PyTorch's weights, unless ``init`` is "pytorch"."""
         for module in self.modules():
             if init == "pytorch" or not isinstance(module, nn.Linear | PermutedKronecker):
                 continue
@@ -173,15 +171,14 @@ class Mixer(ResidualModel):
                 nn.init.normal_(module.bias, std=1e-6 if init == "xavier" else 0.0)
 
     def connections(self) -> int:
-        """Non-zero weights of the equivalent wide MLP without the head; a weight counts once per copy."""
+        """Non-zero weights of the equivalent wide MLP without the head: each weight counts once per copy."""
         layers = [module for module in self.modules() if isinstance(module, PermutedKronecker)]
         patches = self.config.tokens * self.stem.linear.weight.numel()
         return patches + sum(layer.copies * layer.weight.numel() for layer in layers)
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch S0 C"]:
         if not self.config.is_random(1):
-            tokens: Tensor = self.stem(x)
-            return tokens
+            return self.stem(x)
         # A random block reads tokens batch last; transposing the image is cheaper than transposing its tokens.
         channels, height, width = self.input_shape
         p, linear = self.config.patch, self.stem.linear
@@ -196,5 +193,4 @@ class Mixer(ResidualModel):
         if self.norm.batch_last and self.head.image is None:
             # The head's mean over tokens, twenty times faster in memory order.
             tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
-        y: Tensor = self.head(tokens)
-        return y
+        return self.head(tokens)

@@ -1,4 +1,4 @@
-"""MLP-Mixer, normal and random-permuted: an MLP over tokens, then one over channels, each around a skip.
+"""MLP-Mixer, normal and random-permuted: an MLP over tokens, then one over channels, each with a skip.
 
 Papers: MLP-Mixer: An all-MLP Architecture for Vision (Tolstikhin et al.), for the sizes S, B and L; Understanding
 MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), for everything else.
@@ -12,13 +12,13 @@ MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), for everything else.
     J_c, (J1, J2)    ``permutation`` (``layers/permuted_kronecker.py``)
 
 Differs from the paper:
-    Whether linear layers have biases is printed nowhere in the second paper; they have them here, as in the first,
-    whose published counts need them, but for W̃. ``bias=false`` leaves all out. The second paper says how W1 and W3 are
-    drawn, N(0, 1/fan-in); W2, W4, the stem and the head are drawn likewise here, and biases start at zero. ``xavier``
-    is the initialisation of timm and of iMixer, whose head starts at zero.
+    The second paper does not mention biases. Here all linear layers but W̃ have them, as the published counts of the
+    first paper require; ``bias=false`` removes all. The second paper draws W1 and W3 from N(0, 1/fan-in); here W2, W4,
+    the stem and the head are drawn alike, and biases start at zero. ``xavier`` is the initialisation of timm and of
+    iMixer, whose head starts at zero.
     A random-permuted MLP has one pair (J1, J2) around it, as in appendix A.2.3, and none at its hidden layer.
-    A W̃ is in the first skip wherever ``S`` is given, as in the paper's sweeps of S, and only there.
-    The variants take the values that fit the paper's own tables: C 467 for SS-W (printed: 487), γ 4.095 for B-W
+    The first skip has a W̃ if ``S`` is given, as in the paper's sweeps of S, and only then.
+    The variants have the values that fit the paper's own tables: C 467 for SS-W (printed: 487), γ 4.095 for B-W
     (printed: 4.57, which gives Ω 2.9e8 instead of 2.6e8).
 """
 
@@ -58,8 +58,7 @@ class MixingMLP(nn.Module):
         self.activation = activation(config.activation)
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        y: Tensor = self.fc2(apply_in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
-        return y
+        return self.fc2(apply_in_memory_order(self.activation, self.fc1(x)))  # Eqs. (1), (2)
 
 
 class MLPMixer(Mixer):
@@ -71,13 +70,11 @@ class MLPMixer(Mixer):
 
 
 def _standard(C: int, depth: int, token_hidden: int, channel_hidden: int) -> dict[str, Any]:
-    widths = {"C": C, "depth": depth, "token_hidden": token_hidden, "channel_hidden": channel_hidden}
-    return {"name": "mlp_mixer", "input_shape": (3, 224, 224), "output_shape": (1000,), "patch": 16, **widths} | {
-        "norm_eps": 1e-6
-    }
+    hidden = {"token_hidden": token_hidden, "channel_hidden": channel_hidden}
+    return _variant(224, 1000, patch=16, C=C, depth=depth, **hidden, norm_eps=1e-6)
 
 
-def _wide(size: int, classes: int, **fields: int | float) -> dict[str, Any]:
+def _variant(size: int, classes: int, **fields: int | float) -> dict[str, Any]:
     return {"name": "mlp_mixer", "input_shape": (3, size, size), "output_shape": (classes,), **fields}
 
 
@@ -85,8 +82,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "s": _standard(512, 8, 256, 2048),
     "b": _standard(768, 12, 384, 3072),
     "l": _standard(1024, 24, 512, 4096),
-    "ss-8": _wide(32, 10, patch=8, C=986, depth=2, gamma=4),
-    "ss-w": _wide(32, 10, patch=4, C=467, depth=2, gamma=4),
-    "b-w": _wide(224, 1000, patch=14, C=588, depth=8, gamma=4.095),
+    "ss-8": _variant(32, 10, patch=8, C=986, depth=2, gamma=4),
+    "ss-w": _variant(32, 10, patch=4, C=467, depth=2, gamma=4),
+    "b-w": _variant(224, 1000, patch=14, C=588, depth=8, gamma=4.095),
 }
 """Tolstikhin et al.'s S/16, B/16 and L/16; Table 1's SS/8, SS-W and B-W, whose S is that of the image (16, 64, 256)."""

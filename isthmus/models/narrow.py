@@ -1,18 +1,18 @@
-"""The function of a residual MLP in its narrow space: the residual stream is never formed.
+"""A residual MLP computed in its narrow space, without forming the residual stream.
 
-No paper: this is what ``isthmus.export.narrow`` makes of a trained Hourglass or conventional MLP. With
+No paper: ``isthmus.export.narrow`` converts a trained Hourglass or conventional MLP to this form. With
 u_i = (x, h_1, …, h_i) and B_i = [W_in, W_12, …, W_i2] the stream is z_i = B_i u_i, so
 
     W_i1 z_{i-1}     is (W_i1 B_{i-1}) u_{i-1}, a product with narrow vectors
     y = W_out z_L    is (W_out B_L) u_L
-    ‖z_0‖            is ‖R x‖, with R from the QR factorisation of W_in; ‖x‖ where W_in keeps lengths
+    ‖z_0‖            is ‖R x‖, with R from the QR factorisation of W_in; ‖x‖ if W_in keeps lengths
     ‖z_i‖²           is ‖z_{i-1}‖² + h_iᵀ (2 W_i2ᵀ z_{i-1} + W_i2ᵀ W_i2 h_i)
 
-and the norms need no more than that. LayerNorm is RMSNorm of a stream whose mean was taken out: there B is centred,
-except before W_out. Everything that x contributes is one product, ``W_x``; ``W_h`` is what the hidden vectors add.
+and the norms need only these lengths. LayerNorm is RMSNorm of the centred stream, so B is centred, except before W_out.
+``W_x`` computes all contributions of x in one product; ``W_h`` adds those of the hidden vectors.
 
-A fresh ``narrow_mlp`` has no wide counterpart; it exists so that a converted one is saved, loaded and counted like any
-other model.
+A new ``narrow_mlp`` has no wide counterpart. It is registered so that converted models can be saved, loaded and counted
+like all others.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LAYER_NORM_EPS = nn.LayerNorm(1).eps
 
 class NarrowConfig(RowModelConfig):
     d_z: Width
-    """Width of the residual stream that is not formed: norms divide by it."""
+    """Width of the residual stream, which is not formed; norms divide by it."""
     d_h: Width
     depth: Annotated[int, Field(ge=1, le=1_000)]
     norm: NormName = "layer"
     activation: ActivationName = "gelu"
     start: Literal["triangular", "isometric"] = "triangular"
-    """How ‖z_0‖ is found: from R, or from the input alone where W_in keeps lengths."""
+    """How ‖z_0‖ is computed: from R, or from the input alone if W_in keeps lengths."""
 
 
 class NarrowMLP(nn.Module):
@@ -55,7 +55,7 @@ class NarrowMLP(nn.Module):
         self.input_shape = (d_in,)
         normed = config.norm != "none"
         rank = min(d_in, config.d_z) if normed and config.start == "triangular" else 0
-        # What a block takes from the stream: W_i1 z, and 2 W_i2ᵀ z where a later block needs the norm.
+        # A block reads W_i1 z from the stream, and 2 W_i2ᵀ z if a later block needs the norm.
         taken = [config.d_h * (2 if normed and i < config.depth else 1) for i in range(1, config.depth + 1)]
         self.sizes = [rank, *taken, d_out]
         self.W_x = nn.Linear(d_in, sum(self.sizes), bias=False)
@@ -122,4 +122,4 @@ VARIANTS = {
     "super-resolution-18m": _variant(768, 3075, 270, 4, "triangular"),
     "denoise-31m": _variant(3072, 3546, 270, 5, "isometric"),
 }
-"""What two published networks become: row 13 of Table 7, and row 14 of Table 8 with an orthogonal W_in."""
+"""The narrow forms of two published networks: row 13 of Table 7, and row 14 of Table 8 with an orthogonal W_in."""

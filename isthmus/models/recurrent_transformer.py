@@ -1,4 +1,4 @@
-"""A Transformer whose one layer is applied again and again: the rival of Hyper-SET at the same depth.
+"""A Transformer with one layer that is applied repeatedly: the baseline of Hyper-SET at the same depth.
 
 Paper: Hyperspherical Energy Transformer with Recurrent Depth (Hu, Zou, Xu), section 5: pre-norm with RMSNorm, no
 biases, no dropout, MLP ratio 4.
@@ -9,8 +9,8 @@ biases, no dropout, MLP ratio 4.
     L, T                 ``layers``, ``iterations`` of each
 
 Differs from the paper:
-    ``qkv="shared"`` projects queries, keys and values with one matrix, as Hyper-SET does: what is left between the two
-    is then the energy's second softmax, the tied output and the step sizes. GELU in the MLP is not printed.
+    ``qkv="shared"`` projects queries, keys and values with one matrix, as Hyper-SET does. The remaining differences
+    between the two are then the second softmax, the tied output and the step sizes. GELU in the MLP is not printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from isthmus.layers.attention import SelfAttention
 from isthmus.layers.residual import Block, Branch
-from isthmus.layers.sequences import Embedding, Readout, RecurrentModel, SequenceConfig, rms_norm
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
 TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
@@ -46,23 +46,20 @@ class Layer(Block):
         self.attention_norm = rms_norm(config.d)
         self.attention = SelfAttention(config.d, config.num_heads, parts=1 if config.qkv == "shared" else 3, bias=False)
         self.mlp_norm = rms_norm(config.d)
-        self.mlp = nn.Sequential(
-            nn.Linear(config.d, hidden, bias=False), nn.GELU(), nn.Linear(hidden, config.d, bias=False)
-        )
+        up, down = nn.Linear(config.d, hidden, bias=False), nn.Linear(hidden, config.d, bias=False)
+        self.mlp = nn.Sequential(up, nn.GELU(), down)
 
     def attend(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.attention(self.attention_norm(tokens))
-        return update
+        return self.attention(self.attention_norm(tokens))
 
     def feed_forward(self, tokens: Tokens) -> Tokens:
-        update: Tensor = self.mlp(self.mlp_norm(tokens))
-        return update
+        return self.mlp(self.mlp_norm(tokens))
 
     def branches(self, start: Tokens, t: int) -> tuple[Branch, ...]:
         return Branch("attention", self.attend), Branch("mlp", self.feed_forward)
 
     def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
-        """What each head mixes of the tokens: its values."""
+        """The values of each head."""
         return self.attention.project(self.attention_norm(tokens))[2]
 
 
@@ -70,12 +67,7 @@ class RecurrentTransformer(RecurrentModel):
     Config = RecurrentTransformerConfig
 
     def __init__(self, config: RecurrentTransformerConfig) -> None:
-        super().__init__(
-            config,
-            Embedding(config, norms=False),
-            [Layer(config) for _ in range(config.layers)],
-            Readout(config, rms_norm(config.d)),
-        )
+        super().__init__(config, Layer, rms_norm(config.d), normed_patches=False)
 
 
 IMAGE: dict[str, Any] = {"name": "recurrent_transformer", "input_shape": (3, 224, 224), "output_shape": (10,)}
@@ -92,4 +84,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "d": 768, "num_heads": 12, "positions": "learned",
     },
 }  # fmt: skip
-"""Table 1, the reference of Figure 6, section 5.1 and Table 2; the images' with the ten classes of CIFAR-10."""
+"""Table 1, the reference of Figure 6, section 5.1 and Table 2; images have the ten classes of CIFAR-10."""

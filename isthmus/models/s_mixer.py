@@ -1,4 +1,4 @@
-"""S-Mixer, normal and random-permuted: the MLP-Mixer with a single layer where it has an MLP.
+"""S-Mixer, normal and random-permuted: the MLP-Mixer with single layers in place of its MLPs.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), eq. (5) and appendix A.2.2.
 
@@ -10,8 +10,8 @@ Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), eq. 
     J_c, (J1, J2)    ``permutation`` (``layers/permuted_kronecker.py``)
 
 Differs from the paper:
-    Biases, their start and that of the stem and the head are not printed: as in ``models/mlp_mixer.py``.
-    Eq. (5) has neither norm nor skip; the trained networks of appendix A.2.2 do, and so does this one.
+    Biases and the initialisation of the stem and the head are not printed; they are those of ``models/mlp_mixer.py``.
+    Eq. (5) has neither norm nor skip; the trained networks of appendix A.2.2 have both, and so has this one.
 """
 
 from __future__ import annotations
@@ -58,4 +58,4 @@ VARIANTS = {
     "2^21": _figure_5(128, 128),
     "2^21-narrow": _figure_5(16, 504),
 }
-"""Named by Ω: its widest S-Mixer (C = S) and the narrowest of Figure 5; ``permutation=random`` permutes them."""
+"""For two Ω, the widest S-Mixer (C = S) and the narrowest of Figure 5; ``permutation=random`` permutes them."""

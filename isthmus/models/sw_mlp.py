@@ -1,4 +1,4 @@
-"""SW-MLP: a residual MLP on the whole image as one vector, whose matrices keep a random, frozen share of their weights.
+"""SW-MLP: a residual MLP on the image as one vector, whose weight matrices have frozen, random masks.
 
 Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), appendix A.2.5; the idea is Golubeva,
 Neyshabur and Gur-Ari's (2021).
@@ -8,17 +8,17 @@ Neyshabur and Gur-Ari's (2021).
     x + φ((M ⊙ W) LN(x))   ``block="single"``
     γ, M1 ⊙ W1, M2 ⊙ W2    ``gamma``, ``W1``, ``W2`` of ``block="mlp"``
     M, with ones of 1/√p   ``mask_scale="inverse_root"`` (section 4.3); ``"one"`` is A.2.5
-    S, C                   ``S`` and m / S, where S divides m: then the vector can be seen as S tokens of C channels
+    S, C                   ``S`` and m / S: the vector as S tokens of C channels, if S divides m
 
 Differs from the paper:
     The MLP block has no activation after its second matrix. (S.17) prints one, and W2 twice; eqs. (1) and (2), which
     it replaces (appendix C.1), have none.
-    Appendix A.2.5 ends with one linear map of the whole vector, Table S.1 ticks global average pooling: ``pool``. With
-    pooling comes the mixers' last LayerNorm. An image is put together from tokens, as by the mixers, where S divides m,
-    and is one linear map of the vector elsewhere.
-    Most widths of Figures 4 and 5 are no multiple of the image's S_0 tokens, and how the per-patch layer's S_0 · C
-    numbers become m is not said. Here a masked matrix of the same density does it, and nothing where they are m.
-    ``per_patch=false`` leaves the per-patch layer out, so that the image's own numbers take its place.
+    Appendix A.2.5 ends with a linear map of the whole vector, but Table S.1 lists global average pooling: ``pool``,
+    which also adds the mixers' last LayerNorm. An output image is assembled from tokens like the mixers' if S divides
+    m, and is a linear map of the vector otherwise.
+    Most widths m of Figures 4 and 5 are not multiples of the image's S_0 tokens, and the paper does not say how the
+    S_0 · C outputs of the per-patch layer become m numbers. Here a masked matrix of the same density maps them, unless
+    they are m already. ``per_patch=false`` replaces the per-patch layer by the image's own numbers.
     Weights start as N(0, 1/fan-in), which section 4.3 prints for the first matrix only. LayerNorm is over the vector.
 """
 
@@ -37,7 +37,7 @@ from isthmus.core.protocols import Signature
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
-from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory, on_meta
+from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
 TITLE_FIELDS = ("m", "p", "depth", "block")
@@ -47,7 +47,7 @@ class SparseWeightConfig(ImageModelConfig):
     m: Size
     """Width of the stream."""
     p: float
-    """Density: the share of a matrix's entries that is connected."""
+    """Density: the share of a matrix's entries that the mask keeps."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
     block: Literal["single", "mlp"] = "single"
     gamma: Annotated[float, Field(gt=0, le=1024)] = 1.0
@@ -57,7 +57,7 @@ class SparseWeightConfig(ImageModelConfig):
     mask_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws the masks; a run derives it from its own seed."""
     S: Size | None = None
-    """Tokens of the stream; None: those of the image, where they divide m."""
+    """Tokens of the stream; None: those of the image, if they divide m."""
     per_patch: bool = True
     pool: bool = False
     """Classify the mean of the tokens instead of the whole vector."""
@@ -65,10 +65,10 @@ class SparseWeightConfig(ImageModelConfig):
     bias: bool = True
     """Of every linear map, masked or not."""
     compute: ComputeName = "auto"
-    """``sparse`` or ``dense`` products; ``auto``: by the density."""
+    """``sparse`` or ``dense`` products; ``auto`` chooses by density."""
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Self:
+    def _check_widths(self) -> Self:
         if not 0 < self.p <= 1:
             raise ValueError(f"p={self.p:g} is outside of (0, 1]: it is the share of connections kept")
         if self.S is not None and self.m % self.S:
@@ -81,7 +81,7 @@ class SparseWeightConfig(ImageModelConfig):
 
     @property
     def channels(self) -> int | None:
-        """C, where the stream can be seen as tokens."""
+        """C, if the stream can be read as tokens."""
         S = self.S or self.tokens
         return self.m // S if self.m % S == 0 else None
 
@@ -92,7 +92,7 @@ class SparseWeightConfig(ImageModelConfig):
 
     @property
     def patch_channels(self) -> int:
-        """C of the per-patch layer; where the stream has no C, the least that gives it as many numbers as m."""
+        """C of the per-patch layer; if the stream has no C, the smallest with at least m outputs."""
         return self.channels or math.ceil(self.m / self.tokens)
 
     @property
@@ -124,8 +124,7 @@ class SingleBlock(Block):
         self.activation = activation(config.activation)
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
-        y: Tensor = self.activation(self.W(self.norm(x)))  # Eq. (S.16)
-        return y
+        return self.activation(self.W(self.norm(x)))  # Eq. (S.16)
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update),)
@@ -142,15 +141,14 @@ class MLPBlock(Block):
         self.W2 = config.sparse_linear(config.hidden, config.m, f"{number}/W2")
 
     def update(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch m"]:
-        y: Tensor = self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
-        return y
+        return self.W2(self.activation(self.W1(self.norm(x))))  # Eq. (S.17) without its outer φ
 
     def branches(self) -> tuple[Branch, ...]:
         return (Branch("block", self.update),)
 
 
 class FlatHead(nn.Module):
-    """The whole vector to class scores, or to the numbers of an image."""
+    """A linear map of the whole vector to class scores or an image."""
 
     def __init__(self, config: SparseWeightConfig) -> None:
         super().__init__()
@@ -164,7 +162,7 @@ class FlatHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """Reads the vector as S tokens of C channels, like the mixers."""
+    """Reads the vector as S tokens of C channels, like the mixers' head."""
 
     def __init__(self, config: SparseWeightConfig, channels: int) -> None:
         super().__init__()
@@ -173,8 +171,7 @@ class TokenHead(nn.Module):
         self.head = Head(config, config.m // channels, channels, config.bias)
 
     def forward(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(self.norm(x.unflatten(1, (-1, self.channels))))
-        return y
+        return self.head(self.norm(x.unflatten(1, (-1, self.channels))))
 
 
 class SparseWeightMLP(ResidualModel):
@@ -184,11 +181,10 @@ class SparseWeightMLP(ResidualModel):
         super().__init__()
         self.config = config
         self.input_shape = config.image
-        if not on_meta():
-            need_memory(config.connections(), f"sw_mlp with m={config.m}, p={config.p:g}, depth={config.depth}")
+        need_memory(config.connections(), f"sw_mlp with m={config.m}, p={config.p:g}, depth={config.depth}")
         self.stem = PatchEmbedding(config, config.patch_channels, config.bias) if config.per_patch else None
-        is_whole = config.entry_size == config.m
-        self.enter = nn.Identity() if is_whole else config.sparse_linear(config.entry_size, config.m, "enter")
+        fits = config.entry_size == config.m
+        self.enter = nn.Identity() if fits else config.sparse_linear(config.entry_size, config.m, "enter")
         kind = SingleBlock if config.block == "single" else MLPBlock
         self.blocks = Stack(kind(config, number) for number in range(1, config.depth + 1))
         image_output = config.output_shape is not None and len(config.output_shape) > 1
@@ -197,12 +193,10 @@ class SparseWeightMLP(ResidualModel):
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
         tokens = cut_patches(x, self.config.patch) if self.stem is None else self.stem(x)
-        y: Tensor = self.enter(tokens.flatten(1))
-        return y
+        return self.enter(tokens.flatten(1))
 
     def read_out(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
-        y: Tensor = self.head(x)
-        return y
+        return self.head(x)
 
 
 def _cifar(**fields: Any) -> dict[str, Any]:
@@ -218,4 +212,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "figure-5-935": _cifar(m=935, p=0.3, depth=8),
     "figure-5-1619": _cifar(m=1619, p=0.1, depth=8),
 }
-"""On CIFAR-10: the sparse and the dense MLP beside a Mixer of S = C = 64, and the widths of one Ω = 2^18."""
+"""On CIFAR-10: the sparse and the dense MLP compared with a Mixer of S = C = 64, and the widths of Ω = 2^18."""

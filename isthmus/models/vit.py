@@ -1,27 +1,28 @@
-"""Vision Transformer of either shape: the feed-forward blocks wide–narrow–wide (Hourglass) or narrow–wide–narrow.
+"""Vision Transformers whose feed-forward blocks are wide–narrow–wide (Hourglass) or narrow–wide–narrow (conventional).
 
 Papers: Hourglass MLP: Rethinking the Shape of Residual Architectures (Chen, Lee, Liao, Shiu), section 2.3; An Image Is
 Worth 16×16 Words (Dosovitskiy et al.), for everything around the feed-forward blocks.
 
     paper            here
-    z, d_z           the residual stream, in which attention and feed-forward blocks work alike, ``d_z``
+    z, d_z           the residual stream of attention and feed-forward blocks, ``d_z``
     d_h, d_h / d_z   ``d_h``, and the MLP ratio
     L                ``depth``
     MHA, heads       ``attention``, ``num_heads``
     N, section 4     ``ffn_blocks``, the feed-forward blocks of a layer
     MHLA, section 4  ``latent_width`` and ``attention_width``
 
-The name ``vit`` takes any shape; ``hourglass_vit`` and ``conventional_vit`` are the same network and insist on theirs,
-so that a study can tell the two apart.
+The name ``vit`` accepts any shape. ``hourglass_vit`` and ``conventional_vit`` are the same network with a check of its
+shape, so that studies can distinguish the two.
 
 Differs from the paper:
-    The norm comes before each branch, positions and class token are learned, and weights are drawn from a normal
-    distribution of deviation 0.02, as in timm's ViT, which the paper trains; only what is read is normed at the end.
-    What section 4 names as future work is made concrete here. ``ffn_blocks`` stacks N feed-forward blocks with their
-    own norms, skips and weights; ``tied_ffn`` gives them one set of weights, so that one block is iterated. With
-    ``latent_width``, queries come from one and keys and values from another narrow, normed projection of the stream
-    (multi-head latent attention, DeepSeek-V2, 2024; without its rotary part, as positions are added). The heads have
-    ``attention_width`` numbers together: then the cost of attention grows with d_z and not with d_z².
+    As in timm's ViT, which the paper trains, the norm comes before each branch, positions and class token are learned,
+    and weights are drawn from a normal distribution of deviation 0.02. The last norm is applied only to the tokens that
+    the head reads.
+    The future work of section 4 is implemented as follows. ``ffn_blocks`` stacks N feed-forward blocks with their own
+    norms, skips and weights; with ``tied_ffn`` they share weights, so one block is iterated. With ``latent_width``,
+    queries come from one narrow, normed projection of the stream, keys and values from another (multi-head latent
+    attention, DeepSeek-V2, 2024; without its rotary part, because positions are added). All heads together have
+    ``attention_width`` numbers, so the cost of attention grows with d_z and not with d_z².
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ViTConfig(ImageModelConfig):
     """Attention in one kernel without the tokens × tokens matrix; otherwise in three steps."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_sizes(self) -> Self:
         if self.head_values % self.num_heads:
             name = "d_z" if self.attention_width is None else "attention_width"
             raise ValueError(f"num_heads={self.num_heads} does not divide {name}={self.head_values}")
@@ -113,14 +114,7 @@ class LatentAttention(nn.Module):
         query = self.query(self.query_norm(of_queries))
         key, value = self.key_value(self.key_value_norm(of_keys_and_values)).chunk(2, dim=-1)
         query, key, value = (part.unflatten(-1, self.heads).transpose(1, 2) for part in (query, key, value))
-        mixed: Tensor = self.out(attend(query, key, value, self.fused))
-        return mixed
-
-
-def attention(config: ViTConfig) -> nn.Module:
-    if config.latent_width is not None:
-        return LatentAttention(config, config.latent_width)
-    return SelfAttention(config.d_z, config.num_heads, config.head_values, fused=config.fused)
+        return self.out(attend(query, key, value, self.fused))
 
 
 class FeedForward(nn.Module):
@@ -134,8 +128,7 @@ class FeedForward(nn.Module):
         self.W2 = nn.Linear(config.d_h, config.d_z)
 
     def forward(self, z: Tokens) -> Tokens:
-        update: Tensor = self.W2(self.activation(self.W1(self.norm(z))))
-        return update
+        return self.W2(self.activation(self.W1(self.norm(z))))
 
 
 class Layer(Block):
@@ -144,7 +137,9 @@ class Layer(Block):
     def __init__(self, config: ViTConfig, drop_path: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
-        self.attention = attention(config)
+        plain = (config.d_z, config.num_heads, config.head_values)
+        latent = config.latent_width
+        self.attention = LatentAttention(config, latent) if latent else SelfAttention(*plain, fused=config.fused)
         self.ffn = nn.ModuleList(FeedForward(config) for _ in range(1 if config.tied_ffn else config.ffn_blocks))
         self.ffn_blocks = config.ffn_blocks
         self.places = 1 + config.ffn_blocks
@@ -198,13 +193,11 @@ class ViT(ResidualModel):
         if self.class_token is not None:
             # len(x) would fix the batch size in an export.
             patches = torch.cat([self.class_token.expand(x.shape[0], -1, -1), patches], dim=1)
-        tokens: Tensor = patches + self.positions
-        return tokens
+        return patches + self.positions
 
     def read_out(self, z: Tokens) -> Float[Tensor, "batch ..."]:
-        """The class token's scores, or those of the mean of all tokens, or the image that they make."""
-        y: Tensor = self.head(self.norm(z if self.class_token is None else z[:, :1]))
-        return y
+        """The scores of the class token or of the mean token, or an image."""
+        return self.head(self.norm(z if self.class_token is None else z[:, :1]))
 
 
 def _variant(d_z: int, d_h: int, depth: int, num_heads: int) -> dict[str, Any]:
@@ -220,4 +213,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "large-conventional": _variant(1024, 4096, 24, 16),
     "large-hourglass": _variant(1536, 768, 25, 16),
 }
-"""Table 2, with its head for the 196 classes of Cars."""
+"""Table 2, with a head for the 196 classes of Cars."""

@@ -1,4 +1,4 @@
-"""An image tokenizer: each square of ``stride`` pixels becomes the index of its nearest code, and is decoded from it.
+"""An image tokenizer: each square of ``stride`` pixels is encoded as the index of its nearest code.
 
 Paper: Neural Discrete Representation Learning (van den Oord, Vinyals, Kavukcuoglu), with the codebook learned by
 moving averages (its appendix A). Hyper-SET's masked images need such tokens.
@@ -10,11 +10,10 @@ moving averages (its appendix A). Hyper-SET's masked images need such tokens.
     N_k, m_k, γ          ``codebook.counts``, ``codebook.sums``, ``decay``
 
 Differs from the paper:
-    z_e, whitened channel by channel, and the codes are on the unit sphere. There the encoder cannot run away from its
-    codes, and the commitment term, which keeps it from doing so, is left out: the loss is that of the picture alone. A
-    code that is hardly chosen is put where the encoder has just put something (``revive_below``), so that the codebook
-    stays in use. Convolutions halve the picture once for every factor of two of the stride, each time at twice the
-    width.
+    z_e, whitened channel by channel, and the codes are on the unit sphere, so the encoder's output cannot grow away
+    from the codes. The commitment term, which prevents that in the paper, is left out: the loss is that of the picture
+    alone. A code that is rarely chosen is replaced by a recent output of the encoder (``revive_below``), so that the
+    whole codebook stays in use. Each convolution with stride 2 halves the picture and doubles the width.
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ class VQTokenizerConfig(ModelConfig):
     codes: Annotated[int, Field(ge=2, le=2**15)] = 512
     """K, the size of the codebook."""
     stride: Annotated[int, Field(ge=2, le=256)] = 4
-    """Pixels along one side of the square that a token stands for: a power of two."""
+    """Pixels along one side of the square of a token: a power of two."""
     d_code: Size = 8
     """Width of a code."""
     width: Size = 64
-    """Channels where there is one vector for each token; half as many for each doubling of the picture."""
+    """Channels at the size of the tokens; half as many at each larger size of the picture."""
     blocks: Annotated[int, Field(ge=0, le=100)] = 1
     """Residual blocks at each size of the picture."""
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
-    """γ, of the moving averages that make the codes."""
+    """γ of the codes' moving averages."""
     revive_below: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """A code is replaced when it is chosen less often than so much of the mean code."""
+    """A code is replaced when it is chosen less often than this fraction of the mean over codes."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_sizes(self) -> Self:
         if self.stride & (self.stride - 1):
             raise ValueError(f"stride={self.stride} is not a power of two")
         if self.width % (self.stride // 2):
@@ -68,7 +67,7 @@ class VQTokenizerConfig(ModelConfig):
         if down % self.stride or across % self.stride:
             raise ValueError(f"stride={self.stride} does not divide an image of {down}×{across} pixels")
         if down * across == self.stride**2:
-            raise ValueError(f"stride={self.stride} leaves one token of an image of {down}×{across} pixels")
+            raise ValueError(f"stride={self.stride} leaves one token for an image of {down}×{across} pixels")
         return self
 
     @property
@@ -96,12 +95,11 @@ class Block(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Images) -> Images:
-        output: Tensor = x + self.second(nn.functional.gelu(self.first(nn.functional.gelu(x))))
-        return output
+        return x + self.second(nn.functional.gelu(self.first(nn.functional.gelu(x))))
 
 
 class Codebook(nn.Module):
-    """K unit vectors, each the moving average of what was nearest to it."""
+    """K unit vectors, each the moving average of the vectors nearest to it."""
 
     codes: Tensor
     counts: Tensor
@@ -123,21 +121,22 @@ class Codebook(nn.Module):
 
     @torch.no_grad()
     def learn(self, encoded: Codes, tokens: Int[Tensor, "batch down across"]) -> None:
-        """Move the codes towards what chose them, and replace those that hardly anything chooses."""
+        """Move the codes towards the vectors that chose them, and replace rarely chosen ones."""
         vectors = encoded.movedim(1, -1).flatten(0, 2).to(self.sums.dtype)
         counts, sums = torch.zeros_like(self.counts), torch.zeros_like(self.sums)
         counts.index_add_(0, tokens.flatten(), torch.ones_like(vectors[:, 0]))
         sums.index_add_(0, tokens.flatten(), vectors)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        several = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if several:
             torch.distributed.all_reduce(counts)
             torch.distributed.all_reduce(sums)
         self.counts.lerp_(counts, 1 - self.decay)
         self.sums.lerp_(sums, 1 - self.decay)
         mean = counts.sum() / len(counts)
         dead = (self.counts < self.revive_below * mean)[:, None]
-        # Of the global generator, which every step seeds: all processes draw alike, the first one's vectors count.
+        # Every step seeds the global generator, so all processes draw alike; the vectors of the first are used.
         chosen = vectors[torch.randint(len(vectors), (len(counts),), device=vectors.device)]
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if several:
             torch.distributed.broadcast(chosen, 0)
         self.sums.copy_(torch.where(dead, chosen * mean, self.sums))
         self.counts.copy_(torch.where(dead[:, 0], mean, self.counts))
@@ -160,8 +159,8 @@ class VQTokenizer(nn.Module):
             again = [Block(width) for _ in range(config.blocks)]
             decoder = [*again, nn.GELU(), nn.ConvTranspose2d(width, before, 2, stride=2), *decoder]
             before = width
-        spread = nn.BatchNorm2d(config.d_code, affine=False)  # without it all that is encoded starts in a narrow cone
-        self.encoder = nn.Sequential(*encoder, nn.GELU(), nn.Conv2d(before, config.d_code, 1), spread)
+        whiten = nn.BatchNorm2d(config.d_code, affine=False)  # without it all outputs start in a narrow cone
+        self.encoder = nn.Sequential(*encoder, nn.GELU(), nn.Conv2d(before, config.d_code, 1), whiten)
         self.codebook = Codebook(config)
         self.decoder = nn.Sequential(nn.Conv2d(config.d_code, before, 3, padding=1), *decoder)
 
@@ -172,7 +171,7 @@ class VQTokenizer(nn.Module):
         return (self.decoder(codes * codes.shape[1] ** 0.5) + 1) / 2
 
     def tokens(self, x: Images) -> Int[Tensor, "batch positions"]:
-        """Row by row, from 0 to K − 1."""
+        """Codes from 0 to K − 1, row by row."""
         return self.codebook.nearest(self.encode(x)).flatten(1)
 
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Images:
@@ -180,21 +179,19 @@ class VQTokenizer(nn.Module):
         return self.decode(self.codebook.look_up(tokens.unflatten(1, self.grid)))
 
     def forward(self, x: Images) -> Images:
-        encoded = self.encode(x)
-        tokens = self.codebook.nearest(encoded)
-        if self.training and torch.is_grad_enabled():
-            self.codebook.learn(encoded, tokens)
-        codes = self.codebook.look_up(tokens).to(encoded.dtype)
-        # Straight-through estimator: the codes' gradient is passed to the encoder.
-        return self.decode(encoded + (codes - encoded).detach())
+        *_, (_, y) = self.trajectory(x)
+        return y
 
     def trajectory(self, x: Images) -> Iterator[tuple[str, Tensor]]:
         encoded = self.encode(x)
         yield "encoded", encoded
         tokens = self.codebook.nearest(encoded)
         yield "tokens", tokens
+        if self.training and torch.is_grad_enabled():
+            self.codebook.learn(encoded, tokens)
         codes = self.codebook.look_up(tokens).to(encoded.dtype)
         yield "codes", codes
+        # Straight-through estimator: the codes' gradient is passed to the encoder.
         yield "output", self.decode(encoded + (codes - encoded).detach())
 
 
@@ -205,4 +202,4 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "d_code": 32,
     },
 }  # fmt: skip
-"""For CIFAR-10 on a processor, and with the tokens of the public VQGAN."""
+"""For CIFAR-10 on a CPU, and with the tokens of the public VQGAN."""

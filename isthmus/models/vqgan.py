@@ -1,18 +1,16 @@
-"""The public VQGAN of ImageNet that turns 16×16 pixels into one of 1024 tokens: its network, under its own names.
+"""The public VQGAN of ImageNet, which encodes each 16×16 pixels as one of 1024 tokens.
 
-Paper: Taming Transformers for High-Resolution Image Synthesis (Esser, Rombach, Ommer 2021). Names and shapes of its
-weights are those of the authors' ``vqgan_imagenet_f16_1024``, as ``weights`` lists them. It is used as it is and not
-trained here, so it is not registered as a model; ``isthmus.training.tokenizers`` reads its file.
+Paper: Taming Transformers for High-Resolution Image Synthesis (Esser, Rombach, Ommer 2021). Names and shapes of the
+weights are those of the authors' ``vqgan_imagenet_f16_1024``, which ``isthmus.training.tokenizers`` reads. The network
+is not trained here, so it is not registered as a model.
 
-Differs from the paper: only what makes tokens and pictures; the discriminator and the perceptual loss, which the
-authors' file holds too, are passed over.
+Differs from the paper: the discriminator and the perceptual loss, which the authors' file also holds, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -20,11 +18,12 @@ from isthmus.core.errors import UserError
 
 Features = Float[Tensor, "batch _ _ _"]
 
+TITLE = "VQGAN f16/1024"
 STRIDE = 16
 CODES = 1024
 D_CODE = 256
 WIDTHS = (128, 128, 256, 256, 512)
-"""Channels at each size of the picture; the smallest also has attention."""
+"""Channels at each size of the picture, from the largest; the smallest also has attention."""
 BLOCKS = 2
 
 
@@ -36,23 +35,25 @@ def conv(before: int, after: int, side: int = 3) -> nn.Conv2d:
     return nn.Conv2d(before, after, side, padding=side // 2)
 
 
+def chain(**modules: nn.Module) -> nn.Sequential:
+    """Modules in the order of computation, with their published names."""
+    return nn.Sequential(OrderedDict(modules))
+
+
 class Block(nn.Module):
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
         self.norm1, self.conv1 = norm(before), conv(before, after)
         self.norm2, self.conv2 = norm(after), conv(after, after)
-        if before != after:
-            self.nin_shortcut = conv(before, after, 1)
+        self.nin_shortcut = nn.Identity() if before == after else conv(before, after, 1)
 
     def forward(self, x: Features) -> Features:
         hidden = self.conv1(nn.functional.silu(self.norm1(x)))
-        hidden = self.conv2(nn.functional.silu(self.norm2(hidden)))
-        skipped: Tensor = self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x
-        return skipped + hidden
+        return self.nin_shortcut(x) + self.conv2(nn.functional.silu(self.norm2(hidden)))
 
 
 class Attention(nn.Module):
-    """One head over all places."""
+    """One head over all positions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -66,108 +67,44 @@ class Attention(nn.Module):
         return x + self.proj_out(mixed.mT.unflatten(2, x.shape[2:]))
 
 
-class Downsample(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, stride=2)
-
-    def forward(self, x: Features) -> Features:
-        output: Tensor = self.conv(nn.functional.pad(x, (0, 1, 0, 1)))  # right and below only
-        return output
-
-
-class Upsample(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = conv(width, width)
-
-    def forward(self, x: Features) -> Features:
-        output: Tensor = self.conv(nn.functional.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return output
-
-
 class Level(nn.Module):
-    """Blocks at one size of the picture, each followed by attention where there is some, then the change of size."""
+    """Blocks at one size of the picture, with attention after each at the smallest size, then a change of size."""
 
-    def __init__(self, before: int, after: int, blocks: int, attends: bool, resized: dict[str, nn.Module]) -> None:
+    def __init__(self, before: int, after: int, blocks: int, smallest: bool, down: bool, up: bool) -> None:
         super().__init__()
         self.block = nn.ModuleList([Block(before if place == 0 else after, after) for place in range(blocks)])
-        self.attn = nn.ModuleList([Attention(after) for _ in range(blocks if attends else 0)])
-        for name, module in resized.items():
-            self.add_module(name, module)
-        self.resized = list(resized)
+        self.attn = nn.ModuleList([Attention(after) if smallest else nn.Identity() for _ in range(blocks)])
+        pad = nn.ZeroPad2d((0, 1, 0, 1))  # right and below
+        self.downsample = chain(pad=pad, conv=nn.Conv2d(after, after, 3, stride=2)) if down else nn.Identity()
+        self.upsample = chain(enlarge=nn.Upsample(scale_factor=2.0), conv=conv(after, after)) if up else nn.Identity()
 
     def forward(self, x: Features) -> Features:
-        for place, block in enumerate(self.block):
-            x = block(x)
-            if self.attn:
-                x = self.attn[place](x)
-        for name in self.resized:
-            x = self.get_submodule(name)(x)
-        return x
+        for block, attention in zip(self.block, self.attn, strict=True):
+            x = attention(block(x))
+        return self.upsample(self.downsample(x))
 
 
-class Middle(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.block_1, self.attn_1, self.block_2 = Block(width, width), Attention(width), Block(width, width)
-
-    def forward(self, x: Features) -> Features:
-        output: Tensor = self.block_2(self.attn_1(self.block_1(x)))
-        return output
+def middle() -> nn.Sequential:
+    width = WIDTHS[-1]
+    return chain(block_1=Block(width, width), attn_1=Attention(width), block_2=Block(width, width))
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        last = len(WIDTHS) - 1
-        self.conv_in = conv(3, WIDTHS[0])
-        self.down = nn.ModuleList(
-            Level(
-                WIDTHS[max(0, n - 1)], width, BLOCKS, n == last, {} if n == last else {"downsample": Downsample(width)}
-            )
-            for n, width in enumerate(WIDTHS)
-        )
-        self.mid = Middle(WIDTHS[-1])
-        self.norm_out, self.conv_out = norm(WIDTHS[-1]), conv(WIDTHS[-1], D_CODE)
-
-    def forward(self, x: Features) -> Features:
-        x = self.conv_in(x)
-        for level in self.down:
-            x = level(x)
-        output: Tensor = self.conv_out(nn.functional.silu(self.norm_out(self.mid(x))))
-        return output
+def encoder() -> nn.Sequential:
+    last, befores = len(WIDTHS) - 1, (WIDTHS[0], *WIDTHS)
+    down = (Level(befores[n], width, BLOCKS, n == last, n < last, False) for n, width in enumerate(WIDTHS))
+    return chain(
+        conv_in=conv(3, WIDTHS[0]), down=nn.Sequential(*down), mid=middle(),
+        norm_out=norm(WIDTHS[-1]), silu=nn.SiLU(), conv_out=conv(WIDTHS[-1], D_CODE),
+    )  # fmt: skip
 
 
-class Decoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        last = len(WIDTHS) - 1
-        self.conv_in = conv(D_CODE, WIDTHS[-1])
-        self.mid = Middle(WIDTHS[-1])
-        self.up = nn.ModuleList(
-            Level(WIDTHS[min(last, n + 1)], width, BLOCKS + 1, n == last, {"upsample": Upsample(width)} if n else {})
-            for n, width in enumerate(WIDTHS)
-        )
-        self.norm_out, self.conv_out = norm(WIDTHS[0]), conv(WIDTHS[0], 3)
-
-    def forward(self, x: Features) -> Features:
-        x = self.mid(self.conv_in(x))
-        for level in reversed(self.up):
-            x = level(x)
-        output: Tensor = self.conv_out(nn.functional.silu(self.norm_out(x)))
-        return output
-
-
-class Quantizer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(CODES, D_CODE)
-
-    def nearest(self, encoded: Features) -> Int[Tensor, "batch positions"]:
-        vectors, codes = encoded.flatten(2).mT, self.embedding.weight
-        # ‖z − e‖² without ‖z‖², which is the same for all codes.
-        return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
+def decoder() -> nn.Sequential:
+    last, befores = len(WIDTHS) - 1, (*WIDTHS[1:], WIDTHS[-1])
+    up = {str(n): Level(befores[n], WIDTHS[n], BLOCKS + 1, n == last, False, n > 0) for n in range(last, -1, -1)}
+    return chain(
+        conv_in=conv(D_CODE, WIDTHS[-1]), mid=middle(), up=chain(**up),
+        norm_out=norm(WIDTHS[0]), silu=nn.SiLU(), conv_out=conv(WIDTHS[0], 3),
+    )  # fmt: skip
 
 
 class VQGAN(nn.Module):
@@ -185,31 +122,16 @@ class VQGAN(nn.Module):
             )
         self.input_shape = input_shape
         self.grid = (height // STRIDE, width // STRIDE)
-        self.encoder, self.decoder = Encoder(), Decoder()
-        self.quantize = Quantizer()
+        self.encoder, self.decoder = encoder(), decoder()
+        self.quantize = chain(embedding=nn.Embedding(CODES, D_CODE))
         self.quant_conv, self.post_quant_conv = conv(D_CODE, D_CODE, 1), conv(D_CODE, D_CODE, 1)
 
     def tokens(self, x: Features) -> Int[Tensor, "batch positions"]:
-        return self.quantize.nearest(self.quant_conv(self.encoder(2 * x - 1)))
+        """The nearest codes."""
+        vectors, codes = self.quant_conv(self.encoder(2 * x - 1)).flatten(2).mT, self.quantize[0].weight
+        # ‖z − e‖² without ‖z‖², which all codes share.
+        return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
 
     def pictures(self, tokens: Int[Tensor, "batch positions"]) -> Features:
-        codes = self.quantize.embedding(tokens.unflatten(1, self.grid)).movedim(-1, 1)
+        codes = self.quantize(tokens.unflatten(1, self.grid)).movedim(-1, 1)
         return (self.decoder(self.post_quant_conv(codes)) + 1) / 2
-
-
-def weights() -> dict[str, tuple[int, ...]]:
-    """Every weight of the public file that is read, with its shape."""
-    with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in VQGAN().state_dict().items()}
-
-
-def select_weights(found: Mapping[str, Tensor], origin: str) -> dict[str, Tensor]:
-    """The weights of the network among those of a file, or one line that names the first one that does not fit."""
-    for name, shape in weights().items():
-        if name not in found:
-            raise UserError(f"{origin} is no VQGAN f16/1024: it has no weight {name}")
-        if tuple(found[name].shape) != shape:
-            raise UserError(f"{origin} is no VQGAN f16/1024: {name} is {tuple(found[name].shape)}, not {shape}")
-        if not found[name].is_floating_point():
-            raise UserError(f"{origin} is damaged: {name} holds {found[name].dtype}, not real numbers")
-    return {name: found[name].float() for name in weights()}

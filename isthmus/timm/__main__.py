@@ -1,4 +1,4 @@
-"""``python -m isthmus.timm train.py DATA --model isthmus_…``: a script written for timm, which then knows our models.
+"""``python -m isthmus.timm train.py DATA --model isthmus_…`` runs a script written for timm with our models registered.
 
 With several processes: ``torchrun --nproc-per-node 2 -m isthmus.timm train.py …``.
 """
@@ -14,11 +14,9 @@ import isthmus.timm  # noqa: F401  registers the models
 
 def main() -> None:
     if len(sys.argv) < 2 or not Path(sys.argv[1]).is_file():
-        raise SystemExit(
-            "isthmus: python -m isthmus.timm SCRIPT [ARGUMENTS], such as the train.py of timm's repository"
-        )
+        raise SystemExit("isthmus: give a script, such as timm's: python -m isthmus.timm train.py [ARGUMENTS]")
     del sys.argv[0]
-    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # a script finds what stands beside it
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)  # so that a script can import the files beside it
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

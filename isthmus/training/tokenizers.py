@@ -13,7 +13,8 @@ import torch
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user, sha256
 from isthmus.core.record import MODEL, find_run, read_record, verify_file
-from isthmus.models.vqgan import STRIDE, VQGAN, select_weights
+from isthmus.layers.published_weights import load_published
+from isthmus.models.vqgan import STRIDE, TITLE, VQGAN
 from isthmus.training.checkpoint import read_tensors
 from isthmus.training.loading import load
 
@@ -81,7 +82,7 @@ def open_tokenizer(
         side = STRIDE * math.isqrt(positions)
         channels, height, width = images or (3, side, side)
         model: Any = VQGAN((channels, height, width))
-        model.load_state_dict(select_weights(found[0], str(file)))
+        load_published(model, found[0], str(file), TITLE)
         return Tokenizer(model.eval(), sha256(file), model.codes, model.input_shape, model.grid)
     model, digest = _of_run(reference) if file is None else (load(file), sha256(file))
     if not hasattr(model, "tokens") or not hasattr(model, "pictures"):

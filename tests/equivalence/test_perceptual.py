@@ -10,7 +10,7 @@ from scipy.linalg import sqrtm
 from scipy.ndimage import correlate1d
 
 from isthmus.analysis.inception import FEATURES, Inception
-from isthmus.analysis.perceptual import FILES, Fid, Lpips, frechet, missing, moments
+from isthmus.analysis.perceptual import FILES, Fid, Lpips, explain_missing, frechet, moments
 from isthmus.analysis.reconstruction import Quality
 from isthmus.core.errors import UserError
 
@@ -77,10 +77,10 @@ def test_thousands_of_images_go_piece_by_piece(tmp_path, monkeypatch):
 def test_what_cannot_be_measured_is_said(tmp_path):
     quality = Quality(pictures(32)[0], tmp_path)
     assert quality.missing == [
-        missing("lpips"), missing("fid"), "MS-SSIM needs images of 161 pixels; these have 32×32",
+        explain_missing("lpips"), explain_missing("fid"), "MS-SSIM needs images of 161 pixels; these have 32×32",
     ]  # fmt: skip
     assert set(quality(pictures(32)[1])) == {"psnr", "ssim"}
-    assert "lpips/alex.safetensors" in missing("lpips")
+    assert "lpips/alex.safetensors" in explain_missing("lpips")
 
 
 def written(model, path):
@@ -117,7 +117,7 @@ def test_lpips_is_that_of_slow_code(tmp_path):
     keys = {f"features.{place}.{part}" for place in (0, 3, 6, 8, 10) for part in ("weight", "bias")}
     assert set(model.state_dict()) == keys | {f"lin{place}.model.1.weight" for place in range(5)}
     written(model, tmp_path / FILES["lpips"])
-    found = Lpips.found(tmp_path)
+    found = Lpips.load(tmp_path)
     assert found is not None
     ours, theirs = (images / 255.0 for images in pictures(64))
     expected = np.mean([slow_lpips(model.state_dict(), *pair) for pair in zip(ours, theirs, strict=True)])
@@ -130,8 +130,8 @@ def test_lpips_is_that_of_slow_code(tmp_path):
 def test_a_file_of_another_network_is_refused(tmp_path):
     (tmp_path / "lpips").mkdir()
     save_file({"features.0.weight": torch.zeros(1)}, tmp_path / FILES["lpips"])
-    with pytest.raises(UserError, match=r"is not what LPIPS needs: features.0.weight is \(1,\), not \(64, 3, 11, 11\)"):
-        Lpips.found(tmp_path)
+    with pytest.raises(UserError, match=r"is no network for LPIPS: features.0.weight is \(1,\), not \(64, 3, 11, 11\)"):
+        Lpips.load(tmp_path)
 
 
 def test_the_frechet_distance_is_that_of_its_formula():
@@ -161,7 +161,7 @@ def test_inception_has_the_weights_of_the_published_network(tmp_path):
 def test_fid_is_measured_where_its_weights_are(tmp_path):
     torch.manual_seed(0)
     written(Inception(), tmp_path / FILES["fid"])
-    fid = Fid.found(tmp_path)
+    fid = Fid.load(tmp_path)
     assert fid is not None
     theirs, ours = (torch.from_numpy(images).float() / 255 for images in pictures(32, rows=3))
     assert fid.network(theirs).shape == (3, FEATURES)

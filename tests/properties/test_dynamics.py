@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from isthmus.core.errors import UserError
-from isthmus.layers.dynamics import MethodName, Solver, fixed_point, statistics
+from isthmus.layers.dynamics import MethodName, Solver, fixed_point
 
 seeds = st.integers(0, 2**32 - 1)
 METHODS: tuple[MethodName, ...] = ("plain", "anderson")
@@ -78,9 +78,9 @@ def test_plain_iteration_is_the_obvious_loop(seed: int, n: int) -> None:
 
 
 def test_norms_are_divided_by_the_root_of_the_size_that_is_asked_for() -> None:
-    path = (torch.zeros(2, 4), torch.ones(2, 4))
-    assert statistics(path).steps.tolist() == [[1.0, 1.0]]
-    assert statistics(path, size=16).steps.tolist() == [[0.5, 0.5]]
+    found = fixed_point(torch.ones_like, torch.zeros(2, 4), Solver(1), keep=True)
+    assert found.statistics().steps.tolist() == [[1.0, 1.0]]
+    assert found.statistics(size=16).steps.tolist() == [[0.5, 0.5]]
 
 
 def test_a_trajectory_is_kept_only_if_asked_for() -> None:

@@ -21,6 +21,7 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.layers import effective_weight as weights
 from isthmus.layers.permuted_kronecker import (
+    Arrangement,
     Commutation,
     Identity,
     PermutedKronecker,
@@ -149,7 +150,8 @@ def test_b_3_the_mixers_belong_to_the_family_once_the_outer_activation_is_gone(S
 
     def pk(x, weight, before, after, layout="batch_last"):
         rows, columns = weight.shape
-        made = PermutedKronecker(columns, rows, x.numel() // columns, before, after, layout, bias=False)
+        arrangement = Arrangement(columns, rows, x.numel() // columns, before, after, layout)
+        made = PermutedKronecker(arrangement, bias=False)
         made.double().weight.data.copy_(weight)
         return made(x[None])[0]
 

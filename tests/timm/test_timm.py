@@ -188,7 +188,7 @@ def test_checkpointed_gradients_are_the_same(name):
 
 
 def test_a_spectral_norm_cannot_be_computed_again():
-    with pytest.raises(UserError, match="a spectral norm moves on with every pass"):
+    with pytest.raises(UserError, match="a spectral norm changes with every pass"):
         small("isthmus_imixer_s16_224").set_grad_checkpointing()
     small("isthmus_imixer_s16_224", norm="none").set_grad_checkpointing()
 

@@ -17,14 +17,12 @@ from isthmus.analysis.effective_weights import (
     corner,
     density,
     draw,
-    entries,
     measure_layers,
     of_run,
-    shape_of,
     summary,
     whole,
 )
-from isthmus.analysis.steps import steps_of
+from isthmus.analysis.steps import entries, steps_of
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
@@ -61,7 +59,7 @@ def layers(kind: str) -> list[Any]:
 @pytest.mark.parametrize("kind", MODELS)
 def test_entries_are_those_of_the_explicit_matrix(kind: str) -> None:
     for layer in layers(kind):
-        matrix = torch.zeros(shape_of(layer))
+        matrix = torch.zeros(layer.effective_shape)
         count = 0
         for part in entries(layer):
             matrix[part.rows, part.columns] = part.values

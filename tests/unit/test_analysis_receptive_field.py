@@ -15,10 +15,10 @@ from torch import Tensor
 from isthmus.analysis import receptive_field as analysis
 from isthmus.analysis.receptive_field import (
     applies,
-    backwards,
     connections,
     draw,
     fields,
+    find_inputs,
     influence,
     of_run,
     spread,
@@ -97,7 +97,7 @@ def test_one_layer_backwards_by_hand() -> None:
     layer = next(iter(steps_of(mixer())[0].layers.values()))
     reached = torch.zeros(1, 96, dtype=torch.bool)
     reached[0, 2 * 16 + 5] = True
-    assert backwards(layer, reached).nonzero()[:, 1].tolist() == list(range(32, 48))
+    assert find_inputs(layer, reached).nonzero()[:, 1].tolist() == list(range(32, 48))
 
 
 def test_a_normal_mixer_sees_all_patches_at_once_and_a_permuted_one_later() -> None:

@@ -73,13 +73,9 @@ def test_energies_are_those_of_the_model(trained):
     found = token_dynamics.measure(model, x)
     assert set(found) == {"trained_iterations", "layers", "curves", "sphere"}
     for number, tokens in enumerate(model.states(x, 6)):
-        energies = model.layers[0].energies(tokens)
-        assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(
-            float(energies.attention.mean()), rel=1e-5
-        )
-        assert found["curves"]["feed_forward_energy"][number] == pytest.approx(
-            float(energies.feed_forward.mean()), rel=1e-5
-        )
+        attention, feed_forward = (float(energy.mean()) for energy in model.layers[0].energies(tokens))
+        assert token_dynamics.line(found, "attention_energy")[number] == pytest.approx(attention, rel=1e-5)
+        assert found["curves"]["feed_forward_energy"][number] == pytest.approx(feed_forward, rel=1e-5)
 
 
 @torch.no_grad()

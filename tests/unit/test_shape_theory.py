@@ -46,7 +46,7 @@ def test_every_printed_pair_of_figure_5_is_listed(omega, worst):
 
 
 def test_the_widths_of_figure_5s_sparse_mlps():
-    widths = [round(theory.width(p, 2**18)) for p in (0.9, 0.7, 0.5, 0.3, 0.1)]
+    widths = [round(math.sqrt(2**18 / p)) for p in (0.9, 0.7, 0.5, 0.3, 0.1)]
     assert widths == [540, 612, 724, 935, 1619]
 
 
@@ -60,8 +60,8 @@ def test_printed_shapes_that_do_not_follow_the_rule():
     """Figure S.6 prints C = 114 where the others have 113; Mixer-B-W's S is the image's; SS-W's C 487 has too many."""
     assert theory.shape(32, 2**18).S == 113
     assert theory.tokens(588, 290217984, 4) == pytest.approx(283.3, abs=0.05)
-    assert theory.expansion(256, 588, 290217984) == pytest.approx(4.57, abs=0.005)
-    assert theory.expansion(256, 588, 2.6e8) == pytest.approx(4.09, abs=0.005)
+    assert 290217984 / theory.mixer_connections(256, 588) == pytest.approx(4.57, abs=0.005)  # γ of so many connections
+    assert 2.6e8 / theory.mixer_connections(256, 588) == pytest.approx(4.09, abs=0.005)
     layers = [4 * theory.mixer_connections(64, C, 4) * 2 for C in (467, 487)]
     assert [round((both + 64 * 48 * C) / 1e6) for both, C in zip(layers, (467, 487), strict=True)] == [255, 276]
 
@@ -79,8 +79,7 @@ def test_a_mixer_is_as_dense_as_its_matched_sparse_mlp(S, C, gamma):
     p = theory.matched_density(S, C)
     assert theory.density(S * C, omega, gamma) == pytest.approx(p)
     assert theory.sparse_connections(S * C, p, gamma) == pytest.approx(omega)
-    assert theory.width(p, omega, gamma) == pytest.approx(S * C)
-    assert theory.expansion(S, C, omega) == pytest.approx(gamma)
+    assert math.sqrt(omega / (gamma * p)) == pytest.approx(S * C)  # Eq. (S.43)
 
 
 @given(sizes, omegas, gammas)
@@ -106,22 +105,19 @@ def test_the_width_lies_between_one_token_and_as_many_as_channels(omega, gamma, 
 
 @given(sizes, omegas, st.floats(0.1, 10))
 def test_gamma_is_largest_for_as_many_tokens_as_channels(m, omega, ratio):
-    side, gamma = theory.largest_expansion(m, omega)
-    assert theory.expansion(side, side, omega) == pytest.approx(gamma)
-    assert theory.expansion(side * ratio, side / ratio, omega) <= gamma * (1 + 1e-9)
-
-
-def test_figure_s3_sweeps_the_divisors_of_its_width():
-    found = theory.expansions(4096, 2**21)
-    assert [(S, C) for S, C, _ in found] == [(4096 // 2**k, 2**k) for k in range(13)]
-    assert max(found, key=lambda each: each[2]) == (64, 64, 8.0)
+    side, gamma = math.sqrt(m), omega / m**1.5  # Eq. (S.46)
+    assert omega / theory.mixer_connections(side, side) == pytest.approx(gamma)
+    assert omega / theory.mixer_connections(side * ratio, side / ratio) <= gamma * (1 + 1e-9)
 
 
 @given(st.floats(10, 1e4), st.floats(1e-9, 1), gammas)
 def test_sparseness_at_fixed_omega_is_the_term_of_equation_17(m, p, gamma):
     omega = p * gamma * m**2
     assert theory.density(m, omega, gamma) == pytest.approx(p)
-    assert theory.sparseness(m, omega, gamma) == pytest.approx((1 - p) / (p * m), rel=1e-6, abs=1e-9)
+    sparseness = gamma * m / omega - 1 / m  # Eq. (18)
+    excess = theory.squared_edge(m, p, gamma) - theory.dense_edge(gamma) ** 2
+    expected = 3 * theory.dense_edge(gamma) ** 2 / math.sqrt(gamma) * sparseness
+    assert excess == pytest.approx(expected, rel=1e-6, abs=1e-9 * theory.squared_edge(m, p, gamma))
 
 
 @given(st.floats(10, 1e4), st.floats(1e-3, 1))
@@ -152,7 +148,8 @@ def test_the_corrected_edge_is_what_matrices_show_and_the_printed_one_is_not(m, 
     p, trials = 30 / m, 8
     sparse, dense = (np.mean([largest_squared(m, q, gamma, seed) for seed in range(trials)]) for q in (p, 1.0))
     edge = theory.dense_edge(gamma) ** 2
-    assert dense == pytest.approx(edge, abs=2 * edge * theory.edge_uncertainty(m, 1.0))
+    uncertainty = 1 / m**2 + m ** (-2 / 3)  # Eq. (16) for p = 1
+    assert dense == pytest.approx(edge, abs=2 * edge * uncertainty)
     assert sparse - dense == pytest.approx(theory.squared_edge(m, p, gamma) - edge, rel=0.25)
     printed = theory.printed_squared_edge(m, p, gamma) - edge
     assert gamma == 1 or not 0.5 < (sparse - dense) / printed < 2
