@@ -16,7 +16,7 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import nearest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.files import find_packaged
-from isthmus.sources.images import open_image, patches
+from isthmus.sources.images import cut_patches, open_image
 from isthmus.sources.splits import Rows, check_splits
 
 NAMES = {"photos": "Photos"}
@@ -67,7 +67,7 @@ class Photos(Source):
 
     def _cut(self, scene: str) -> np.ndarray:
         path = find_packaged("skimage", "data", FILES[scene])
-        cut = patches(open_image(path, str(path)), SIZE)
+        cut = cut_patches(open_image(path, str(path)), SIZE)
         # The retina's round picture has a black background, which teaches a restoration nothing.
         cut = cut[np.ptp(cut.reshape(len(cut), -1), axis=1) >= 16]
         order = numpy_generator(self.config.split_seed, f"photos/{scene}").permutation(len(cut))

@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split
 from isthmus.core.registry import component, find
-from isthmus.sources.cache import memory_mapped
+from isthmus.sources.cache import cache_array
 from isthmus.sources.splits import check_splits
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ class ImageTokens(Source):
         def make(array: np.ndarray) -> None:
             array.view(np.int16)[..., 0] = tokenizer.tokens(inputs)
 
-        kept = memory_mapped("tokens", key, (len(inputs), tokenizer.positions, 2), make)  # two bytes for a token
+        kept = cache_array("tokens", key, (len(inputs), tokenizer.positions, 2), make)  # two bytes for a token
         return np.array(kept.array.view(np.int16)[..., 0])

@@ -346,7 +346,7 @@ def test_a_missing_hub_is_one_line(hub, tmp_path):
     hub("odd", {"train": 6, "test": 3}, column="kind")
     with pytest.raises(UserError, match="odd has no column 'label'"):
         load("cars", tmp_path, hub="odd")
-    with pytest.raises(UserError, match="cannot load the split 'train' of 'nobody/nothing'") as error:
+    with pytest.raises(UserError, match="cannot read the split 'train' of 'nobody/nothing'") as error:
         load("stl10", tmp_path, hub="nobody/nothing")
     assert "\n" not in str(error.value)
 

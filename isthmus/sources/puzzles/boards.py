@@ -38,17 +38,13 @@ def parse(text: str, origin: str) -> np.ndarray:
 
 def draw(board: np.ndarray, given: np.ndarray | None = None) -> str:
     """The board in nine lines with a frame between the boxes; cells that were not given stand in parentheses."""
-    rows = []
-    for r in range(9):
-        cells = []
-        for c in range(9):
-            digit = str(board[9 * r + c]) if board[9 * r + c] else "."
-            found = given is not None and not given[9 * r + c]
-            cells.append(f"({digit})" if found else f" {digit} ")
-        rows.append("|".join("".join(cells[box : box + 3]) for box in (0, 3, 6)).rstrip())
-        if r in (2, 5):
-            rows.append("+".join(["-" * 9] * 3))
-    return "\n".join(rows)
+    shown = np.ones(CELLS, bool) if given is None else given
+    texts = [str(digit or ".") for digit in board.tolist()]
+    cells = [f" {text} " if known else f"({text})" for text, known in zip(texts, shown, strict=True)]
+    thirds = ["".join(cells[start : start + 3]) for start in range(0, CELLS, 3)]
+    rows = ["|".join(thirds[start : start + 3]).rstrip() for start in range(0, CELLS // 3, 3)]
+    frame = "+".join(["-" * 9] * 3)
+    return "\n".join([*rows[:3], frame, *rows[3:6], frame, *rows[6:]])
 
 
 def conflict(board: np.ndarray) -> str | None:
