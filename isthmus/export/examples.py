@@ -1,9 +1,9 @@
-"""Example inputs to trace and compare exports, and a check of input shapes."""
+"""Example inputs to trace and compare exports, and graphs from files as modules."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,22 @@ def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
     return torch.rand(rows, *shape, generator=generator, dtype=next(model.parameters()).dtype)
 
 
-def need_rows(path: Path, shape: tuple[Any, ...], x: Tensor) -> None:
-    """Refuse rows of another shape: a file may hold another model than its folder says."""
-    if tuple(x.shape[1:]) != shape:
-        raise UserError(
-            f"{path} takes rows of {shape}, and was given rows of {tuple(x.shape[1:])}; export the run again"
-        )
+class GraphModel(nn.Module):
+    """A graph from a file as a module. Its errors are one line: it may be damaged, or not fit what its folder says."""
+
+    def __init__(self, path: Path, row_shape: tuple[int, ...], graph: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.path, self.row_shape, self.graph = path, row_shape, graph
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = tuple(x.shape[1:])
+        if given != self.row_shape:
+            raise UserError(f"{self.path} takes rows of {self.row_shape}, not of {given}; export the run again")
+        try:
+            return self.graph(x)
+        except Exception as error:  # each runtime raises its own types
+            raise UserError(f"{self.path} cannot be run: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

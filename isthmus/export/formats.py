@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
-from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
+from isthmus.core.record import CONFIG, TASK, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
-from isthmus.export.narrow_form import narrow_if_it_pays
+from isthmus.export.narrow_form import choose_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load, load_task
@@ -44,25 +44,36 @@ class Written:
 
 def export_run(run: str | Path, to: str, out: Path) -> Written:
     """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
-    form = next((known for known in FORMATS if known == to), None)
-    if form is None:
+    if to not in FORMATS:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
+    form = cast("FormatName", to)
     record = read_record(find_run(run))
     if record.status != "finished":
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an export; choose another --out")
-    original, note = load(run), ""
-    model = original
+    original = model = load(run)
+    note = ""
     if form == "narrow":
-        model, gain = narrow_if_it_pays(original)
+        model, gain = choose_form(original)
         note = str(gain)
     with _written_aside(out) as folder:
         file = folder / FILES[form]
         write_format(file, model, form)
         error = difference(original, read_format(file, form), out / file.name)
         write_tensors(folder / TASK, load_task(run).memory())
-        content = _content(record, model, form)
+        config: Any = model.config
+        source = record.config["source"]
+        content = Exported(
+            format=form,
+            run=record.id,
+            model=config.model_dump(mode="json"),
+            task=record.config["task"],
+            source=source if source["name"] in _KEPT else {},
+            classes=record.data.get("classes", []),
+            columns=record.data.get("columns", []),
+            metrics=record.metrics["test"],
+        )
         write_json(folder / CONFIG, content.model)
         write_text(folder / CARD, model_card(content, record))
         names = (file.name, TASK, CONFIG, CARD)
@@ -104,21 +115,6 @@ def _take_place(aside: Path, target: Path) -> None:
         (target / name).unlink(missing_ok=True)
 
 
-def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
-    config: Any = model.config
-    source = record.config["source"]
-    return Exported(
-        format=to,
-        run=record.id,
-        model=config.model_dump(mode="json"),
-        task=record.config["task"],
-        source=source if source["name"] in _KEPT else {},
-        classes=record.data.get("classes", []),
-        columns=record.data.get("columns", []),
-        metrics=record.metrics["test"],
-    )
-
-
 def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
     if to in ("safetensors", "narrow"):
         config: Any = model.config
@@ -133,13 +129,10 @@ def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
 def read_format(file: Path, to: FormatName) -> nn.Module:
     if to in ("safetensors", "narrow"):
         return load(file)
-    if to == "onnx":
-        from isthmus.export.onnx_format import OnnxModel
-
-        return OnnxModel(file)
+    from isthmus.export.onnx_format import read_onnx
     from isthmus.export.torch_format import read_program
 
-    return read_program(file)
+    return read_onnx(file) if to == "onnx" else read_program(file)
 
 
 @torch.no_grad()

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import need_regular, write_with
-from isthmus.export.examples import example, need_rows
+from isthmus.export.examples import GraphModel, example, first_line
 from isthmus.export.operators import OPERATORS
 from isthmus.export.plain_layers import fold
 
@@ -55,7 +55,7 @@ def program(model: nn.Module) -> ExportedProgram:
             exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         except Exception as error:  # tracing raises many types
             name = getattr(getattr(model, "config", None), "name", type(model).__name__)
-            raise UserError(f"{name} cannot be exported as a graph: {_first_line(error)}") from None
+            raise UserError(f"{name} cannot be exported as a graph: {first_line(error)}") from None
     for node in exported.graph.nodes:
         for trace in _TRACES:
             node.meta.pop(trace, None)
@@ -67,31 +67,7 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.export.save(exported, buffer)
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(buffer.getvalue())
-
-    write_with(path, write)
-
-
-class ProgramModel(nn.Module):
-    """A program as a module; its errors are one line."""
-
-    def __init__(self, path: Path, exported: ExportedProgram) -> None:
-        super().__init__()
-        self.path = path
-        self.program = exported.module()
-        (name,) = exported.graph_signature.user_inputs
-        (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
-        self.row_shape = tuple(taken.shape[1:])
-
-    def forward(self, x: Tensor) -> Tensor:
-        need_rows(self.path, self.row_shape, x)
-        try:
-            y: Tensor = self.program(x)
-        except Exception as error:  # a damaged graph may not fit its own weights or sizes
-            raise UserError(f"{self.path} cannot be run: {_first_line(error)}") from None
-        return y
+    write_with(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
 
 
 def read_program(path: Path) -> nn.Module:
@@ -104,15 +80,14 @@ def read_program(path: Path) -> nn.Module:
             raise UserError(f"{path} is not loaded: {problem}; reading a program from elsewhere may run code")
         with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
-            return ProgramModel(path, torch.export.load(_rewrite(found)))
+            exported = torch.export.load(_rewrite(found))
+            (name,) = exported.graph_signature.user_inputs
+            (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
+            return GraphModel(path, tuple(taken.shape[1:]), exported.module())
     except UserError:
         raise
     except Exception as error:  # torch's reader raises many types for damaged files
-        raise UserError(f"{path} is damaged or not a torch.export program: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{path} is damaged or not a torch.export program: {first_line(error)}") from None
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> list[tuple[str, bytes]]:

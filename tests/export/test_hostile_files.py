@@ -290,7 +290,7 @@ def test_a_program_is_not_unpacked(members: Files, tmp_path: Path) -> None:
 def test_rows_of_another_width_are_one_line(form: FormatName, tmp_path: Path) -> None:
     file = tmp_path / FILES[form]
     write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), form)
-    with pytest.raises(UserError, match=r"takes rows of \(12,\), and was given rows of \(11,\); export the run again"):
+    with pytest.raises(UserError, match=r"takes rows of \(12,\), not of \(11,\); export the run again"):
         read_format(file, form)(torch.zeros(4, 11))
     with pytest.raises(UserError, match=r"cannot be run: ") as caught:
         read_format(file, form)(torch.zeros(4, 12, dtype=torch.int64))
