@@ -14,9 +14,8 @@ from torch import Tensor
 
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
-from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+from isthmus.core.protocols import Batch, Data, SplitName
+from isthmus.tasks.image_to_image import ImageConfig, ImageToImage, pixels
 
 NAMES = {"denoise": "Denoise"}
 
@@ -45,30 +44,21 @@ class Denoise(ImageToImage):
                 f"task.noise=once would keep {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh"
             )
 
-    @property
-    def signature(self) -> Signature:
-        return Signature(self.image_shape, self.image_shape)
-
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
     ) -> Batch:
         clean = pixels(rows)
         if self.config.noise == "once":
             noisy = clean + self._noise_of(index, seed)
-            if self.config.flips:
-                clean, noisy = orient(clean, view), orient(noisy, view)
-            return Batch(noisy, clean)
-        if self.config.flips:
-            clean = orient(clean, view)
-        return Batch(self._noisy(clean, torch_generator(seed, "noise", step, clean.device)), clean)
+            return Batch(self.turn(noisy, view), self.turn(clean, view))
+        clean = self.turn(clean, view)
+        noise = self._draw(clean.shape, torch_generator(seed, "noise", step, clean.device))
+        return Batch(noise.add_(clean), clean)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         clean = pixels(rows)
         generator = torch_generator(self.config.evaluation_seed, f"noise/{split}", block)
         return Batch(clean + self._draw(clean.shape, generator).to(clean.device), clean)
-
-    def _noisy(self, clean: Images, generator: torch.Generator) -> Images:
-        return self._draw(clean.shape, generator).add_(clean)
 
     def _draw(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         return torch.randn(shape, generator=generator, device=generator.device).mul_(self.config.noise_std)

@@ -18,8 +18,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
+from isthmus.core.protocols import Batch, Data, SplitName
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 from isthmus.tasks.labels import training_labels
 
@@ -57,15 +56,11 @@ class GenerativeClassification(ImageToImage):
         super().recall(memory)
         self.prototypes = memory["prototypes"]
 
-    @property
-    def signature(self) -> Signature:
-        return Signature(self.image_shape, self.image_shape)
-
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
     ) -> Batch:
         batch = self.evaluation_batch(rows, targets, "train", step)
-        return Batch(orient(batch.input, view), batch.target) if self.config.flips else batch
+        return Batch(self.turn(batch.input, view), batch.target)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None  # learn() refused sources without labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from torchmetrics import MeanSquaredError, MetricCollection
 from torchmetrics.image import PeakSignalNoiseRatio, StructuralSimilarityIndexMeasure
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Component, Data, SplitName, Task
-from isthmus.tasks.augment import ORIENTATIONS
+from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.augment import ORIENTATIONS, orient
 
 Images = Float[Tensor, "batch channels height width"]
 
@@ -53,6 +53,7 @@ _LEAST_ERROR = 2.0**-48
 
 
 class ImageToImage(Task):
+    Config: ClassVar[type[Component]] = ImageConfig
     objective = "psnr"
     maximise = True
 
@@ -75,8 +76,30 @@ class ImageToImage(Task):
         channels, height, width = memory["image_shape"].tolist()
         self.image_shape = (channels, height, width)
 
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.image_shape, self.image_shape)
+
     def views(self) -> int:
         return ORIENTATIONS if self.config.flips else 1
+
+    def turn(self, images: Images, view: Tensor) -> Images:
+        """Each image in the orientation of its view, if the task shows several."""
+        return orient(images, view) if self.config.flips else images
+
+    def degrade(self, images: Images) -> Images:
+        """The inputs from which the model restores these images."""
+        return images
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        images = self.turn(pixels(rows), view)
+        return Batch(self.degrade(images), images)
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        images = pixels(rows)
+        return Batch(self.degrade(images), images)
 
     def loss(self, output: Tensor, target: Images) -> Tensor:
         return torch.nn.functional.mse_loss(output.view_as(target), target)

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -27,12 +27,10 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, SplitName, Task
 from isthmus.tasks.masked_prediction import MaskedPredictor
 from isthmus.tasks.masks import Mask, Tokens, exact_mask, fill, random_mask
-from isthmus.tasks.shares import ShareOfRight
+from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 
 NAMES = {"masked_tokens": "MaskedTokens"}
 
-SHOWN = -100
-"""The target of a token that is not masked, which the loss ignores."""
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -105,20 +103,10 @@ class MaskedTokens(Task):
 
     def _batch(self, rows: Tensor, mask: Mask) -> Batch:
         tokens, mask = rows.long(), mask.to(rows.device)
-        return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
+        return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, IGNORED))
 
-    def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
-        """The loss of one output per image, or of one per iteration."""
-        scores = output.reshape(len(target), -1, self.positions, self.codes)
-        wanted = target[:, None].expand(scores.shape[:-1]).flatten(0, 1)
-        losses = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1).mT,
-            wanted,
-            ignore_index=SHOWN,
-            reduction="none",
-            label_smoothing=self.config.label_smoothing,
-        )
-        return (losses.sum(dim=1) / (wanted != SHOWN).sum(dim=1).clamp(min=1)).mean()
+    def loss(self, output: Tensor, target: Tokens) -> Tensor:
+        return mean_cross_entropy(output, target, self.codes, self.config.label_smoothing)
 
     def metrics(self, split: SplitName) -> MetricCollection:
         return MetricCollection(
@@ -126,7 +114,7 @@ class MaskedTokens(Task):
         )
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tokens) -> None:
-        hidden = target != SHOWN
+        hidden = target != IGNORED
         named = output.reshape(*target.shape, self.codes).argmax(dim=-1)
         metrics["masked_accuracy"].update((named == target)[hidden].float())
         metrics["commonest_accuracy"].update((target == self.commonest)[hidden].float())
@@ -134,7 +122,7 @@ class MaskedTokens(Task):
     def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows]:
         generator = torch_generator(self.config.evaluation_seed, "decoding")
         filled = self.fill_in(model, batch.input, generator)
-        shown = batch.target == SHOWN
+        shown = batch.target == IGNORED
         whole = torch.where(shown, batch.input, batch.target).to(torch.int16).cpu().numpy()
         return [
             SampleRows(whole, hidden=(~shown).cpu().numpy()),

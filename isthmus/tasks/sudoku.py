@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field, model_validator
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -21,13 +21,10 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.sources.puzzles.boards import CELLS, DIGITS, random_symmetries
 from isthmus.sources.puzzles.generation import reveal
-from isthmus.tasks.shares import ShareOfRight
 from isthmus.tasks.sudoku_prediction import SudokuPredictor
+from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 
 NAMES = {"sudoku": "Sudoku"}
-
-GIVEN = -100
-"""The target of a given cell, which the loss ignores."""
 
 
 class SudokuConfig(Component):
@@ -104,14 +101,8 @@ class Sudoku(Task):
         assert targets is not None
         return _batch(rows, targets)
 
-    def loss(self, output: Float[Tensor, "boards ..."], target: Int[Tensor, "boards cells"]) -> Tensor:
-        """The loss of one output per board, or of one per iteration."""
-        scores = output.reshape(len(target), -1, CELLS, DIGITS)
-        wanted = target[:, None].expand(scores.shape[:-1])
-        losses = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1).mT, wanted.flatten(0, 1), ignore_index=GIVEN, reduction="none"
-        )
-        return (losses.sum(dim=1) / (wanted != GIVEN).sum(dim=2).flatten().clamp(min=1)).mean()
+    def loss(self, output: Tensor, target: Int[Tensor, "boards cells"]) -> Tensor:
+        return mean_cross_entropy(output, target, DIGITS)
 
     def metrics(self, split: SplitName) -> MetricCollection:
         kinds = ["board_accuracy", "cell_accuracy"]
@@ -120,7 +111,7 @@ class Sudoku(Task):
         return MetricCollection({kind: ShareOfRight() for kind in kinds}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Int[Tensor, "boards cells"]) -> None:
-        right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != GIVEN
+        right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != IGNORED
         solved = (right | ~empty).all(dim=1).float()
         givens = (~empty).sum(dim=1)
         metrics["board_accuracy"].update(solved)
@@ -143,4 +134,4 @@ class Sudoku(Task):
 
 def _batch(puzzles: Tensor, solutions: Tensor) -> Batch:
     inputs = puzzles.long()
-    return Batch(inputs, torch.where(inputs > 0, GIVEN, solutions.long() - 1))
+    return Batch(inputs, torch.where(inputs > 0, IGNORED, solutions.long() - 1))

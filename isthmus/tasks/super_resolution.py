@@ -15,9 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
-from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+from isthmus.core.protocols import Data, Signature
+from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage
 
 NAMES = {"super_resolution": "SuperResolution"}
 
@@ -55,12 +54,5 @@ class SuperResolution(ImageToImage):
         channels, height, width = self.image_shape
         return Signature((channels, height // self.config.factor, width // self.config.factor), self.image_shape)
 
-    def training_batch(
-        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
-    ) -> Batch:
-        images = orient(pixels(rows), view) if self.config.flips else pixels(rows)
-        return Batch(reduce_images(images, self.config.factor), images)
-
-    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
-        images = pixels(rows)
-        return Batch(reduce_images(images, self.config.factor), images)
+    def degrade(self, images: Images) -> Images:
+        return reduce_images(images, self.config.factor)

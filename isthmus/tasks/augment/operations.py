@@ -23,19 +23,10 @@ Pixels = Float32[Tensor, "batch channels height width"]
 """From 0 to 1."""
 PerImage = Float64[Tensor, " batch"]
 
-GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-PHOTOMETRIC = (
-    "auto_contrast",
-    "equalize",
-    "invert",
-    "posterize",
-    "solarize",
-    "solarize_add",
-    "contrast",
-    "brightness",
-    "color",
-    "sharpness",
-)
+SHIFTS = ("shear_x", "shear_y", "translate_x", "translate_y")
+ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
+GEOMETRIC = ("rotate", *SHIFTS)
+PHOTOMETRIC = ("auto_contrast", "equalize", "invert", "posterize", "solarize", "solarize_add", *ENHANCEMENTS)
 OPERATIONS = ("none", *GEOMETRIC, *PHOTOMETRIC)
 """Their numbers are their places. Each takes one argument: degrees (``rotate``, against the clock), a slope
 (``shear``), a part of the side (``translate``), bits kept (``posterize``), a threshold (``solarize``), an addend

@@ -14,24 +14,15 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from isthmus.tasks.augment.operations import OPERATIONS, Images, transform
+from isthmus.tasks.augment.operations import ENHANCEMENTS, OPERATIONS, SHIFTS, Images, transform
+
+Numbers = Int[Tensor, "*shape"]
+Levels = Float64[Tensor, "*shape"]
 
 RANDOM = (
-    "auto_contrast",
-    "equalize",
-    "invert",
-    "rotate",
-    "posterize",
-    "solarize",
-    "solarize_add",
-    "color",
-    "contrast",
-    "brightness",
-    "sharpness",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
+    *("auto_contrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add"),
+    *ENHANCEMENTS,
+    *SHIFTS,
 )
 PROBABILITY = 0.5
 STRONGEST = 10.0
@@ -114,22 +105,12 @@ def rand_augment(
     return images
 
 
-def rand_arguments(
-    operation: Int[Tensor, "*shape"], level: Float64[Tensor, "*shape"], sign: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
+def rand_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     part = level / STRONGEST
-    enhanced = (1 + sign * 0.9 * part).clamp(min=0.1)
-    values = {
-        "rotate": sign * 30 * part,
-        "shear_x": sign * 0.3 * part,
-        "shear_y": sign * 0.3 * part,
-        "translate_x": sign * 0.45 * part,
-        "translate_y": sign * 0.45 * part,
-        "posterize": 4 - (4 * part).floor(),
-        "solarize": 256 - (256 * part).floor(),
-        "solarize_add": (110 * part).floor(),
-    } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), enhanced)
-    return _select(operation, values, level)
+    values = dict.fromkeys(ENHANCEMENTS, (1 + sign * 0.9 * part).clamp(min=0.1))
+    values |= {"posterize": 4 - (4 * part).floor(), "solarize": 256 - (256 * part).floor()}
+    values |= {"solarize_add": (110 * part).floor()}
+    return _select(operation, values, part, sign, 0.45)
 
 
 def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], generator: torch.Generator) -> Images:
@@ -145,20 +126,11 @@ def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], 
     return images
 
 
-def auto_arguments(
-    operation: Int[Tensor, "*shape"], level: Float64[Tensor, "*shape"], sign: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
+def auto_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     part = level / 9
-    values = {
-        "rotate": sign * 30 * part,
-        "shear_x": sign * 0.3 * part,
-        "shear_y": sign * 0.3 * part,
-        "translate_x": sign * (150 / 331) * part,
-        "translate_y": sign * (150 / 331) * part,
-        "posterize": 8 - (4 * part).round(),
-        "solarize": 256 - 256 * part,
-    } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 1 + sign * 0.9 * part)
-    return _select(operation, values, level)
+    values = dict.fromkeys(ENHANCEMENTS, 1 + sign * 0.9 * part)
+    values |= {"posterize": 8 - (4 * part).round(), "solarize": 256 - 256 * part}
+    return _select(operation, values, part, sign, 150 / 331)
 
 
 def policy_table(
@@ -172,11 +144,11 @@ def policy_table(
     return operations, probabilities, magnitudes
 
 
-def _select(
-    operation: Int[Tensor, "*shape"], values: dict[str, Tensor], like: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
-    """Each image's own argument, out of what every operation would take."""
-    argument = torch.zeros_like(like)
+def _select(operation: Numbers, values: dict[str, Tensor], part: Levels, sign: Levels, farthest: float) -> Levels:
+    """Each image's own argument, out of what every operation would take; ``farthest`` is the longest translation."""
+    values = values | {"rotate": sign * 30 * part} | dict.fromkeys(("shear_x", "shear_y"), sign * 0.3 * part)
+    values |= dict.fromkeys(("translate_x", "translate_y"), sign * farthest * part)
+    argument = torch.zeros_like(part)
     for name, value in values.items():
         argument = torch.where(operation == OPERATIONS.index(name), value, argument)
     return argument
