@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
 from isthmus.core.record import CONFIG, TASK, find_run, read_record
 from isthmus.export.cards import model_card
-from isthmus.export.examples import example
+from isthmus.export.graphs import example
 from isthmus.export.narrow_form import choose_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
@@ -46,7 +46,6 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
     """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
     if to not in FORMATS:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
-    form = cast("FormatName", to)
     record = read_record(find_run(run))
     if record.status != "finished":
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
@@ -54,18 +53,18 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         raise UserError(f"{out} exists and is not an export; choose another --out")
     original = model = load(run)
     note = ""
-    if form == "narrow":
+    if to == "narrow":
         model, gain = choose_form(original)
         note = str(gain)
-    with _written_aside(out) as folder:
-        file = folder / FILES[form]
-        write_format(file, model, form)
-        error = difference(original, read_format(file, form), out / file.name)
+    with _write_aside(out) as folder:
+        file = folder / FILES[to]
+        write_format(file, model, to)
+        error = difference(original, read_format(file, to), out / file.name)
         write_tensors(folder / TASK, load_task(run).memory())
         config: Any = model.config
         source = record.config["source"]
         content = Exported(
-            format=form,
+            format=to,
             run=record.id,
             model=config.model_dump(mode="json"),
             task=record.config["task"],
@@ -79,11 +78,11 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size
-    return Written(out, form, size, error, note)
+    return Written(out, to, size, error, note)
 
 
 @contextmanager
-def _written_aside(out: Path) -> Iterator[Path]:
+def _write_aside(out: Path) -> Iterator[Path]:
     """A folder beside ``out`` that replaces it on success; on failure, ``out`` stays unchanged."""
     target = resolve_links(out)
     make_folder(target.parent)
@@ -95,14 +94,14 @@ def _written_aside(out: Path) -> Iterator[Path]:
     try:
         with hold_lock(aside):
             yield aside
-            _take_place(aside, target)
+            _replace_export(aside, target)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _take_place(aside: Path, target: Path) -> None:
+def _replace_export(aside: Path, target: Path) -> None:
     """Move the files; others in the target stay. It is a valid export at any moment, so a killed call can rerun."""
     if not target.exists():
         aside.chmod(0o755)  # mkdtemp allows only the owner to read

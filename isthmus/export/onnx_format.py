@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import write_with
-from isthmus.export.examples import GraphModel, first_line
+from isthmus.export.graphs import GraphModel, first_line
 
 _INSTALL = "pip install isthmus[export]"
 _LARGEST = 2**31

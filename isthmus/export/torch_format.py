@@ -23,9 +23,8 @@ from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import need_regular, write_with
-from isthmus.export.examples import GraphModel, example, first_line
+from isthmus.export.graphs import GraphModel, example, first_line, fold
 from isthmus.export.operators import OPERATORS
-from isthmus.export.plain_layers import fold
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
@@ -67,7 +66,11 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.export.save(exported, buffer)
-    write_with(path, lambda temporary: temporary.write_bytes(buffer.getvalue()))
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(buffer.getvalue())
+
+    write_with(path, write)
 
 
 def read_program(path: Path) -> nn.Module:

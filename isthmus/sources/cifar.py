@@ -14,7 +14,6 @@ import hashlib
 import io
 import pickletools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -122,14 +121,13 @@ class CIFAR10(Source):
     def _read_batches(self, folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         images, labels = [], []
         for name, md5 in self.batches[part].items():
-            if not (folder / name).is_file():
+            path = folder / name
+            if not path.is_file():
                 raise not_found(name, [folder], f"unpack {self.archive} again")
-            raw = read_bytes(folder / name)
+            raw = read_bytes(path)
             if hashlib.md5(raw, usedforsecurity=False).hexdigest() != md5:
-                raise UserError(
-                    f"{folder / name} is damaged or altered: its MD5 is not {md5}; unpack {self.archive} again"
-                )
-            pixels, classes = read_batch(raw, folder / name, self.batch_label)
+                raise UserError(f"{path} is damaged or altered: its MD5 is not {md5}; unpack {self.archive} again")
+            pixels, classes = read_batch(raw, path, self.batch_label)
             images.append(pixels)
             labels.append(classes)
         return np.concatenate(images), np.concatenate(labels)
@@ -227,21 +225,12 @@ def open_png(image: Any, name: str) -> Image:
     return open_image(image, name)
 
 
-@dataclass
-class Rebuilt:
-    """A call that a pickle asks for: the function's name and arguments, recorded and never executed."""
-
-    function: str
-    arguments: Any
-    state: Any = None
-
-
 def read_batch(raw: bytes, path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of one Python batch."""
     with name_errors(path, "a CIFAR batch"):
         batch = read_pickled_data(raw)
-        _, shape, dtype, fortran_order, values = batch["data"].state
-        if dtype.arguments[0] != "u1" or fortran_order or shape[1:] != (3072,):
+        _, shape, dtype, fortran_order, values = batch["data"]["state"]
+        if dtype["arguments"][0] != "u1" or fortran_order or shape[1:] != (3072,):
             raise ValueError("its data are not rows of 3072 bytes")
         images = np.frombuffer(bytearray(values, "latin-1"), np.uint8).reshape(-1, *SHAPE)
         labels = np.array(batch[label_key], np.int64)
@@ -251,9 +240,10 @@ def read_batch(raw: bytes, path: Path, label_key: str) -> tuple[np.ndarray, np.n
 
 
 def read_pickled_data(raw: bytes) -> Any:
-    """The dicts, lists, tuples, numbers and strings of a Python 2 pickle (its arrays as :class:`Rebuilt`).
+    """The dicts, lists, tuples, numbers and strings of a Python 2 pickle.
 
-    Only the opcodes that CIFAR's batches consist of are understood. None of them imports, looks up or calls anything.
+    Only the opcodes that CIFAR's batches consist of are understood. None of them imports, looks up or calls anything: a
+    call that the pickle asks for becomes a dict of the function's name, the arguments and the state.
     """
     stack: list[Any] = []
     marks: list[int] = []
@@ -296,10 +286,10 @@ def read_pickled_data(raw: bytes) -> Any:
                 items = since_mark()
                 stack[-1].update(zip(items[::2], items[1::2], strict=True))
             case "REDUCE":
-                stack[-2:] = [Rebuilt(*stack[-2:])]
+                stack[-2:] = [{"function": stack[-2], "arguments": stack[-1]}]
             case "BUILD":
                 state = stack.pop()
-                stack[-1].state = state
+                stack[-1]["state"] = state
             case _:
                 raise ValueError(f"CIFAR's batches have no {opcode.name} {str(argument or '')[:60]}".rstrip())
     return stack[-1]

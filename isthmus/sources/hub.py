@@ -6,6 +6,7 @@ names a column of images, or ``features`` names columns of numbers. Images are d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -60,9 +61,7 @@ class Hub(Source):
         @model_validator(mode="after")
         def _one_kind_of_input(self) -> Self:
             if (self.image is None) == (not self.features):
-                raise ValueError(
-                    "give either source.image (a column of images) or source.features (columns of numbers)"
-                )
+                raise ValueError("give either source.image (a column of images) or source.features (of numbers)")
             return self
 
     def load(self, data_dir: Path) -> Data:
@@ -95,9 +94,7 @@ class Hub(Source):
         label, repo = self.config.label, self.config.repo
         if label is None:
             return {}, ()
-        for dataset in given.values():
-            need_column(dataset, repo, label)
-        raw = [column(arrow_table(dataset, [label]), label, repo) for dataset in given.values()]
+        raw = [column(read_table(dataset, repo, [label]), label, repo) for dataset in given.values()]
         names = getattr(given["train"].features[label], "names", None)
         if names and self.config.kind != "regression":
             labels = {name: part.astype(np.int64) for name, part in zip(given, raw, strict=True)}
@@ -109,10 +106,8 @@ class Hub(Source):
         return dict(zip(given, np.split(encoded, bounds), strict=True)), classes
 
     def _features(self, dataset: Any) -> np.ndarray:
-        for name in self.config.features:
-            need_column(dataset, self.config.repo, name)
-        table = arrow_table(dataset, list(self.config.features))
-        return columns(table, self.config.features, self.config.repo, whole=True)
+        names, repo = self.config.features, self.config.repo
+        return columns(read_table(dataset, repo, names), names, repo, whole=True)
 
     def _pictures(self, dataset: Any, targets: np.ndarray | None) -> Pictures:
         config = self.config
@@ -150,5 +145,8 @@ def size_of_first(pictures: Pictures, skip: bool) -> tuple[int, int]:
     raise UserError(f"none of the {len(pictures.items)} training images can be decoded")
 
 
-def arrow_table(dataset: Any, names: list[str]) -> Any:
-    return dataset.select_columns(names).with_format("arrow")[:]
+def read_table(dataset: Any, repo: str, names: Sequence[str]) -> Any:
+    """Columns as an Arrow table."""
+    for name in names:
+        need_column(dataset, repo, name)
+    return dataset.select_columns(list(names)).with_format("arrow")[:]

@@ -55,20 +55,16 @@ class ImageFolder(Source):
         held_out = config.held_out(len(pool.items), list(given))
         parts = partition(len(pool.items), held_out, config.split_seed, pool.targets)
         splits = {name: pool.take(part) for name, part in zip(SPLITS, parts, strict=True)} | given
-        shape = (1, config.channels, config.size, config.size)
+        decode, shape = partial(fit_square, size=config.size), (1, config.channels, config.size, config.size)
         skip = config.unreadable == "skip"
-        return decode_splits(
-            "image_folder", splits, partial(fit_square, size=config.size), shape, classes, skip, origin=str(root)
-        )
+        return decode_splits("image_folder", splits, decode, shape, classes, skip, origin=str(root))
 
 
 def list_split(root: Path, folder: Path, classes: list[str], channels: int) -> Pictures:
     """The images of one split and, where there are class folders, their labels."""
     loose = list_images(folder)
     if classes and loose:
-        raise UserError(
-            f"{folder} has class folders and loose images such as {loose[0].name}; move these into a class folder"
-        )
+        raise UserError(f"{folder} has class folders and loose images such as {loose[0].name}; move them into one")
     for name in list_classes(folder) if classes else ():
         if name not in classes:
             raise UserError(f"{folder / name} is a class without training images; the classes are {', '.join(classes)}")

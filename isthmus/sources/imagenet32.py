@@ -59,9 +59,7 @@ def read_files(paths: list[Path]) -> tuple[CachedArray, np.ndarray]:
         for path, part in zip(paths, np.split(array, ends[:-1]), strict=True):
             pixels = read_numbers(path, "data", 2)
             if pixels.shape != (len(part), 3072) or pixels.dtype != np.uint8:
-                raise UserError(
-                    f"{path}: data should be uint8 of shape ({len(part)}, 3072), not {pixels.dtype} {pixels.shape}"
-                )
+                raise UserError(f"{path}: data should be uint8 ({len(part)}, 3072), not {pixels.dtype} {pixels.shape}")
             part[:] = pixels.reshape(part.shape)
 
     key = {"files": [list_members(path) for path in paths]}

@@ -28,8 +28,10 @@ from isthmus.sources.splits import DrawnSplits, Rows, array_digest, check_splits
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 
 Givens = Annotated[int, Field(ge=17, le=80)]
-Make = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-"""Puzzles with the given numbers of digits, and their solutions."""
+Boards = tuple[np.ndarray, np.ndarray]
+"""Puzzles and their solutions."""
+Make = Callable[[np.ndarray, np.random.Generator], Boards]
+"""Makes puzzles with the given numbers of digits."""
 FIELDS: dict[SplitName, str] = {"train": "path", "validation": "validation_path", "test": "test_path"}
 _TRIES = 100
 FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
@@ -77,10 +79,8 @@ class GeneratedSudoku(Source):
             self._fill(array, known)
 
         rows = config.train + config.validation + config.test
-        made = cache_array("sudoku", settings, (2, rows, CELLS), make).array
-        puzzles, solutions = made.astype(np.int16)
-        bounds = np.cumsum([config.train, config.validation])
-        parts = zip(np.split(puzzles, bounds), np.split(solutions, bounds), strict=True)
+        boards = cache_array("sudoku", settings, (2, rows, CELLS), make).array.astype(np.int16)
+        parts = np.split(boards, np.cumsum([config.train, config.validation]), axis=1)
         return check_splits("sudoku", [Split(*part) for part in parts])
 
     def _fill(self, array: np.ndarray, known: np.ndarray | None) -> None:
@@ -112,9 +112,7 @@ class GeneratedSudoku(Source):
         return split_groups(known, groups, held_out, self.config.split_seed, "source.known")
 
 
-def _make_unused(
-    make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _make_unused(make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator) -> Boards:
     """Puzzles, generated again where another split already uses the grid."""
     puzzles, solutions = make(givens, generator)
     for _ in range(_TRIES):
@@ -204,10 +202,10 @@ def read_puzzles(path: Path) -> np.ndarray:
         shown = text if len(text) <= 40 else text[:39] + "…"
         raise UserError(f"{path}, line {wrong[0] + 2}: a line has 81 digits, a comma and 81 digits, not {shown!r}")
     puzzles, solutions = boards
-    if len(wrong := np.flatnonzero(~is_complete(solutions))):
+    if wrong := np.flatnonzero(~is_complete(solutions)).tolist():
         broken = conflict(solutions[wrong[0]]) or "an empty cell"
         raise UserError(f"{path}, line {wrong[0] + 2}: the solution is not valid: it has {broken}")
-    if len(wrong := np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1))):
+    if wrong := np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1)).tolist():
         raise UserError(f"{path}, line {wrong[0] + 2}: the solution differs from the puzzle in a given cell")
     return boards
 

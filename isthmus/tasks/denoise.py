@@ -6,7 +6,7 @@ drawn once or in every epoch; ``noise`` chooses, and every epoch is the default.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -22,15 +22,12 @@ NAMES = {"denoise": "Denoise"}
 _MOST_BYTES_OF_FIXED_NOISE = 4 * 2**30
 
 
-class DenoiseConfig(ImageConfig):
-    noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
-    noise: Literal["fresh", "once"] = "fresh"
-
-
 class Denoise(ImageToImage):
-    Config = DenoiseConfig
+    class Config(ImageConfig):
+        noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
+        noise: Literal["fresh", "once"] = "fresh"
 
-    def __init__(self, config: DenoiseConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._rows = 0
         self._fixed_noise: tuple[int, Tensor] | None = None  # and its seed
@@ -40,9 +37,7 @@ class Denoise(ImageToImage):
         self._rows = len(data.train)
         size = 4 * data.train.inputs.size
         if self.config.noise == "once" and size > _MOST_BYTES_OF_FIXED_NOISE:
-            raise UserError(
-                f"task.noise=once would keep {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh"
-            )
+            raise UserError(f"task.noise=once keeps {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh")
 
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int

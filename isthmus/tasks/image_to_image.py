@@ -63,9 +63,7 @@ class ImageToImage(Task):
 
     def learn(self, data: Data) -> None:
         if data.train.inputs.ndim != 4:
-            raise UserError(
-                f"task {self.config.name} needs images; this source has rows of {data.train.inputs.shape[1:]}"
-            )
+            raise UserError(f"task {self.config.name} needs images, not rows of {data.train.inputs.shape[1:]}")
         channels, height, width = data.train.inputs.shape[1:]
         self.image_shape = (channels, height, width)
 
@@ -87,7 +85,7 @@ class ImageToImage(Task):
         """Each image in the orientation of its view, if the task shows several."""
         return orient(images, view) if self.config.flips else images
 
-    def degrade(self, images: Images) -> Images:
+    def degrade(self, images: Images) -> Tensor:
         """The inputs from which the model restores these images."""
         return images
 

@@ -34,29 +34,27 @@ NAMES = {"masked_tokens": "MaskedTokens"}
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class MaskedTokensConfig(Component):
-    most_masked: Share = 0.4
-    """The largest masking rate of a training image."""
-    schedule: Literal["uniform", "arccos"] = "uniform"
-    """How an image's masking rate is drawn: uniformly, or as in MaskGIT, where high rates are more frequent."""
-    evaluation_masked: Share = 0.4
-    """The masking rate of validation and test."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
-    """Passes of the model that fill in masked tokens, for samples and predictions."""
-    temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
-    """Sampling temperature of these tokens; 0 takes the most likely."""
-    evaluation_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
-
-
 class MaskedTokens(Task):
-    Config = MaskedTokensConfig
+    class Config(Component):
+        most_masked: Share = 0.4
+        """The largest masking rate of a training image."""
+        schedule: Literal["uniform", "arccos"] = "uniform"
+        """How an image's masking rate is drawn: uniformly, or as in MaskGIT, where high rates are more frequent."""
+        evaluation_masked: Share = 0.4
+        """The masking rate of validation and test."""
+        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+        decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
+        """Passes of the model that fill in masked tokens, for samples and predictions."""
+        temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
+        """Sampling temperature of these tokens; 0 takes the most likely."""
+        evaluation_seed: Annotated[int, Field(ge=0)] = 0
+        """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
+
     objective = "masked_accuracy"
     maximise = True
     predictor = MaskedPredictor
 
-    def __init__(self, config: MaskedTokensConfig) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config
         self.positions, self.codes, self.commonest = 0, 0, 0
         self.tokenizer = ""
@@ -109,9 +107,8 @@ class MaskedTokens(Task):
         return mean_cross_entropy(output, target, self.codes, self.config.label_smoothing)
 
     def metrics(self, split: SplitName) -> MetricCollection:
-        return MetricCollection(
-            {"masked_accuracy": ShareOfRight(), "commonest_accuracy": ShareOfRight()}, compute_groups=False
-        )
+        names = ("masked_accuracy", "commonest_accuracy")
+        return MetricCollection({name: ShareOfRight() for name in names}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tokens) -> None:
         hidden = target != IGNORED

@@ -7,7 +7,7 @@ right. The loss of a board is the mean over its empty cells, so that a batch's l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -27,32 +27,30 @@ from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 NAMES = {"sudoku": "Sudoku"}
 
 
-class SudokuConfig(Component):
-    symmetries: bool = False
-    """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
-    reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
-    """Least and most givens of a training board: more of its solution is revealed each time."""
-    reveal_steps: Annotated[int, Field(ge=0)] = 0
-    """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
-    by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
-    """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
-
-    @model_validator(mode="after")
-    def _reveals_a_range(self) -> Self:
-        if self.reveal is not None and self.reveal[0] > self.reveal[1]:
-            raise ValueError(f"reveal={list(self.reveal)} must rise")
-        if self.reveal_steps and self.reveal is None:
-            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
-        return self
-
-
 class Sudoku(Task):
-    Config = SudokuConfig
+    class Config(Component):
+        symmetries: bool = False
+        """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
+        reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
+        """Least and most givens of a training board: more of its solution is revealed each time."""
+        reveal_steps: Annotated[int, Field(ge=0)] = 0
+        """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
+        by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
+        """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
+
+        @model_validator(mode="after")
+        def _reveals_a_range(self) -> Self:
+            if self.reveal is not None and self.reveal[0] > self.reveal[1]:
+                raise ValueError(f"reveal={list(self.reveal)} must rise")
+            if self.reveal_steps and self.reveal is None:
+                raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
+            return self
+
     objective = "board_accuracy"
     maximise = True
     predictor = SudokuPredictor
 
-    def __init__(self, config: SudokuConfig) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config
 
     def learn(self, data: Data) -> None:
@@ -86,16 +84,11 @@ class Sudoku(Task):
             drawn = random_symmetries(len(puzzles), generator)
             puzzles, solutions = drawn.apply(puzzles), drawn.apply(solutions)
         if self.config.reveal is not None:
-            low, high = self._range(step)
+            low, high = self.config.reveal
+            left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
+            low += round(left * (high - low))
             puzzles = reveal(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
         return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
-
-    def _range(self, step: int) -> tuple[int, int]:
-        """Least and most givens of a training board at this step."""
-        assert self.config.reveal is not None
-        low, high = self.config.reveal
-        left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
-        return low + round(left * (high - low)), high
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None

@@ -21,10 +21,6 @@ from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage
 NAMES = {"super_resolution": "SuperResolution"}
 
 
-class SuperResolutionConfig(ImageConfig):
-    factor: Annotated[int, Field(ge=2, le=16)] = 2
-
-
 @cache
 def _filter(size: int, factor: int) -> Tensor:
     """The matrix that reduces one axis: torch's bicubic filter applied to unit vectors."""
@@ -40,19 +36,19 @@ def reduce_images(images: Images, factor: int) -> Float[Tensor, "batch channels 
 
 
 class SuperResolution(ImageToImage):
-    Config = SuperResolutionConfig
+    class Config(ImageConfig):
+        factor: Annotated[int, Field(ge=2, le=16)] = 2
 
     def learn(self, data: Data) -> None:
         super().learn(data)
-        if self.image_shape[1] % self.config.factor or self.image_shape[2] % self.config.factor:
-            raise UserError(
-                f"images of {self.image_shape[1]}×{self.image_shape[2]} cannot be reduced {self.config.factor}×"
-            )
+        _, height, width = self.image_shape
+        if height % self.config.factor or width % self.config.factor:
+            raise UserError(f"images of {height}×{width} cannot be reduced {self.config.factor}×")
 
     @property
     def signature(self) -> Signature:
         channels, height, width = self.image_shape
         return Signature((channels, height // self.config.factor, width // self.config.factor), self.image_shape)
 
-    def degrade(self, images: Images) -> Images:
+    def degrade(self, images: Images) -> Tensor:
         return reduce_images(images, self.config.factor)

@@ -14,9 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from isthmus.tasks.augment import Augmentation, hide_and_mix, vary_images
 from isthmus.tasks.augment.crops import boxes, fit_size, flip, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jitter_colours
 from isthmus.tasks.augment.mixup import cut_out, cutmix_box, erase, mix
-from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, transform, warp
+from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, jitter_colours, transform, warp
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
 
 FILL = torch.tensor([124.0, 17.0, 200.0])

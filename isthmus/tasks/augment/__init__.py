@@ -16,8 +16,8 @@ from torch import Tensor
 from isthmus.core.draws import numpy_generator, torch_generator
 from isthmus.core.protocols import Settings
 from isthmus.tasks.augment.crops import fit_size, flip, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jitter_colours
 from isthmus.tasks.augment.mixup import cut_out, erase, mix
+from isthmus.tasks.augment.operations import jitter_colours
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, auto_augment, rand_augment
 
 ORIENTATIONS = 4
@@ -88,26 +88,24 @@ def vary_images(
     A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``.
     """
 
-    def drawn(stream: str) -> torch.Generator:
+    def draw(stream: str) -> torch.Generator:
         return torch_generator(seed, f"augment/{stream}", step)
 
     if settings.crop_padding:
-        images = padded_crop(images, settings.crop_padding, drawn("crop"))
+        images = padded_crop(images, settings.crop_padding, draw("crop"))
     if settings.resized_crop:
-        images = resized_crop(images, settings.resized_crop, size, drawn("crop"))
+        images = resized_crop(images, settings.resized_crop, size, draw("crop"))
     if settings.flip:
-        images = flip(images, drawn("flip"))
+        images = flip(images, draw("flip"))
     if size and not settings.resized_crop:
         images = fit_size(images, size)
     if any(settings.color_jitter):
-        images = jitter_colours(images, settings.color_jitter, drawn("jitter"))
+        images = jitter_colours(images, settings.color_jitter, draw("jitter"))
     if settings.policy == "rand_augment":
-        images = rand_augment(
-            images, settings.magnitude, settings.magnitude_std, settings.layers, fill, drawn("policy")
-        )
+        images = rand_augment(images, settings.magnitude, settings.magnitude_std, settings.layers, fill, draw("policy"))
     elif settings.policy != "none":
         table = CIFAR10 if settings.policy == "auto_augment_cifar10" else IMAGENET
-        images = auto_augment(images, table, fill, drawn("policy"))
+        images = auto_augment(images, table, fill, draw("policy"))
     return images
 
 

@@ -87,17 +87,13 @@ def shapes(
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, "*number"], Int[Tensor, "*number"]]:
     """Heights and widths: uniform in area, log-uniform in aspect ratio."""
-    pixels = _between(area, number, generator) * (shape[0] * shape[1])
-    logarithms = math.log(aspects[0]), math.log(aspects[1])
-    aspect = _between(logarithms, number, generator).exp()
+
+    def draw(low: float, high: float) -> Float64[Tensor, "*number"]:
+        return low + (high - low) * torch.rand(number, generator=generator, dtype=torch.float64)
+
+    pixels = draw(*area) * (shape[0] * shape[1])
+    aspect = draw(math.log(aspects[0]), math.log(aspects[1])).exp()
     return (pixels / aspect).sqrt().round().long(), (pixels * aspect).sqrt().round().long()
-
-
-def _between(
-    bounds: tuple[float, float], shape: tuple[int, ...], generator: torch.Generator
-) -> Float64[Tensor, "*shape"]:
-    low, high = bounds
-    return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
 def fit_size(

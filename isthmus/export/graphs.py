@@ -1,7 +1,8 @@
-"""Example inputs to trace and compare exports, and graphs from files as modules."""
+"""What both graph formats need: models of plain layers, example inputs, and graphs from files as modules."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
+
+
+def fold(model: nn.Module) -> nn.Module:
+    """A copy with the same outputs in evaluation mode; layers with a ``fold`` method become what it returns.
+
+    A Hadamard projection needs none: its fast transform consists of small products that every runtime supports.
+    """
+    plain = copy.deepcopy(model).eval().requires_grad_(False)
+    for name, module in list(plain.named_modules()):
+        if name and hasattr(module, "fold"):
+            parent, _, attribute = name.rpartition(".")
+            setattr(plain.get_submodule(parent), attribute, module.fold().eval().requires_grad_(False))
+    return plain
 
 
 def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
