@@ -84,7 +84,10 @@ def choose_form(
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
     if not force and not gain.pays:
         return model, gain
-    converted = _build(model, config, w_in)
+    with torch.device("meta"):
+        converted = NarrowMLP(config)
+    converted.load_state_dict(_weights(model, config, w_in), assign=True)
+    converted.to(model.W_out.weight.device).train(model.training)
     if measure and not force:
         gain = replace(gain, speed=min(_speed(model, converted, rows) for rows in {1, max(1, batch // 8), batch}))
     return converted if force or gain.pays else model, gain
@@ -113,13 +116,6 @@ def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
 
 
 @torch.no_grad()
-def _build(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
-    with torch.device("meta"):
-        narrow = NarrowMLP(config)
-    narrow.load_state_dict(_weights(model, config, w_in), assign=True)
-    return narrow.to(model.W_out.weight.device).train(model.training)
-
-
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
     blocks = list(model.blocks)
     w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]

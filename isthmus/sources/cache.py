@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from isthmus.core import files
 from isthmus.core.errors import UserError
 from isthmus.sources.splits import array_digest
 
-Item = TypeVar("Item")
 LAYOUT = 1  # part of every key; increase it when the cached bytes change
 SMALL = 1 << 30  # caches up to this size are verified whenever they are opened
 CHUNK = 32  # items that a thread decodes at a time
@@ -65,10 +64,8 @@ def cache_array(
             array.flush()
 
         files.write_with(path, write)
-        note: dict[str, Any] = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
-        if left_out:
-            note["unreadable"] = left_out
-        files.write_json(path.with_suffix(".json"), note)
+        note = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
+        files.write_json(path.with_suffix(".json"), note | {"unreadable": left_out})
         kept = _open(path, shape)
     if kept is None:
         raise UserError(f"the cache {path} differs from what was written; check the disk")
@@ -91,15 +88,11 @@ def _open(path: Path, shape: tuple[int, ...]) -> CachedArray | None:
 
 
 def decode_all(
-    array: np.ndarray,
-    items: Sequence[Item],
-    decode: Callable[[Item], np.ndarray],
-    title: str,
-    skip_unreadable: bool = False,
+    array: np.ndarray, items: Sequence[Any], decode: Callable[[Any], np.ndarray], title: str, skip: bool = False
 ) -> list[int]:
     """Fill ``array`` with the decoded items in order; each gives one image or the same number of patches.
 
-    With ``skip_unreadable``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
+    With ``skip``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
     items are returned. Threads suffice, because Pillow releases the interpreter lock while decoding.
     """
     from rich.console import Console
@@ -114,7 +107,7 @@ def decode_all(
             try:
                 array[index * rows : (index + 1) * rows] = decode(items[index])
             except UserError as error:
-                if not skip_unreadable:
+                if not skip:
                     raise
                 left_out[index] = str(error)
 

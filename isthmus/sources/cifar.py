@@ -24,9 +24,8 @@ from isthmus.core.files import sha256
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.cache import cache_array, decode_all
 from isthmus.sources.files import locate_shards, name_errors, not_found, read_bytes
-from isthmus.sources.huggingface import open_hub, read_labels
 from isthmus.sources.images import channels_first, open_image
-from isthmus.sources.pictures import list_hub_pictures
+from isthmus.sources.pictures import list_hub_pictures, open_hub, read_labels
 from isthmus.sources.splits import Rows, check_splits, partition
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ household_furniture insects large_carnivores large_man-made_outdoor_things large
 large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1
 vehicles_2"""
 
-SINGLE_VALUES = {"NONE": None, "NEWFALSE": False, "NEWTRUE": True}
 # What CIFAR's pickled arrays refer to. The names are compared, never looked up.
 GLOBALS = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
 
@@ -262,8 +260,10 @@ def read_pickled_data(raw: bytes) -> Any:
                 stack.append(argument)
             case "GLOBAL" if argument in GLOBALS:
                 stack.append(argument)
-            case "NONE" | "NEWFALSE" | "NEWTRUE":
-                stack.append(SINGLE_VALUES[opcode.name])
+            case "NONE":
+                stack.append(None)
+            case "NEWFALSE" | "NEWTRUE":
+                stack.append(opcode.name == "NEWTRUE")
             case "EMPTY_DICT":
                 stack.append({})
             case "EMPTY_LIST":

@@ -15,9 +15,8 @@ from pydantic import Field, model_validator
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
-from isthmus.sources.huggingface import need_column, open_hub
 from isthmus.sources.images import channels_first, fit_square
-from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures
+from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures, need_column, open_hub
 from isthmus.sources.splits import DrawnSplits, check_labels, check_splits, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 

@@ -20,9 +20,8 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, SplitName
 from isthmus.sources.files import resolve
-from isthmus.sources.huggingface import open_hub
 from isthmus.sources.images import SUFFIXES, center_crop, cut_patches, resize_short_side
-from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures, list_pictures
+from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures, list_pictures, open_hub
 from isthmus.sources.splits import partition
 
 if TYPE_CHECKING:

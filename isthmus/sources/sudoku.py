@@ -65,27 +65,24 @@ class GeneratedSudoku(Source):
 
     def load(self, data_dir: Path) -> Data:
         config = self.config
-        known = None
+        path, known = Path(), None
         settings = config.model_dump(mode="json", exclude={"name", "known"})
         if config.known is not None:
             path = resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known")
             known = read_puzzles(path)
             settings["known"] = [array_digest(part) for part in known]
             settings["proved"] = True  # earlier versions did not prove the known puzzles
-
-        def make(array: np.ndarray) -> None:
-            if known is not None:
-                _refuse_ambiguous(path, known[0], np.arange(known.shape[1]))
-            self._fill(array, known)
-
-        rows = config.train + config.validation + config.test
-        boards = cache_array("sudoku", settings, (2, rows, CELLS), make).array.astype(np.int16)
-        parts = np.split(boards, np.cumsum([config.train, config.validation]), axis=1)
+        shape = (2, config.train + config.validation + config.test, CELLS)
+        boards = cache_array("sudoku", settings, shape, lambda array: self._fill(array, path, known)).array
+        parts = np.split(boards.astype(np.int16), np.cumsum([config.train, config.validation]), axis=1)
         return check_splits("sudoku", [Split(*part) for part in parts])
 
-    def _fill(self, array: np.ndarray, known: np.ndarray | None) -> None:
+    def _fill(self, array: np.ndarray, path: Path, known: np.ndarray | None) -> None:
         """The splits share no grids and no known puzzles."""
-        pools = None if known is None else self._pools(known)
+        pools = None
+        if known is not None:
+            _refuse_ambiguous(path, known[0], np.arange(known.shape[1]))
+            pools = self._pools(known)
         used: set[bytes] = set()
         start = 0
         for name in SPLITS:

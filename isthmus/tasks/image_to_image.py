@@ -59,20 +59,18 @@ class ImageToImage(Task):
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.image_shape: tuple[int, int, int] = (0, 0, 0)
+        self.image_shape: tuple[int, ...] = (0, 0, 0)
 
     def learn(self, data: Data) -> None:
         if data.train.inputs.ndim != 4:
             raise UserError(f"task {self.config.name} needs images, not rows of {data.train.inputs.shape[1:]}")
-        channels, height, width = data.train.inputs.shape[1:]
-        self.image_shape = (channels, height, width)
+        self.image_shape = data.train.inputs.shape[1:]
 
     def memory(self) -> dict[str, Tensor]:
         return {"image_shape": torch.tensor(self.image_shape)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
-        channels, height, width = memory["image_shape"].tolist()
-        self.image_shape = (channels, height, width)
+        self.image_shape = tuple(memory["image_shape"].tolist())
 
     @property
     def signature(self) -> Signature:

@@ -87,20 +87,13 @@ class MaskedPredictor(Predictor):
         grey = tokenizer.pictures(tokens.numpy(), mask.numpy())
         write_image(target, np.concatenate([original[0], grey[0], drawn[0]], axis=2))
         right = int((found == tokens)[mask].sum())
-        distances = (_psnr(drawn, original), _psnr(whole, original))
-        return describe(file, target, int(mask.sum()), self.task.positions, right, *distances)
+        compared = (right, _psnr(drawn, original), _psnr(whole, original))
+        return describe(file, target, int(mask.sum()), self.task.positions, compared)
 
 
-def describe(
-    file: Path,
-    target: Path,
-    hidden: int,
-    tokens: int,
-    right: int | None = None,
-    psnr: float | None = None,
-    psnr_tokenizer: float | None = None,
-) -> Prediction:
-    """The result of one file; the last three need the original, and so an image."""
+def describe(file: Path, target: Path, hidden: int, tokens: int, compared: Sequence[Any] = (None,) * 3) -> Prediction:
+    """The result of one file; an image is ``compared`` with the original: tokens that agree, and two PSNRs."""
+    right, psnr, psnr_tokenizer = compared
     line = f"{file}: {target}, {hidden} of {tokens} tokens filled in"
     if right is not None:
         line += f", {right} of them as they were; {psnr:.2f} dB to the original"

@@ -54,7 +54,8 @@ def solve(
         started = _start(puzzles[fresh])
         if excluded is not None:
             started[np.arange(len(fresh)), excluded[fresh]] = 0
-        states, dead, unfinished = _propagate(np.concatenate([started, _unpack(waiting[now])]))
+        resumed = np.unpackbits(waiting[now], axis=1, count=_CANDIDATES)
+        states, dead, unfinished = _propagate(np.concatenate([started, resumed]))
         owners = np.concatenate([fresh, waiting_owners[now]])
         solved = ~dead & ~unfinished & (states.sum(axis=1, dtype=np.uint16) == CELLS)
         _note(found, states[solved], owners[solved], most)
@@ -66,10 +67,6 @@ def solve(
         needed = found.counts[waiting_owners] < most
         waiting, waiting_owners = waiting[needed], waiting_owners[needed]
     return found
-
-
-def _unpack(rows: np.ndarray) -> np.ndarray:
-    return np.unpackbits(rows, axis=1, count=_CANDIDATES)
 
 
 def _next(owners: np.ndarray) -> np.ndarray:

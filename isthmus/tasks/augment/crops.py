@@ -38,7 +38,7 @@ def resized_crop(
     Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
     """
     height, width = images.shape[2:]
-    parts = boxes(len(images), (height, width), area, ASPECTS, generator).to(images.device)
+    parts = boxes(len(images), (height, width), area, generator).to(images.device)
     top, left, tall, wide = (side.double()[:, None] for side in parts.unbind(1))
     rows, columns = (size, size) if size else (height, width)
     y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
@@ -57,19 +57,15 @@ def resized_crop(
 
 
 def boxes(
-    number: int,
-    shape: tuple[int, int],
-    area: tuple[float, float],
-    aspects: tuple[float, float],
-    generator: torch.Generator,
+    number: int, shape: tuple[int, int], area: tuple[float, float], generator: torch.Generator
 ) -> Int[Tensor, "number 4"]:
     """Top, left, height and width: the first of ten drawn shapes that fits, or else the largest central one."""
     height, width = shape
-    tall, wide = shapes((number, ATTEMPTS), shape, area, aspects, generator)
+    tall, wide = shapes((number, ATTEMPTS), shape, area, ASPECTS, generator)
     fits = (tall <= height) & (wide <= width) & (tall > 0) & (wide > 0)
     first = fits.long().argmax(1, keepdim=True)  # of equal values, the first
     found = fits.any(1)
-    ratio = min(max(width / height, aspects[0]), aspects[1])
+    ratio = min(max(width / height, ASPECTS[0]), ASPECTS[1])
     central = min(height, round(width / ratio)), min(width, round(height * ratio))
     tall = torch.where(found, tall.gather(1, first).squeeze(1), central[0])
     wide = torch.where(found, wide.gather(1, first).squeeze(1), central[1])
