@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
 from isthmus.core.record import CONFIG, TASK, find_run, read_record
 from isthmus.export.cards import model_card
-from isthmus.export.graphs import example
+from isthmus.export.graphs import make_example
 from isthmus.export.narrow_form import choose_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
@@ -59,7 +59,7 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
     with _write_aside(out) as folder:
         file = folder / FILES[to]
         write_format(file, model, to)
-        error = difference(original, read_format(file, to), out / file.name)
+        error = compare_outputs(original, read_format(file, to), out / file.name)
         write_tensors(folder / TASK, load_task(run).memory())
         config: Any = model.config
         source = record.config["source"]
@@ -120,9 +120,9 @@ def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
         write_whole_model(file, model, config.model_dump(mode="json"))
         return
     from isthmus.export.onnx_format import write_onnx
-    from isthmus.export.torch_format import program, write_program
+    from isthmus.export.torch_format import trace_program, write_program
 
-    (write_onnx if to == "onnx" else write_program)(file, program(model))
+    (write_onnx if to == "onnx" else write_program)(file, trace_program(model))
 
 
 def read_format(file: Path, to: FormatName) -> nn.Module:
@@ -135,11 +135,11 @@ def read_format(file: Path, to: FormatName) -> nn.Module:
 
 
 @torch.no_grad()
-def difference(model: nn.Module, other: nn.Module, file: Path) -> float:
+def compare_outputs(model: nn.Module, other: nn.Module, file: Path) -> float:
     """The largest difference of outputs for batches of several sizes, relative to the largest output."""
     worst = 0.0
     for rows in _ROWS:
-        x = example(model, rows, seed=rows)
+        x = make_example(model, rows, seed=rows)
         expected, found = model.eval()(x), other(x)
         if found.shape != expected.shape:
             raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")

@@ -25,7 +25,7 @@ def fold(model: nn.Module) -> nn.Module:
     return plain
 
 
-def example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
+def make_example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
     """Random rows that the model accepts: numbers in its precision, or tokens of its vocabulary."""
     shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)

@@ -146,10 +146,10 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
 
 
 def _center(columns: Tensor) -> Tensor:
-    """Without their means: of a constant column exactly nothing.
+    """The columns minus their means; a constant column becomes exactly zero.
 
-    LayerNorm multiplies next to nothing by up to 1/√ε, in block after block, and the mean of many equal numbers is not
-    quite that number; that of their differences from the first one is.
+    LayerNorm multiplies a rounding error by up to 1/√ε in every block. The mean of equal numbers may be rounded; the
+    mean of their differences from the first one is exact.
     """
     rest = columns - columns[:1]
     return rest - rest.mean(dim=0)

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import need_regular, write_with
-from isthmus.export.graphs import GraphModel, example, first_line, fold
+from isthmus.export.graphs import GraphModel, first_line, fold, make_example
 from isthmus.export.operators import OPERATORS
 
 _MEMBER = re.compile(
@@ -44,10 +44,10 @@ _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 
 
-def program(model: nn.Module) -> ExportedProgram:
+def trace_program(model: nn.Module) -> ExportedProgram:
     """The folded model in evaluation mode, for any batch size."""
     plain = fold(model)
-    x = example(model, 2)  # a batch of 1 would be treated as constant
+    x = make_example(model, 2)  # a batch of 1 would be treated as constant
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside torch
         try:
@@ -74,7 +74,7 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
 
 
 def read_program(path: Path) -> nn.Module:
-    """The program in a file that holds only tensors and torch's operators; other files are refused unread."""
+    """The program in a file that holds only tensors and torch's operators; torch never reads any other file."""
     size = need_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:

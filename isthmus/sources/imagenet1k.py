@@ -33,7 +33,7 @@ _CMC = (
     4517823, 4589890, 4592741, 7714571, 7715103, 7753275, 7831146, 7836838, 13037406, 13040303,
 )  # fmt: skip
 CMC = frozenset(f"n{number:08d}" for number in _CMC)
-"""The hundred classes of the list that contrastive multiview coding is known by (``imagenet100.txt``)."""
+"""The hundred classes that contrastive multiview coding uses (``imagenet100.txt``)."""
 ADVICE = (
     "it should hold train/CLASS/*.JPEG and val/CLASS/*.JPEG, see https://image-net.org/download-images.php; "
     "or set source.hub (ILSVRC/imagenet-1k; of a hundred classes ilee0022/ImageNet100)"
@@ -41,7 +41,7 @@ ADVICE = (
 
 
 class ImageNet1k(PictureSource):
-    """uint8 (rows, 3, size, size), 1000 classes; 1,281,167 of which some validate, and 50,000 for the test."""
+    """uint8 (rows, 3, size, size), 1000 classes; 1,281,167 images for training and validation, 50,000 for the test."""
 
     class Config(PictureSource.Config):
         folder: str = "imagenet"
@@ -74,7 +74,7 @@ class ImageNet100(ImageNet1k):
         folder: str = "imagenet100"
         """The folder of images: a path, absolute or under the data folder."""
         listed: Literal["all", "cmc"] = "all"
-        """``cmc``: of the folder's classes, which may be all thousand, those of the CMC list (126,689 and 5,000)."""
+        """``cmc``: only the classes of the CMC list (126,689 and 5,000 images); the folder may hold all thousand."""
         validation: Rows = 5_000
         """Training rows held out for validation."""
 

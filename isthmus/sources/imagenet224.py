@@ -39,7 +39,7 @@ class ImageNet224(Source):
         folder: str = "imagenet"
         """The folder of images: a path, absolute or under the data folder."""
         hub: str | None = None
-        """Taken from the Hugging Face hub instead, such as ``ILSVRC/imagenet-1k``: its splits train and validation."""
+        """Read from the Hugging Face hub instead, such as ``ILSVRC/imagenet-1k``: its splits train and validation."""
         resize: Literal["short_side", "square"] = "short_side"
         """``short_side`` keeps the proportions; ``square`` is the paper's literal 256×256."""
         split_seed: int = 0
@@ -61,8 +61,7 @@ class ImageNet224(Source):
 
 
 def list_tree(folder: Path) -> Pictures:
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES) if folder.is_dir() else []
-    if not paths:
+    if not (paths := sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)):
         raise UserError(f"there are no images in {folder}; {ADVICE}")
     return list_pictures(folder, paths)
 

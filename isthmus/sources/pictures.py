@@ -42,7 +42,7 @@ Found = tuple[dict[SplitName, Pictures], Sequence[str]]
 
 
 class PictureSource(Source):
-    """Decodes the pictures that a subclass finds; without validation pictures, some training rows validate."""
+    """Decodes the pictures that a subclass finds; without a validation split, training rows are held out."""
 
     class Config(Component):
         hub: str | None = None
@@ -132,10 +132,8 @@ def decode_splits(
     return check_splits(origin or cache, kept, classes, [each.digest for each in decoded])
 
 
-def list_pictures(
-    root: Path, paths: Sequence[Path], labels: Sequence[int] | np.ndarray | None = None, channels: int = 3
-) -> Pictures:
-    """Pictures in files; a missing file is reported before decoding."""
+def list_pictures(root: Path, paths: Sequence[Path], labels: Any = None, channels: int = 3) -> Pictures:
+    """Pictures in files, with or without labels; a missing file is reported before decoding."""
     for path in paths:
         if not path.is_file():
             raise not_found(path.name, [path.parent], "the download is incomplete; download it again")

@@ -34,7 +34,7 @@ ADVICE = (
 
 
 class STL10(PictureSource):
-    """uint8 (rows, 3, size, size), ten classes; 5,000 of which some validate, and 8,000 for the test."""
+    """uint8 (rows, 3, size, size), ten classes; 5,000 images for training and validation, 8,000 for the test."""
 
     class Config(PictureSource.Config):
         size: Annotated[int, Field(ge=1, le=4096)] = SIDE

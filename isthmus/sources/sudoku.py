@@ -186,7 +186,7 @@ def read_puzzles(path: Path) -> np.ndarray:
     lines = read_bytes(path).split()
     if not lines or lines[0].strip().lower() != b"puzzle,solution":
         shown = lines[0][:40].decode("utf-8", "replace") if lines else "nothing"
-        raise UserError(f"{path} is no file of puzzles: it begins with {shown!r}, not with {FORM}")
+        raise UserError(f"{path} is not a file of puzzles: it begins with {shown!r}, not with {FORM}")
     if len(lines) == 1:
         raise UserError(f"{path} has no puzzles")
     wrong = [number for number, line in enumerate(lines[1:]) if len(line) != 2 * CELLS + 1]
@@ -209,11 +209,10 @@ def read_puzzles(path: Path) -> np.ndarray:
 
 def _refuse_ambiguous(path: Path, puzzles: np.ndarray, rows: np.ndarray) -> None:
     """``rows`` are the puzzles' places in the file."""
-    many = rows[solve(puzzles).counts != 1]
-    if many.size:
+    if many := rows[solve(puzzles).counts != 1].tolist():
         raise UserError(
             f"{path}, line {many[0] + 2}: the puzzle has more than one solution; "
-            f"{many.size} of {len(puzzles)} have, leave them out"
+            f"{len(many)} of {len(puzzles)} have, leave them out"
         )
 
 
@@ -239,8 +238,7 @@ def split_groups(
 def _refuse_shared(splits: Mapping[SplitName, np.ndarray]) -> None:
     keys = {name: set(grid_keys(boards[1]).tolist()) for name, boards in splits.items()}
     for one, other in itertools.combinations(SPLITS, 2):
-        shared = len(keys[one] & keys[other])
-        if shared:
+        if shared := len(keys[one] & keys[other]):
             raise UserError(
                 f"{shared} solutions, up to the names of their digits, are in {one} and in {other}; "
                 f"leave out source.{other}_path, or give another file"

@@ -35,7 +35,7 @@ def pixels(rows: Tensor) -> Images:
 class PSNR(PeakSignalNoiseRatio):
     """PSNR of at most 144 dB, float32's resolution just below 1.
 
-    Otherwise an image that equals its target would be infinitely good, and so would every mean that includes it.
+    Without the limit, one image that equals its target would make every mean infinite.
     """
 
     sum_squared_error: Any  # a tensor, or a list of them with one per image

@@ -26,22 +26,24 @@ from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 
 NAMES = {"sudoku": "Sudoku"}
 
+Givens = Annotated[int, Field(ge=17, le=80)]
+
 
 class Sudoku(Task):
     class Config(Component):
         symmetries: bool = False
         """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
-        reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
+        reveal: tuple[Givens, Givens] | None = None
         """Least and most givens of a training board: more of its solution is revealed each time."""
         reveal_steps: Annotated[int, Field(ge=0)] = 0
         """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
-        by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
+        by_givens: tuple[Givens, ...] = ()
         """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
 
         @model_validator(mode="after")
         def _reveals_a_range(self) -> Self:
             if self.reveal is not None and self.reveal[0] > self.reveal[1]:
-                raise ValueError(f"reveal={list(self.reveal)} must rise")
+                raise ValueError(f"reveal={list(self.reveal)}: give the smaller number first")
             if self.reveal_steps and self.reveal is None:
                 raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
             return self
@@ -88,11 +90,13 @@ class Sudoku(Task):
             left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
             low += round(left * (high - low))
             puzzles = reveal(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
-        return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
+        varied = (torch.from_numpy(side).to(rows.device) for side in (puzzles, solutions))
+        return self.evaluation_batch(*varied, "train", step)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None
-        return _batch(rows, targets)
+        inputs = rows.long()
+        return Batch(inputs, torch.where(inputs > 0, IGNORED, targets.long() - 1))
 
     def loss(self, output: Tensor, target: Int[Tensor, "boards cells"]) -> Tensor:
         return mean_cross_entropy(output, target, DIGITS)
@@ -123,8 +127,3 @@ class Sudoku(Task):
             return (output + 1).clamp(min=0).to(torch.uint8).cpu().numpy()
         digits = output.reshape(len(output), CELLS, DIGITS).argmax(dim=-1) + 1
         return digits.to(torch.uint8).cpu().numpy()
-
-
-def _batch(puzzles: Tensor, solutions: Tensor) -> Batch:
-    inputs = puzzles.long()
-    return Batch(inputs, torch.where(inputs > 0, IGNORED, solutions.long() - 1))

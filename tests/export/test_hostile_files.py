@@ -27,7 +27,7 @@ from isthmus.core.files import read_sealed, sha256, write_sealed
 from isthmus.core.record import TASK
 from isthmus.export.formats import read_format, write_format
 from isthmus.export.prediction import open_predictor
-from isthmus.export.torch_format import program, read_program, write_program
+from isthmus.export.torch_format import read_program, trace_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
 from tests.conformance.small_models import SMALL, build
@@ -48,7 +48,7 @@ TRAP = "__import__('os').mkdir('sprung')"
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
     file = tmp_path_factory.mktemp("program") / "model.pt2"
-    write_program(file, program(build("hourglass_mlp", SMALL["hourglass_mlp"][0])))
+    write_program(file, trace_program(build("hourglass_mlp", SMALL["hourglass_mlp"][0])))
     with zipfile.ZipFile(file) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 

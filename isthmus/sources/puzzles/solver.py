@@ -19,7 +19,7 @@ from isthmus.sources.puzzles.boards import CELLS, UNITS
 _WORD = 64
 _STATES_AT_ONCE = 32 * _WORD
 _GUESSES_AT_ONCE = 4 * _WORD
-"""Lanes that boards share for their branches: with more, a board that has many solutions would look at all of them."""
+"""Branches examined at once, shared by all boards: with more, a board with many solutions would examine them all."""
 _CANDIDATES = 9 * CELLS
 _CONSTRAINTS = np.concatenate(
     [CELLS * np.arange(9) + np.arange(CELLS)[:, None], *(CELLS * digit + UNITS for digit in range(9))]
@@ -143,7 +143,7 @@ def _round(board: np.ndarray, dead: np.ndarray) -> np.ndarray:
     before = board.copy()
     for (whole, _), (source, parts) in zip(_views(board), placed_views, strict=True):
         ones, twos = _count(parts)
-        # What is placed once keeps its place and takes all others; placed twice, it leaves none, and the state dies.
+        # A digit placed once removes its other candidates; placed twice, it removes all, and the state is dead.
         whole &= ~ones | (source & ~twos)
     _lock(_box(board))
     _lock(_box(board).transpose(0, 3, 4, 1, 2, 5))

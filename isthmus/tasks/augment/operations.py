@@ -1,13 +1,12 @@
 """The operations of AutoAugment and RandAugment on 8-bit images, each image of a batch with its own.
 
-What Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image is done here to many at once, by kornia's functions. The
-images of a batch that receive the same operation go through it together, those that are warped all at once.
+kornia's functions do to a batch what Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image. Images that receive the
+same operation go through it together; all warped images go through one warp.
 
-Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or a
-smoothed image is not rounded on the way, and a warped value is not cut off; ``equalize``, ``invert``, ``posterize``,
-``solarize`` and ``solarize_add`` are the same to the level. Not taken from kornia, because they are other operations
-there: autocontrast of a constant channel (black), ``solarize`` with additions (to every value), and ``warp_affine``
-with a fill (blended into the image's edge).
+Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or smoothed
+image is not rounded on the way, and a warped value is rounded, not truncated; ``equalize``, ``invert``, ``posterize``,
+``solarize`` and ``solarize_add`` are exact. Not kornia's, because these do something else there: autocontrast of a
+constant channel (black), ``solarize`` with additions (to every value), ``warp_affine`` with a fill (blends the edge).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ Images = UInt8[Tensor, "batch channels height width"]
 Pixels = Float32[Tensor, "batch channels height width"]
 """From 0 to 1."""
 PerImage = Float64[Tensor, " batch"]
+Colour = Float[Tensor, " channels"]
 
 SHIFTS = ("shear_x", "shear_y", "translate_x", "translate_y")
 ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
@@ -33,9 +33,7 @@ OPERATIONS = ("none", *GEOMETRIC, *PHOTOMETRIC)
 (``solarize_add``), a factor (``contrast``, ``brightness``, ``color``, ``sharpness``), or ignores it."""
 
 
-def transform(
-    images: Images, operation: Int[Tensor, " batch"], argument: PerImage, fill: Float[Tensor, " channels"]
-) -> Images:
+def transform(images: Images, operation: Int[Tensor, " batch"], argument: PerImage, fill: Colour) -> Images:
     """Each image after its operation. ``operation`` and ``argument`` are on the CPU; ``fill`` is the colour outside."""
     result = images.clone()
 
@@ -70,7 +68,7 @@ def warps(
     return matrices
 
 
-def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
+def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Colour) -> Images:
     """Bilinear; pixels from outside the image get the colour ``fill``."""
     from kornia.geometry.transform import remap  # importing it takes half a second, and most runs do not need it
 

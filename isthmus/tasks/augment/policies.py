@@ -5,16 +5,16 @@ from 0 to 9 stands for one of ten evenly spaced values of the range in the paper
 331-pixel image are taken as a part of the side.
 RandAugment (Cubuk et al. 2020, arXiv:1909.13719), as recipes write ``rand-m9-mstd0.5-inc1``: operations drawn with
 replacement from fifteen, each carried out with probability 0.5, each with its own magnitude from a normal distribution
-cut to [0, 10], and every operation the stronger the higher its magnitude.
+clipped to [0, 10]; a higher magnitude makes every operation stronger.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 
-from isthmus.tasks.augment.operations import ENHANCEMENTS, OPERATIONS, SHIFTS, Images, transform
+from isthmus.tasks.augment.operations import ENHANCEMENTS, OPERATIONS, SHIFTS, Colour, Images, transform
 
 Numbers = Int[Tensor, "*shape"]
 Levels = Float64[Tensor, "*shape"]
@@ -85,12 +85,7 @@ equalize 0.8 8 equalize 0.6 3
 
 
 def rand_augment(
-    images: Images,
-    magnitude: float,
-    deviation: float,
-    layers: int,
-    fill: Float[Tensor, " channels"],
-    generator: torch.Generator,
+    images: Images, magnitude: float, deviation: float, layers: int, fill: Colour, generator: torch.Generator
 ) -> Images:
     shape = (layers, len(images))
     drawn = torch.randint(len(RANDOM), shape, generator=generator)
@@ -113,7 +108,7 @@ def rand_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     return _select(operation, values, part, sign, 0.45)
 
 
-def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], generator: torch.Generator) -> Images:
+def auto_augment(images: Images, policy: str, fill: Colour, generator: torch.Generator) -> Images:
     """``policy`` is one of the tables above."""
     operation, probability, level = policy_table(policy)
     pair = torch.randint(len(operation), (len(images),), generator=generator)
@@ -133,10 +128,8 @@ def auto_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     return _select(operation, values, part, sign, 150 / 331)
 
 
-def policy_table(
-    policy: str,
-) -> tuple[Int[Tensor, "pairs 2"], Float64[Tensor, "pairs 2"], Float64[Tensor, "pairs 2"]]:
-    """Operations, probabilities and magnitudes."""
+def policy_table(policy: str) -> tuple[Numbers, Levels, Levels]:
+    """Operations, probabilities and magnitudes, each (pairs, 2)."""
     words = [line.split() for line in policy.strip().splitlines()]
     operations = torch.tensor([[OPERATIONS.index(line[at]) for at in (0, 3)] for line in words])
     numbers = [[[float(line[at + shift]) for at in (0, 3)] for line in words] for shift in (1, 2)]
