@@ -90,8 +90,8 @@ class Sudoku(Task):
             left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
             low += round(left * (high - low))
             puzzles = reveal(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
-        varied = (torch.from_numpy(side).to(rows.device) for side in (puzzles, solutions))
-        return self.evaluation_batch(*varied, "train", step)
+        rows, targets = (torch.from_numpy(side).to(rows.device) for side in (puzzles, solutions))
+        return self.evaluation_batch(rows, targets, "train", step)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None

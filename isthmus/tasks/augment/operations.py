@@ -1,7 +1,7 @@
 """The operations of AutoAugment and RandAugment on 8-bit images, each image of a batch with its own.
 
-kornia's functions do to a batch what Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image. Images that receive the
-same operation go through it together; all warped images go through one warp.
+kornia's functions do to a batch what Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image. Images that receive
+the same operation go through it together; all warped images go through one warp.
 
 Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or smoothed
 image is not rounded on the way, and a warped value is rounded, not truncated; ``equalize``, ``invert``, ``posterize``,
