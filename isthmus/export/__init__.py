@@ -9,15 +9,15 @@ __all__ = ["Gain", "HubModel", "export_run", "fold", "narrow", "narrow_gain"]
 
 if TYPE_CHECKING:
     from isthmus.export.formats import export_run
+    from isthmus.export.graphs import fold
     from isthmus.export.hub import HubModel
     from isthmus.export.narrow_form import Gain, narrow, narrow_gain
-    from isthmus.export.plain_layers import fold
 
 _HOMES = {
     "Gain": "narrow_form",
     "HubModel": "hub",
     "export_run": "formats",
-    "fold": "plain_layers",
+    "fold": "graphs",
     "narrow": "narrow_form",
     "narrow_gain": "narrow_form",
 }

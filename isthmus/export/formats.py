@@ -15,10 +15,10 @@ from torch import nn
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
-from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
+from isthmus.core.record import CONFIG, TASK, find_run, read_record
 from isthmus.export.cards import model_card
-from isthmus.export.examples import example
-from isthmus.export.narrow_form import narrow_if_it_pays
+from isthmus.export.graphs import make_example
+from isthmus.export.narrow_form import choose_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load, load_task
@@ -44,35 +44,45 @@ class Written:
 
 def export_run(run: str | Path, to: str, out: Path) -> Written:
     """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
-    form = next((known for known in FORMATS if known == to), None)
-    if form is None:
+    if to not in FORMATS:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
     record = read_record(find_run(run))
     if record.status != "finished":
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an export; choose another --out")
-    original, note = load(run), ""
-    model = original
-    if form == "narrow":
-        model, gain = narrow_if_it_pays(original)
+    original = model = load(run)
+    note = ""
+    if to == "narrow":
+        model, gain = choose_form(original)
         note = str(gain)
-    with _written_aside(out) as folder:
-        file = folder / FILES[form]
-        write_format(file, model, form)
-        error = difference(original, read_format(file, form), out / file.name)
+    with _write_aside(out) as folder:
+        file = folder / FILES[to]
+        write_format(file, model, to)
+        error = compare_outputs(original, read_format(file, to), out / file.name)
         write_tensors(folder / TASK, load_task(run).memory())
-        content = _content(record, model, form)
+        config: Any = model.config
+        source = record.config["source"]
+        content = Exported(
+            format=to,
+            run=record.id,
+            model=config.model_dump(mode="json"),
+            task=record.config["task"],
+            source=source if source["name"] in _KEPT else {},
+            classes=record.data.get("classes", []),
+            columns=record.data.get("columns", []),
+            metrics=record.metrics["test"],
+        )
         write_json(folder / CONFIG, content.model)
         write_text(folder / CARD, model_card(content, record))
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size
-    return Written(out, form, size, error, note)
+    return Written(out, to, size, error, note)
 
 
 @contextmanager
-def _written_aside(out: Path) -> Iterator[Path]:
+def _write_aside(out: Path) -> Iterator[Path]:
     """A folder beside ``out`` that replaces it on success; on failure, ``out`` stays unchanged."""
     target = resolve_links(out)
     make_folder(target.parent)
@@ -84,14 +94,14 @@ def _written_aside(out: Path) -> Iterator[Path]:
     try:
         with hold_lock(aside):
             yield aside
-            _take_place(aside, target)
+            _replace_export(aside, target)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _take_place(aside: Path, target: Path) -> None:
+def _replace_export(aside: Path, target: Path) -> None:
     """Move the files; others in the target stay. It is a valid export at any moment, so a killed call can rerun."""
     if not target.exists():
         aside.chmod(0o755)  # mkdtemp allows only the owner to read
@@ -104,50 +114,32 @@ def _take_place(aside: Path, target: Path) -> None:
         (target / name).unlink(missing_ok=True)
 
 
-def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
-    config: Any = model.config
-    source = record.config["source"]
-    return Exported(
-        format=to,
-        run=record.id,
-        model=config.model_dump(mode="json"),
-        task=record.config["task"],
-        source=source if source["name"] in _KEPT else {},
-        classes=record.data.get("classes", []),
-        columns=record.data.get("columns", []),
-        metrics=record.metrics["test"],
-    )
-
-
 def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
     if to in ("safetensors", "narrow"):
         config: Any = model.config
         write_whole_model(file, model, config.model_dump(mode="json"))
         return
     from isthmus.export.onnx_format import write_onnx
-    from isthmus.export.torch_format import program, write_program
+    from isthmus.export.torch_format import trace_program, write_program
 
-    (write_onnx if to == "onnx" else write_program)(file, program(model))
+    (write_onnx if to == "onnx" else write_program)(file, trace_program(model))
 
 
 def read_format(file: Path, to: FormatName) -> nn.Module:
     if to in ("safetensors", "narrow"):
         return load(file)
-    if to == "onnx":
-        from isthmus.export.onnx_format import OnnxModel
-
-        return OnnxModel(file)
+    from isthmus.export.onnx_format import read_onnx
     from isthmus.export.torch_format import read_program
 
-    return read_program(file)
+    return read_onnx(file) if to == "onnx" else read_program(file)
 
 
 @torch.no_grad()
-def difference(model: nn.Module, other: nn.Module, file: Path) -> float:
+def compare_outputs(model: nn.Module, other: nn.Module, file: Path) -> float:
     """The largest difference of outputs for batches of several sizes, relative to the largest output."""
     worst = 0.0
     for rows in _ROWS:
-        x = example(model, rows, seed=rows)
+        x = make_example(model, rows, seed=rows)
         expected, found = model.eval()(x), other(x)
         if found.shape != expected.shape:
             raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")

@@ -18,6 +18,9 @@ except ImportError:
     raise UserError("models on the Hugging Face Hub need huggingface_hub: pip install isthmus[hub]") from None
 
 
+_DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+
+
 class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["isthmus"]):
     """Any model of Isthmus with the Hub's methods for reading and writing."""
 
@@ -36,27 +39,9 @@ class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["i
         write_whole_model(Path(save_directory) / FILES["safetensors"], self.model, config.model_dump(mode="json"))
 
     @classmethod
-    def _from_pretrained(
-        cls,
-        *,
-        model_id: str,
-        revision: str | None = None,
-        cache_dir: str | Path | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-        token: str | bool | None = None,
-        **others: Any,
-    ) -> HubModel:
-        if Path(model_id).is_dir():
-            folder = Path(model_id)
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> HubModel:
+        folder = Path(model_id)
+        if folder.is_dir():
             return cls(load(folder if is_exported(folder) else folder / FILES["safetensors"]))
-        file = hf_hub_download(
-            model_id,
-            FILES["safetensors"],
-            revision=revision,
-            cache_dir=cache_dir,
-            force_download=force_download,
-            local_files_only=local_files_only,
-            token=token,
-        )
-        return cls(load(file))
+        download = {name: options[name] for name in _DOWNLOAD}
+        return cls(load(hf_hub_download(model_id, FILES["safetensors"], **download)))

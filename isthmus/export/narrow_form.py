@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -61,22 +62,18 @@ def narrow(model: nn.Module, *, force: bool = False, measure: bool = True, batch
     ``force`` always converts; ``measure=False`` decides by multiply–adds alone; ``batch`` is the largest batch that is
     timed: the narrow form may be faster for many rows and slower for few.
     """
-    converted, gain = _convert(model, force, measure, batch)
-    return model if converted is None or not (force or gain.pays) else converted
-
-
-def narrow_if_it_pays(model: nn.Module) -> tuple[nn.Module, Gain]:
-    """:func:`narrow` with the gain that decided it: a second measurement may say otherwise."""
-    converted, gain = _convert(model, False, True, 256)
-    return converted if converted is not None and gain.pays else model, gain
+    return choose_form(model, force, measure, batch)[0]
 
 
 def narrow_gain(model: nn.Module, *, measure: bool = True, batch: int = 256) -> Gain:
     """Whether :func:`narrow` pays: counted and, if the count promises a gain, measured."""
-    return _convert(model, False, measure, batch)[1]
+    return choose_form(model, False, measure, batch)[1]
 
 
-def _convert(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[NarrowMLP | None, Gain]:
+def choose_form(
+    model: nn.Module, force: bool = False, measure: bool = True, batch: int = 256
+) -> tuple[nn.Module, Gain]:
+    """:func:`narrow` with the gain that decided it, because a second measurement may differ."""
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
@@ -86,11 +83,14 @@ def _convert(model: nn.Module, force: bool, measure: bool, batch: int) -> tuple[
     config = _config(model, w_in)
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
     if not force and not gain.pays:
-        return None, gain
-    converted = _build(model, config, w_in)
+        return model, gain
+    with torch.device("meta"):
+        converted = NarrowMLP(config)
+    converted.load_state_dict(_weights(model, config, w_in), assign=True)
+    converted.to(model.W_out.weight.device).train(model.training)
     if measure and not force:
         gain = replace(gain, speed=min(_speed(model, converted, rows) for rows in {1, max(1, batch // 8), batch}))
-    return converted, gain
+    return converted if force or gain.pays else model, gain
 
 
 @torch.no_grad()
@@ -106,28 +106,16 @@ def _dense(model: ResidualMLP) -> Tensor:
 
 def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
     kept: MLPConfig = model.config
+    start: Literal["isometric", "triangular"] = "triangular"
+    if kept.norm != "none" and kept.w_in in ("orthogonal", "hadamard") and len(w_in) >= w_in.shape[1]:
+        distance = (w_in.T @ w_in - torch.eye(w_in.shape[1], dtype=torch.float64)).abs().max()
+        if distance < 4 * torch.finfo(model.W_out.weight.dtype).eps:  # W_in preserves lengths
+            start = "isometric"
     shared = ("d_in", "d_out", "d_z", "d_h", "depth", "norm", "activation")
-    isometric = kept.norm != "none" and _is_isometric(model, w_in)
-    fields = {field: getattr(kept, field) for field in shared}
-    return NarrowConfig(name="narrow_mlp", start="isometric" if isometric else "triangular", **fields)
-
-
-def _is_isometric(model: ResidualMLP, w_in: Tensor) -> bool:
-    """Whether W_in preserves lengths up to the precision of its weights."""
-    if model.config.w_in not in ("orthogonal", "hadamard") or len(w_in) < w_in.shape[1]:
-        return False
-    precision = torch.finfo(model.W_out.weight.dtype).eps
-    return bool((w_in.T @ w_in - torch.eye(w_in.shape[1], dtype=torch.float64)).abs().max() < 4 * precision)
+    return NarrowConfig(name="narrow_mlp", start=start, **{field: getattr(kept, field) for field in shared})
 
 
 @torch.no_grad()
-def _build(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> NarrowMLP:
-    with torch.device("meta"):
-        narrow = NarrowMLP(config)
-    narrow.load_state_dict(_weights(model, config, w_in), assign=True)
-    return narrow.to(model.W_out.weight.device).train(model.training)
-
-
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
     blocks = list(model.blocks)
     w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
@@ -158,10 +146,10 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
 
 
 def _center(columns: Tensor) -> Tensor:
-    """Without their means: of a constant column exactly nothing.
+    """The columns minus their means; a constant column becomes exactly zero.
 
-    LayerNorm multiplies next to nothing by up to 1/√ε, in block after block, and the mean of many equal numbers is not
-    quite that number; that of their differences from the first one is.
+    LayerNorm multiplies a rounding error by up to 1/√ε in every block. The mean of equal numbers may be rounded; the
+    mean of their differences from the first one is exact.
     """
     rest = columns - columns[:1]
     return rest - rest.mean(dim=0)

@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import write_with
-from isthmus.export.examples import need_rows
+from isthmus.export.graphs import GraphModel, first_line
 
 _INSTALL = "pip install isthmus[export]"
 _LARGEST = 2**31
@@ -46,29 +46,23 @@ def _missing(error: BaseException | None) -> str:
     return f"ONNX has no operator for torch's {found[1]}" if found else text.splitlines()[0][:200]
 
 
-class OnnxModel(nn.Module):
+def read_onnx(path: Path) -> nn.Module:
     """An ONNX graph as a module; onnxruntime loads no code from the file."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UserError(f"ONNX files are run by onnxruntime: {_INSTALL}") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        (taken,) = session.get_inputs()
+    except Exception as error:  # onnxruntime's errors have no common base class
+        raise UserError(f"{path} is damaged or not an ONNX model: {first_line(error)}") from None
 
-    def __init__(self, path: Path, threads: int | None = None) -> None:
-        super().__init__()
-        self.path = path
-        try:
-            import onnxruntime
-        except ImportError:
-            raise UserError(f"ONNX files are run by onnxruntime: {_INSTALL}") from None
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or torch.get_num_threads()
-        options.log_severity_level = 3
-        try:
-            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-            (self.input,) = self.session.get_inputs()
-        except Exception as error:  # onnxruntime's errors have no common base class
-            raise UserError(f"{path} is damaged or not an ONNX model: {str(error).splitlines()[0][:200]}") from None
-
-    def forward(self, x: Tensor) -> Tensor:
-        need_rows(self.path, tuple(self.input.shape[1:]), x)
-        try:
-            (y,) = self.session.run(None, {self.input.name: x.numpy()})
-        except Exception as error:
-            raise UserError(f"{self.path} cannot be run: {str(error).splitlines()[0][:200]}") from None
+    def compute(x: Tensor) -> Tensor:
+        (y,) = session.run(None, {taken.name: x.numpy()})
         return torch.from_numpy(y)
+
+    return GraphModel(path, tuple(taken.shape[1:]), compute)

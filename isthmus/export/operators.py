@@ -1,6 +1,6 @@
 """The operators that a program may call: pure functions of tensors. Others in torch can open files, for example.
 
-A model that needs another one cannot be read back, which its export says; add it here if all it does is compute.
+The export of a model that needs another operator fails and names it; add it here if it only computes.
 """
 
 from __future__ import annotations

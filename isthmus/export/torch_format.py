@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_structure, treespec_dumps
 
 from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import need_regular, write_with
-from isthmus.export.examples import example, need_rows
+from isthmus.export.graphs import GraphModel, first_line, fold, make_example
 from isthmus.export.operators import OPERATORS
-from isthmus.export.plain_layers import fold
 
 _MEMBER = re.compile(
     r"[\w-]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|models/model\.json|"
@@ -45,17 +44,17 @@ _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node", "custom")
 
 
-def program(model: nn.Module) -> ExportedProgram:
+def trace_program(model: nn.Module) -> ExportedProgram:
     """The folded model in evaluation mode, for any batch size."""
     plain = fold(model)
-    x = example(model, 2)  # a batch of 1 would be treated as constant
+    x = make_example(model, 2)  # a batch of 1 would be treated as constant
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside torch
         try:
             exported = torch.export.export(plain, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         except Exception as error:  # tracing raises many types
             name = getattr(getattr(model, "config", None), "name", type(model).__name__)
-            raise UserError(f"{name} cannot be exported as a graph: {_first_line(error)}") from None
+            raise UserError(f"{name} cannot be exported as a graph: {first_line(error)}") from None
     for node in exported.graph.nodes:
         for trace in _TRACES:
             node.meta.pop(trace, None)
@@ -74,28 +73,8 @@ def write_program(path: Path, exported: ExportedProgram) -> None:
     write_with(path, write)
 
 
-class ProgramModel(nn.Module):
-    """A program as a module; its errors are one line."""
-
-    def __init__(self, path: Path, exported: ExportedProgram) -> None:
-        super().__init__()
-        self.path = path
-        self.program = exported.module()
-        (name,) = exported.graph_signature.user_inputs
-        (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
-        self.row_shape = tuple(taken.shape[1:])
-
-    def forward(self, x: Tensor) -> Tensor:
-        need_rows(self.path, self.row_shape, x)
-        try:
-            y: Tensor = self.program(x)
-        except Exception as error:  # a damaged graph may not fit its own weights or sizes
-            raise UserError(f"{self.path} cannot be run: {_first_line(error)}") from None
-        return y
-
-
 def read_program(path: Path) -> nn.Module:
-    """The program in a file that holds only tensors and torch's operators; other files are refused unread."""
+    """The program in a file that holds only tensors and torch's operators; torch never reads any other file."""
     size = need_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -104,15 +83,14 @@ def read_program(path: Path) -> nn.Module:
             raise UserError(f"{path} is not loaded: {problem}; reading a program from elsewhere may run code")
         with quiet("torch.export"), warnings.catch_warnings():  # it logs a traceback before it raises
             warnings.simplefilter("ignore")
-            return ProgramModel(path, torch.export.load(_rewrite(found)))
+            exported = torch.export.load(_rewrite(found))
+            (name,) = exported.graph_signature.user_inputs
+            (taken,) = (node.meta["val"] for node in exported.graph.nodes if node.name == name)
+            return GraphModel(path, tuple(taken.shape[1:]), exported.module())
     except UserError:
         raise
     except Exception as error:  # torch's reader raises many types for damaged files
-        raise UserError(f"{path} is damaged or not a torch.export program: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{path} is damaged or not a torch.export program: {first_line(error)}") from None
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> list[tuple[str, bytes]]:

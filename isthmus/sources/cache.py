@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +15,13 @@ from isthmus.core import files
 from isthmus.core.errors import UserError
 from isthmus.sources.splits import array_digest
 
-Item = TypeVar("Item")
 LAYOUT = 1  # part of every key; increase it when the cached bytes change
 SMALL = 1 << 30  # caches up to this size are verified whenever they are opened
 CHUNK = 32  # items that a thread decodes at a time
 BLOCK = 64 * CHUNK  # items between progress updates
 
 
-class MemoryMapped(NamedTuple):
+class CachedArray(NamedTuple):
     array: np.ndarray
     digest: str
     """The :func:`array_digest` of what was written."""
@@ -31,9 +29,9 @@ class MemoryMapped(NamedTuple):
     """The skipped items; the array holds the others in order."""
 
 
-def memory_mapped(
+def cache_array(
     origin: str, key: Mapping[str, Any], shape: tuple[int, ...], fill: Callable[[np.ndarray], Sequence[int] | None]
-) -> MemoryMapped:
+) -> CachedArray:
     """The uint8 array that ``fill`` writes for this key, written atomically by one process.
 
     ``fill`` may return the positions of rows that it skipped, which shortens the array. A damaged cache is rewritten.
@@ -59,25 +57,22 @@ def memory_mapped(
                 "set ISTHMUS_HOME to a folder on a larger disk"
             )
         left_out: list[int] = []
-        files.write_with(path, lambda temporary: left_out.extend(_write(temporary, shape, fill)))
-        note: dict[str, Any] = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
-        if left_out:
-            note["unreadable"] = left_out
-        files.write_json(path.with_suffix(".json"), note)
+
+        def write(temporary: Path) -> None:
+            array = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
+            left_out.extend(fill(array) or ())
+            array.flush()
+
+        files.write_with(path, write)
+        note = {"digest": array_digest(np.load(path, mmap_mode="r")), "bytes": path.stat().st_size}
+        files.write_json(path.with_suffix(".json"), note | {"unreadable": left_out})
         kept = _open(path, shape)
     if kept is None:
         raise UserError(f"the cache {path} differs from what was written; check the disk")
     return kept
 
 
-def _write(path: Path, shape: tuple[int, ...], fill: Callable[[np.ndarray], Sequence[int] | None]) -> Sequence[int]:
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    left_out = fill(array)
-    array.flush()
-    return left_out or ()
-
-
-def _open(path: Path, shape: tuple[int, ...]) -> MemoryMapped | None:
+def _open(path: Path, shape: tuple[int, ...]) -> CachedArray | None:
     try:
         note = files.read_json(path.with_suffix(".json"))
         size = path.stat().st_size
@@ -87,21 +82,17 @@ def _open(path: Path, shape: tuple[int, ...]) -> MemoryMapped | None:
         if size <= SMALL and array_digest(array) != note["digest"]:
             return None
         left_out = tuple(note.get("unreadable", ()))
-        return MemoryMapped(array[: len(array) - len(left_out)], note["digest"], left_out)
+        return CachedArray(array[: len(array) - len(left_out)], note["digest"], left_out)
     except (UserError, OSError, EOFError, ValueError, KeyError, TypeError):
         return None
 
 
 def decode_all(
-    array: np.ndarray,
-    items: Sequence[Item],
-    decode: Callable[[Item], np.ndarray],
-    title: str,
-    skip_unreadable: bool = False,
+    array: np.ndarray, items: Sequence[Any], decode: Callable[[Any], np.ndarray], title: str, skip: bool = False
 ) -> list[int]:
     """Fill ``array`` with the decoded items in order; each gives one image or the same number of patches.
 
-    With ``skip_unreadable``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
+    With ``skip``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
     items are returned. Threads suffice, because Pillow releases the interpreter lock while decoding.
     """
     from rich.console import Console
@@ -116,7 +107,7 @@ def decode_all(
             try:
                 array[index * rows : (index + 1) * rows] = decode(items[index])
             except UserError as error:
-                if not skip_unreadable:
+                if not skip:
                     raise
                 left_out[index] = str(error)
 
@@ -128,14 +119,10 @@ def decode_all(
             list(pool.map(decode_chunk, range(start, min(start + BLOCK, len(items)), CHUNK)))
     for index in sorted(left_out):
         console.print(f"skipped: {left_out[index]}", markup=False, highlight=False, soft_wrap=True)
-    _close_up(array, sorted(left_out))
+    if left_out:  # close the gaps, one row at a time because source and target may overlap
+        kept = np.delete(np.arange(len(array)), sorted(left_out))
+        for place, index in enumerate(kept.tolist()):
+            if place < index:
+                array[place] = array[index]
+        array[len(kept) :] = 0
     return sorted(left_out)
-
-
-def _close_up(array: np.ndarray, left_out: Sequence[int]) -> None:
-    """Close the gaps of skipped items; the end is filled with zeros."""
-    for number, (gap, following) in enumerate(itertools.pairwise([*left_out, len(array)]), start=1):
-        for index in range(gap + 1, following):  # one by one, because source and target may overlap
-            array[index - number] = array[index]
-    if left_out:
-        array[-len(left_out) :] = 0

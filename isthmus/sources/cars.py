@@ -7,14 +7,12 @@ the hub, such as ``tanganke/stanford_cars``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from isthmus.core.protocols import SplitName
 from isthmus.sources.files import name_errors
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures, matlab
+from isthmus.sources.pictures import Found, Pictures, PictureSource, find_folder, list_pictures, read_matlab
 
 NAMES = {"cars": "Cars"}
 
@@ -27,17 +25,15 @@ ADVICE = (
 class Cars(PictureSource):
     """uint8 (rows, 3, size, size), 196 classes; 8,144 for training and 8,041 for the test."""
 
-    class Config(PictureSettings):
+    class Config(PictureSource.Config):
         folder: str = "stanford_cars"
         """The folder of the data set: a path, absolute or under the data folder."""
 
-    title = "cars"
-
-    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        root = folder(data_dir, self.config.folder, ADVICE)
+    def find_pictures(self, data_dir: Path) -> Found:
+        root = find_folder(data_dir, self.config.folder, ADVICE)
         kit = root / "devkit"
         labelled = next((place for place in (root, kit) if (place / "cars_test_annos_withlabels.mat").is_file()), root)
-        classes = [str(name) for name in np.atleast_1d(matlab(kit / "cars_meta.mat", ADVICE)["class_names"])]
+        classes = [str(name) for name in np.atleast_1d(read_matlab(kit / "cars_meta.mat", ADVICE)["class_names"])]
         train = read_annotated(root / "cars_train", kit / "cars_train_annos.mat")
         test = read_annotated(root / "cars_test", labelled / "cars_test_annos_withlabels.mat")
         return {"train": train, "test": test}, classes
@@ -45,7 +41,7 @@ class Cars(PictureSource):
 
 def read_annotated(images: Path, annotations: Path) -> Pictures:
     """The pictures that a file of annotations names; its classes count from 1."""
-    content = matlab(annotations, ADVICE)
+    content = read_matlab(annotations, ADVICE)
     with name_errors(annotations, "annotations with the fields fname and class"):
         entries = np.atleast_1d(content["annotations"])
         paths = [images / str(name) for name in entries["fname"]]

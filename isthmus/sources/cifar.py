@@ -13,8 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import pickletools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -23,10 +22,10 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.cache import decode_all, memory_mapped
+from isthmus.sources.cache import cache_array, decode_all
 from isthmus.sources.files import locate_shards, name_errors, not_found, read_bytes
-from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import channels_first, open_image
+from isthmus.sources.pictures import list_hub_pictures, open_hub, read_labels
 from isthmus.sources.splits import Rows, check_splits, partition
 
 if TYPE_CHECKING:
@@ -47,13 +46,6 @@ household_furniture insects large_carnivores large_man-made_outdoor_things large
 large_omnivores_and_herbivores medium_mammals non-insect_invertebrates people reptiles small_mammals trees vehicles_1
 vehicles_2"""
 
-NEW_VALUES: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWFALSE": lambda: False,
-    "NEWTRUE": lambda: True,
-    "EMPTY_DICT": dict,
-    "EMPTY_LIST": list,
-}
 # What CIFAR's pickled arrays refer to. The names are compared, never looked up.
 GLOBALS = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
 
@@ -71,7 +63,6 @@ class CIFAR10(Source):
         revision: str | None = None
         """Branch, tag or commit on the hub."""
 
-    title = "cifar10"
     batch_folder = "cifar-10-batches-py"
     batches: ClassVar[dict[str, dict[str, str]]] = {
         "train": {
@@ -91,11 +82,8 @@ class CIFAR10(Source):
     archive = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
     repository = "uoft-cs/cifar10"
     shard_folders = ("cifar10", "cifar10/plain_text", "cifar10/data")
-
-    def __init__(self, config: Any) -> None:
-        self.config = config
-        self.batch_label, self.shard_label = "labels", "label"
-        self.classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    batch_label, shard_label = "labels", "label"
+    classes: Sequence[str] = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
     def load(self, data_dir: Path) -> Data:
         images, labels = self._read(data_dir, "train")
@@ -107,38 +95,37 @@ class CIFAR10(Source):
         order = np.array(sorted(range(len(labels)), key=digests.__getitem__))
         parts = partition(len(labels), [self.config.validation], self.config.split_seed)
         train, validation = (Split(images[order[part]], labels[order[part]]) for part in parts)
-        return check_splits(self.title, [train, validation, Split(test_images, test_labels)], self.classes)
+        return check_splits(self.config.name, [train, validation, Split(test_images, test_labels)], self.classes)
 
     def _read(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         if self.config.hub:
             return self._read_hub(data_dir, part)
-        parents = ["", self.title]
-        for folder in (data_dir / parent / self.batch_folder for parent in parents):
+        name = self.config.name
+        folders = [data_dir / self.batch_folder, data_dir / name / self.batch_folder]
+        for folder in folders:
             if folder.is_dir():
                 return self._read_batches(folder, part)
         if shards := locate_shards(data_dir, self.shard_folders, part):
             return self._read_shards(shards, part)
-        places = [data_dir / parent / self.batch_folder for parent in parents]
-        places += [data_dir / folder for folder in self.shard_folders]
+        places = [*folders, *(data_dir / folder for folder in self.shard_folders)]
         advice = (
             f"unpack {self.archive} in {data_dir}, or run: "
-            f"hf download {self.repository} --repo-type dataset --local-dir {data_dir / self.title}, "
+            f"hf download {self.repository} --repo-type dataset --local-dir {data_dir / name}, "
             f"or set source.hub={self.repository}"
         )
-        names = " and ".join(self.batches[part])
-        raise not_found(f"{self.title}'s Python batches ({names}) or {part}-*-of-*.parquet", places, advice)
+        batches = " and ".join(self.batches[part])
+        raise not_found(f"{name}'s Python batches ({batches}) or {part}-*-of-*.parquet", places, advice)
 
     def _read_batches(self, folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         images, labels = [], []
         for name, md5 in self.batches[part].items():
-            if not (folder / name).is_file():
+            path = folder / name
+            if not path.is_file():
                 raise not_found(name, [folder], f"unpack {self.archive} again")
-            raw = read_bytes(folder / name)
+            raw = read_bytes(path)
             if hashlib.md5(raw, usedforsecurity=False).hexdigest() != md5:
-                raise UserError(
-                    f"{folder / name} is damaged or altered: its MD5 is not {md5}; unpack {self.archive} again"
-                )
-            pixels, classes = read_batch(raw, folder / name, self.batch_label)
+                raise UserError(f"{path} is damaged or altered: its MD5 is not {md5}; unpack {self.archive} again")
+            pixels, classes = read_batch(raw, path, self.batch_label)
             images.append(pixels)
             labels.append(classes)
         return np.concatenate(images), np.concatenate(labels)
@@ -160,7 +147,7 @@ class CIFAR10(Source):
 
         def opener() -> Callable[[int], Image]:
             images = [image["bytes"] for image in column("img")]
-            return lambda row: png(images[row], f"{self.title}, {part}, row {row}")
+            return lambda row: open_png(images[row], f"{self.config.name}, {part}, row {row}")
 
         key = {"files": [sha256(shard) for shard in shards]}
         return self._decode(part, key, len(labels), opener), labels
@@ -168,12 +155,12 @@ class CIFAR10(Source):
     def _read_hub(self, data_dir: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         repo = self.config.hub
         dataset = open_hub(data_dir, repo, part, revision=self.config.revision)
-        labels = labels_of(dataset, repo, self.shard_label)
-        key = {"content": dataset._fingerprint}
-        return self._decode(part, key, len(labels), lambda: image_opener(dataset, repo, "img")), labels
+        labels = read_labels(dataset, repo, self.shard_label)
+        pictures = list_hub_pictures(dataset, repo, "img")
+        return self._decode(part, pictures.key, len(labels), lambda: pictures.open), labels
 
     def _decode(
-        self, part: str, key: dict[str, Any], rows: int, opener: Callable[[], Callable[[int], Image]]
+        self, part: str, key: Mapping[str, Any], rows: int, opener: Callable[[], Callable[[int], Image]]
     ) -> np.ndarray:
         """All images of a part. ``opener`` is called only if the cache does not hold them."""
 
@@ -183,19 +170,19 @@ class CIFAR10(Source):
             def decode(row: int) -> np.ndarray:
                 pixels = channels_first(open_row(row))
                 if pixels.shape != SHAPE:
-                    where = f"{self.title}, {part}"
+                    where = f"{self.config.name}, {part}"
                     raise UserError(f"{where}: the image of row {row} has the shape {pixels.shape}, not {SHAPE}")
                 return pixels
 
-            decode_all(array, range(rows), decode, f"decoding {self.title}")
+            decode_all(array, range(rows), decode, f"decoding {self.config.name}")
 
-        return memory_mapped(self.title, key, (rows, *SHAPE), fill).array
+        return cache_array(self.config.name, key, (rows, *SHAPE), fill).array
 
     def _check_content(self, part: str, digests: list[bytes], data_dir: Path) -> None:
         content = hashlib.sha256(b"".join(sorted(digests))).hexdigest()
         if self.content.get(part, content) != content:
             raise UserError(
-                f"the {part} images and labels found under {data_dir} are not {self.title}'s; "
+                f"the {part} images and labels found under {data_dir} are not {self.config.name}'s; "
                 f"download {self.repository} again, or read other data with the source 'hub'"
             )
 
@@ -207,7 +194,6 @@ class CIFAR100(CIFAR10):
         labels: Literal["fine", "coarse"] = "fine"
         """The hundred classes, or their twenty groups."""
 
-    title = "cifar100"
     batch_folder = "cifar-100-python"
     batches: ClassVar[dict[str, dict[str, str]]] = {
         "train": {"train": "16019d7e3df5f24257cddd939b257f8d"},
@@ -231,27 +217,18 @@ def row_digests(images: np.ndarray, labels: np.ndarray) -> list[bytes]:
     return [hashlib.blake2b(head.tobytes() + image.tobytes(), digest_size=16).digest() for head, image in rows]
 
 
-def png(image: Any, name: str) -> Image:
+def open_png(image: Any, name: str) -> Image:
     if not isinstance(image, bytes):
         raise UserError(f"{name} holds no image bytes")
     return open_image(image, name)
-
-
-@dataclass
-class Rebuilt:
-    """A call that a pickle asks for: the function's name and arguments, recorded and never executed."""
-
-    function: str
-    arguments: Any
-    state: Any = None
 
 
 def read_batch(raw: bytes, path: Path, label_key: str) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of one Python batch."""
     with name_errors(path, "a CIFAR batch"):
         batch = read_pickled_data(raw)
-        _, shape, dtype, fortran_order, values = batch["data"].state
-        if dtype.arguments[0] != "u1" or fortran_order or shape[1:] != (3072,):
+        _, shape, dtype, fortran_order, values = batch["data"]["state"]
+        if dtype["arguments"][0] != "u1" or fortran_order or shape[1:] != (3072,):
             raise ValueError("its data are not rows of 3072 bytes")
         images = np.frombuffer(bytearray(values, "latin-1"), np.uint8).reshape(-1, *SHAPE)
         labels = np.array(batch[label_key], np.int64)
@@ -261,9 +238,10 @@ def read_batch(raw: bytes, path: Path, label_key: str) -> tuple[np.ndarray, np.n
 
 
 def read_pickled_data(raw: bytes) -> Any:
-    """The dicts, lists, tuples, numbers and strings of a Python 2 pickle (its arrays as :class:`Rebuilt`).
+    """The dicts, lists, tuples, numbers and strings of a Python 2 pickle.
 
-    Only the opcodes that CIFAR's batches consist of are understood. None of them imports, looks up or calls anything.
+    Only the opcodes that CIFAR's batches consist of are understood. None of them imports, looks up or calls anything: a
+    call that the pickle asks for becomes a dict of the function's name, the arguments and the state.
     """
     stack: list[Any] = []
     marks: list[int] = []
@@ -282,8 +260,14 @@ def read_pickled_data(raw: bytes) -> Any:
                 stack.append(argument)
             case "GLOBAL" if argument in GLOBALS:
                 stack.append(argument)
-            case "NONE" | "NEWFALSE" | "NEWTRUE" | "EMPTY_DICT" | "EMPTY_LIST":
-                stack.append(NEW_VALUES[opcode.name]())
+            case "NONE":
+                stack.append(None)
+            case "NEWFALSE" | "NEWTRUE":
+                stack.append(opcode.name == "NEWTRUE")
+            case "EMPTY_DICT":
+                stack.append({})
+            case "EMPTY_LIST":
+                stack.append([])
             case "MARK":
                 marks.append(len(stack))
             case "BINPUT" | "LONG_BINPUT":
@@ -302,10 +286,10 @@ def read_pickled_data(raw: bytes) -> Any:
                 items = since_mark()
                 stack[-1].update(zip(items[::2], items[1::2], strict=True))
             case "REDUCE":
-                stack[-2:] = [Rebuilt(*stack[-2:])]
+                stack[-2:] = [{"function": stack[-2], "arguments": stack[-1]}]
             case "BUILD":
                 state = stack.pop()
-                stack[-1].state = state
+                stack[-1]["state"] = state
             case _:
                 raise ValueError(f"CIFAR's batches have no {opcode.name} {str(argument or '')[:60]}".rstrip())
     return stack[-1]

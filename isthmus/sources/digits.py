@@ -38,9 +38,8 @@ class Digits(Source):
         with name_errors(path, "a table of digits"):
             # digits has floats, mnist5k integers; all values are whole and below 256.
             table = np.loadtxt(io.BytesIO(read_bytes(path)), delimiter=",", dtype=np.float32, ndmin=2)
-            images = (
-                np.rint(table[:, :-1] * (255 / self.brightest)).astype(np.uint8).reshape(-1, 1, self.side, self.side)
-            )
+            images = np.rint(table[:, :-1] * (255 / self.brightest)).astype(np.uint8)
+            images = images.reshape(-1, 1, self.side, self.side)
         labels = table[:, -1].astype(np.int64)
         config = self.config
         parts = partition(len(labels), [config.validation, config.test], config.split_seed, labels)

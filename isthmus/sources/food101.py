@@ -6,14 +6,11 @@ Looked for in the folder ``food-101/`` as the authors' archive unpacks it: ``ima
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import SplitName
 from isthmus.sources.files import name_errors, not_found
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures
+from isthmus.sources.pictures import Found, Pictures, PictureSource, find_folder, list_pictures
 
 NAMES = {"food101": "Food101"}
 
@@ -23,30 +20,30 @@ ADVICE = "unpack https://data.vision.ee.ethz.ch/cvl/food-101.tar.gz there, or se
 class Food101(PictureSource):
     """uint8 (rows, 3, size, size), 101 classes; 75,750 for training and 25,250 for the test."""
 
-    class Config(PictureSettings):
+    class Config(PictureSource.Config):
         folder: str = "food-101"
         """The folder of the unpacked archive: a path, absolute or under the data folder."""
 
-    title = "food101"
-    hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "validation"}
+    hub_test = "validation"
 
-    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        root = folder(data_dir, self.config.folder, ADVICE)
-        classes = lines(root / "meta" / "classes.txt")
-        numbers = {name: number for number, name in enumerate(classes)}
-        given: dict[SplitName, Pictures] = {}
-        splits: tuple[SplitName, ...] = ("train", "test")
-        for split in splits:
-            names = lines(root / "meta" / f"{split}.txt")
-            unknown = next((name for name in names if name.split("/")[0] not in numbers), None)
-            if unknown:
-                raise UserError(f"{root / 'meta' / f'{split}.txt'}: {unknown} is of no class of classes.txt")
-            paths = [root / "images" / f"{name}.jpg" for name in names]
-            given[split] = list_pictures(root, paths, [numbers[name.split("/")[0]] for name in names])
-        return given, classes
+    def find_pictures(self, data_dir: Path) -> Found:
+        root = find_folder(data_dir, self.config.folder, ADVICE)
+        classes = read_names(root / "meta" / "classes.txt")
+        return {"train": list_split(root, "train", classes), "test": list_split(root, "test", classes)}, classes
 
 
-def lines(path: Path) -> list[str]:
+def list_split(root: Path, split: str, classes: list[str]) -> Pictures:
+    listing = root / "meta" / f"{split}.txt"
+    names = read_names(listing)
+    numbers = {name: number for number, name in enumerate(classes)}
+    for name in names:
+        if name.split("/")[0] not in numbers:
+            raise UserError(f"{listing}: {name} is of no class of classes.txt")
+    labels = [numbers[name.split("/")[0]] for name in names]
+    return list_pictures(root, [root / "images" / f"{name}.jpg" for name in names], labels)
+
+
+def read_names(path: Path) -> list[str]:
     if not path.is_file():
         raise not_found(path.name, [path.parent], ADVICE)
     with name_errors(path, "a list of names"):

@@ -6,7 +6,7 @@ names a column of images, or ``features`` names columns of numbers. Images are d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -15,10 +15,9 @@ from pydantic import Field, model_validator
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
-from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
-from isthmus.sources.huggingface import image_opener, need_column, open_hub
-from isthmus.sources.images import center_crop, channels_first, resize_short_side
-from isthmus.sources.splits import DrawnSplits, array_digest, check_labels, check_splits, partition
+from isthmus.sources.images import channels_first, fit_square
+from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures, need_column, open_hub
+from isthmus.sources.splits import DrawnSplits, check_labels, check_splits, partition
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:
@@ -61,9 +60,7 @@ class Hub(Source):
         @model_validator(mode="after")
         def _one_kind_of_input(self) -> Self:
             if (self.image is None) == (not self.features):
-                raise ValueError(
-                    "give either source.image (a column of images) or source.features (columns of numbers)"
-                )
+                raise ValueError("give either source.image (a column of images) or source.features (of numbers)")
             return self
 
     def load(self, data_dir: Path) -> Data:
@@ -75,27 +72,28 @@ class Hub(Source):
             if names[name]
         }
         targets, classes = self._targets(given)
-        pool = given["train"]
+        pool = len(given["train"])
         labels = targets["train"] if classes else None
-        parts = partition(len(pool), config.held_out(len(pool), list(given)), config.split_seed, labels)
+        parts = partition(pool, config.held_out(pool, list(given)), config.split_seed, labels)
         rows = dict(zip(SPLITS, parts, strict=True))
-        inputs, splits = [], []
-        for name in SPLITS:
-            home: SplitName = name if name in given else "train"
-            chosen = np.arange(len(given[home])) if home == name != "train" else rows[name]
-            inputs.append(self._inputs(given[home], chosen))
-            kept = np.delete(chosen, list(inputs[-1].unreadable))
-            splits.append(Split(inputs[-1].array, targets[home][kept] if targets else None))
-        return check_splits(config.repo, splits, classes, [each.digest for each in inputs], config.features)
+        rows |= {name: np.arange(len(dataset)) for name, dataset in given.items() if name != "train"}
+        homes: dict[SplitName, SplitName] = {name: name if name in given else "train" for name in SPLITS}
+        if config.image is None:
+            features = {name: self._features(dataset) for name, dataset in given.items()}
+            splits = [
+                Split(features[home][rows[name]], targets[home][rows[name]] if targets else None)
+                for name, home in homes.items()
+            ]
+            return check_splits(config.repo, splits, classes, columns=config.features)
+        pictures = {name: self._pictures(dataset, targets.get(name)) for name, dataset in given.items()}
+        return self._decode({name: pictures[home].take(rows[name]) for name, home in homes.items()}, classes)
 
     def _targets(self, given: dict[SplitName, Any]) -> tuple[dict[SplitName, np.ndarray], tuple[str, ...]]:
         """The targets of each split, encoded together so that class numbers agree."""
         label, repo = self.config.label, self.config.repo
         if label is None:
             return {}, ()
-        for dataset in given.values():
-            need_column(dataset, repo, label)
-        raw = [column(arrow_table(dataset, [label]), label, repo) for dataset in given.values()]
+        raw = [column(read_table(dataset, repo, [label]), label, repo) for dataset in given.values()]
         names = getattr(given["train"].features[label], "names", None)
         if names and self.config.kind != "regression":
             labels = {name: part.astype(np.int64) for name, part in zip(given, raw, strict=True)}
@@ -106,48 +104,48 @@ class Hub(Source):
         bounds = np.cumsum([len(part) for part in raw])[:-1]
         return dict(zip(given, np.split(encoded, bounds), strict=True)), classes
 
-    def _inputs(self, dataset: Any, rows: np.ndarray) -> MemoryMapped:
-        if self.config.image is None:
-            for name in self.config.features:
-                need_column(dataset, self.config.repo, name)
-            table = arrow_table(dataset, list(self.config.features))
-            features = columns(table, self.config.features, self.config.repo, whole=True)[rows]
-            return MemoryMapped(features, array_digest(features))
-        open_row = image_opener(dataset, self.config.repo, self.config.image, self.config.channels)
-        size, skip = self.config.size, self.config.unreadable == "skip"
-        height, width = (size, size) if size else shape_of_first(open_row, rows, skip)
+    def _features(self, dataset: Any) -> np.ndarray:
+        names, repo = self.config.features, self.config.repo
+        return columns(read_table(dataset, repo, names), names, repo, whole=True)
 
-        def decode(row: int) -> np.ndarray:
-            image = open_row(row)
+    def _pictures(self, dataset: Any, targets: np.ndarray | None) -> Pictures:
+        config = self.config
+        pictures = list_hub_pictures(dataset, config.repo, config.image, targets, config.channels)
+        return pictures._replace(key={**pictures.key, "column": config.image})
+
+    def _decode(self, splits: dict[SplitName, Pictures], classes: tuple[str, ...]) -> Data:
+        size, channels, skip = self.config.size, self.config.channels, self.config.unreadable == "skip"
+        height, width = (size, size) if size else size_of_first(splits["train"], skip)
+
+        def decode(image: Image, name: str) -> np.ndarray:
             if size:
-                image = center_crop(resize_short_side(image, size, f"{self.config.repo}: the image of row {row}"), size)
-            elif (image.height, image.width) != (height, width):
+                return fit_square(image, name, size)
+            if (image.height, image.width) != (height, width):
                 raise UserError(
-                    f"{self.config.repo}: the image of row {row} is {image.height}×{image.width}, "
-                    f"another is {height}×{width}; set source.size to resize them all"
+                    f"{name} is {image.height}×{image.width}, another is {height}×{width}; "
+                    "set source.size to resize them all"
                 )
             return channels_first(image)
 
-        def fill(array: np.ndarray) -> list[int]:
-            return decode_all(array, rows.tolist(), decode, f"decoding {self.config.repo}", skip)
-
-        key = {"content": dataset._fingerprint, "rows": array_digest(rows), "column": self.config.image}
-        key |= {"unreadable": "skip"} if skip else {}
-        return memory_mapped("hub", key, (len(rows), self.config.channels, height, width), fill)
+        shape = (1, channels, height, width)
+        return decode_splits("hub", splits, decode, shape, classes, skip, origin=self.config.repo)
 
 
-def shape_of_first(open_row: Callable[[int], Image], rows: np.ndarray, skip: bool) -> tuple[int, int]:
+def size_of_first(pictures: Pictures, skip: bool) -> tuple[int, int]:
     """Height and width of the first image that can be read."""
-    for row in rows.tolist():
+    for row in pictures.items:
         try:
-            image = open_row(row)
+            image = pictures.open(row)
         except UserError:
             if not skip:
                 raise
         else:
             return image.height, image.width
-    raise UserError(f"none of the {len(rows)} images of a split can be decoded")
+    raise UserError(f"none of the {len(pictures.items)} training images can be decoded")
 
 
-def arrow_table(dataset: Any, names: list[str]) -> Any:
-    return dataset.select_columns(names).with_format("arrow")[:]
+def read_table(dataset: Any, repo: str, names: Sequence[str]) -> Any:
+    """Columns as an Arrow table."""
+    for name in names:
+        need_column(dataset, repo, name)
+    return dataset.select_columns(list(names)).with_format("arrow")[:]

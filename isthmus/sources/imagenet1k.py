@@ -11,16 +11,11 @@ The cache holds raw pixels: 252 GB for all training images at 256 pixels, 19 GB 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
-
-import numpy as np
+from typing import Literal
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import SplitName
-from isthmus.sources.images import image_files
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures
+from isthmus.sources.pictures import Found, PictureSource, find_folder, list_classes, list_folder
 from isthmus.sources.splits import Rows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
@@ -38,7 +33,7 @@ _CMC = (
     4517823, 4589890, 4592741, 7714571, 7715103, 7753275, 7831146, 7836838, 13037406, 13040303,
 )  # fmt: skip
 CMC = frozenset(f"n{number:08d}" for number in _CMC)
-"""The hundred classes of the list that contrastive multiview coding is known by (``imagenet100.txt``)."""
+"""The hundred classes that contrastive multiview coding uses (``imagenet100.txt``)."""
 ADVICE = (
     "it should hold train/CLASS/*.JPEG and val/CLASS/*.JPEG, see https://image-net.org/download-images.php; "
     "or set source.hub (ILSVRC/imagenet-1k; of a hundred classes ilee0022/ImageNet100)"
@@ -46,27 +41,26 @@ ADVICE = (
 
 
 class ImageNet1k(PictureSource):
-    """uint8 (rows, 3, size, size), 1000 classes; 1,281,167 of which some validate, and 50,000 for the test."""
+    """uint8 (rows, 3, size, size), 1000 classes; 1,281,167 images for training and validation, 50,000 for the test."""
 
-    class Config(PictureSettings):
+    class Config(PictureSource.Config):
         folder: str = "imagenet"
         """The folder of images: a path, absolute or under the data folder."""
         validation: Rows = 10_000
         """Training rows held out for validation."""
 
-    title = "imagenet1k"
-    classes: ClassVar[int] = 1000
-    hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "validation"}
+    classes = 1000
+    hub_test = "validation"
 
-    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        root = folder(data_dir, self.config.folder, ADVICE)
-        classes, other = (self.choose_classes(class_folders(root / part)) for part in ("train", "val"))
+    def find_pictures(self, data_dir: Path) -> Found:
+        root = find_folder(data_dir, self.config.folder, ADVICE)
+        classes, other = (self.choose_classes(list_classes(root / part)) for part in ("train", "val"))
         if len(classes) != self.classes:
             raise UserError(f"{root / 'train'} holds {len(classes)} class folders, not {self.classes}; {ADVICE}")
-        if other != classes:
-            odd = sorted(set(other) ^ set(classes))
+        if odd := sorted(set(other) ^ set(classes)):
             raise UserError(f"{root}: train and val differ in their class folders, first in {odd[0]}; {ADVICE}")
-        return {"train": list_labelled(root / "train", classes), "test": list_labelled(root / "val", classes)}, classes
+        train, test = (list_folder(root / part, root / part, classes) for part in ("train", "val"))
+        return {"train": train, "test": test}, classes
 
     def choose_classes(self, classes: list[str]) -> list[str]:
         """Those of a folder's classes that belong to the data set."""
@@ -76,31 +70,15 @@ class ImageNet1k(PictureSource):
 class ImageNet100(ImageNet1k):
     """uint8 (rows, 3, size, size), a hundred of the classes; about 126,000 training images, fewer in some versions."""
 
-    class Config(PictureSettings):
+    class Config(PictureSource.Config):
         folder: str = "imagenet100"
         """The folder of images: a path, absolute or under the data folder."""
         listed: Literal["all", "cmc"] = "all"
-        """``cmc``: of the folder's classes, which may be all thousand, those of the CMC list (126,689 and 5,000)."""
+        """``cmc``: only the classes of the CMC list (126,689 and 5,000 images); the folder may hold all thousand."""
         validation: Rows = 5_000
         """Training rows held out for validation."""
 
-    title = "imagenet100"
-    classes: ClassVar[int] = 100
+    classes = 100
 
     def choose_classes(self, classes: list[str]) -> list[str]:
         return [name for name in classes if name in CMC] if self.config.listed == "cmc" else classes
-
-
-def class_folders(place: Path) -> list[str]:
-    if not place.is_dir():
-        raise UserError(f"there is no folder {place}; {ADVICE}")
-    found = sorted(sub.name for sub in place.iterdir() if sub.is_dir() and not sub.name.startswith("."))
-    if not found:
-        raise UserError(f"there are no class folders in {place}; {ADVICE}")
-    return found
-
-
-def list_labelled(place: Path, classes: Sequence[str]) -> Pictures:
-    by_class = [image_files(place / name) for name in classes]
-    labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
-    return list_pictures(place, [path for paths in by_class for path in paths], labels)

@@ -15,13 +15,14 @@ import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
-from isthmus.sources.cache import MemoryMapped, memory_mapped
+from isthmus.sources.cache import CachedArray, cache_array
 from isthmus.sources.files import locate, name_errors, open_archive, read_member
 from isthmus.sources.splits import check_splits, partition
 
 NAMES = {"imagenet32": "ImageNet32"}
 
 CLASSES = 1000
+FOLDERS = ["imagenet32", "Imagenet32_train", "Imagenet32_val", ""]
 ADVICE = (
     "log in at https://image-net.org/download-images.php, download the 32×32 npz files "
     "(Imagenet32_train_npz.zip, Imagenet32_val_npz.zip) and unpack them into the first of these"
@@ -36,12 +37,10 @@ class ImageNet32(Source):
         """Seed of the halving; the run's seed does not change it."""
 
     def load(self, data_dir: Path) -> Data:
-        folders = ["imagenet32", "Imagenet32_train", "Imagenet32_val", ""]
-        names = [f"train_data_batch_{batch}.npz" for batch in range(1, 11)]
-        train_files = [locate(data_dir, folders, [name], ADVICE) for name in names]
-        held_out_files = [locate(data_dir, folders, ["val_data.npz"], ADVICE)]
-        train, labels = read(train_files)
-        held_out, held_out_labels = read(held_out_files)
+        names = [*(f"train_data_batch_{batch}.npz" for batch in range(1, 11)), "val_data.npz"]
+        paths = [locate(data_dir, FOLDERS, [name], ADVICE) for name in names]
+        train, labels = read_files(paths[:-1])
+        held_out, held_out_labels = read_files(paths[-1:])
         halves = partition(len(held_out_labels), [len(held_out_labels) // 2], self.config.split_seed)
         validation, test = (Split(held_out.array[half], held_out_labels[half]) for half in halves)
         classes = [str(label) for label in range(1, CLASSES + 1)]
@@ -49,36 +48,31 @@ class ImageNet32(Source):
         return check_splits("imagenet32", splits, classes, [train.digest, None, None])
 
 
-def read(paths: list[Path]) -> tuple[MemoryMapped, np.ndarray]:
+def read_files(paths: list[Path]) -> tuple[CachedArray, np.ndarray]:
     """The images of these files behind one memory map, and their labels from 0."""
-    labels = [member(path, "labels", 1).astype(np.int64) - 1 for path in paths]
+    labels = [read_numbers(path, "labels", 1).astype(np.int64) - 1 for path in paths]
+    ends = np.cumsum([len(part) for part in labels])
+    if not ends[-1]:
+        raise UserError(f"{paths[0]} holds no rows")
 
     def fill(array: np.ndarray) -> None:
-        start = 0
-        for path, rows in zip(paths, map(len, labels), strict=True):
-            pixels = member(path, "data", 2)
-            if pixels.shape != (rows, 3072) or pixels.dtype != np.uint8:
-                raise UserError(
-                    f"{path}: data should be uint8 of shape ({rows}, 3072), not {pixels.dtype} {pixels.shape}"
-                )
-            array[start : start + rows] = pixels.reshape(rows, 3, 32, 32)
-            start += rows
+        for path, part in zip(paths, np.split(array, ends[:-1]), strict=True):
+            pixels = read_numbers(path, "data", 2)
+            if pixels.shape != (len(part), 3072) or pixels.dtype != np.uint8:
+                raise UserError(f"{path}: data should be uint8 ({len(part)}, 3072), not {pixels.dtype} {pixels.shape}")
+            part[:] = pixels.reshape(part.shape)
 
-    rows = sum(map(len, labels))
-    if not rows:
-        raise UserError(f"{paths[0]} holds no rows")
-    return memory_mapped(
-        "imagenet32", {"files": [contents(path) for path in paths]}, (rows, 3, 32, 32), fill
-    ), np.concatenate(labels)
+    key = {"files": [list_members(path) for path in paths]}
+    return cache_array("imagenet32", key, (int(ends[-1]), 3, 32, 32), fill), np.concatenate(labels)
 
 
-def contents(path: Path) -> list[list[Any]]:
-    """A digest of an npz file from the checksums stored in it, which is faster than reading 4 GB."""
+def list_members(path: Path) -> list[list[Any]]:
+    """Names, sizes and stored checksums of the arrays in an npz file: faster than reading 4 GB."""
     with name_errors(path, "an npz file"), zipfile.ZipFile(path) as archive:
         return [[entry.filename, entry.file_size, entry.CRC] for entry in archive.infolist()]
 
 
-def member(path: Path, name: str, dimensions: int) -> np.ndarray:
+def read_numbers(path: Path, name: str, dimensions: int) -> np.ndarray:
     with open_archive(path) as archive:
         array = read_member(path, archive, name)
         if array.ndim != dimensions or array.dtype.kind not in "iu":

@@ -30,15 +30,10 @@ def open_image(file: Path | bytes, name: str, channels: int = 3) -> Image:
             opened = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file)
         except UnidentifiedImageError:  # its message names an object in memory
             raise UserError(f"cannot read {name} as an image: the format is unknown") from None
-    with name_errors(name, "an image"), opened as image:
-        if image.mode.startswith(("I", "F")):  # Pillow would silently clip 16 bits to 8
-            raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
-        return image.convert("RGB" if channels == 3 else "L")
-
-
-def image_files(folder: Path) -> list[Path]:
-    """The image files directly in a folder, sorted by name, without hidden files."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
+        with opened as image:
+            if image.mode.startswith(("I", "F")):  # Pillow would silently clip 16 bits to 8
+                raise UserError(f"{name} has more than 8 bits per channel; convert it to an 8-bit image first")
+            return image.convert("RGB" if channels == 3 else "L")
 
 
 def resize_short_side(image: Image, size: int, name: object = "the image") -> Image:
@@ -65,7 +60,12 @@ def channels_first(image: Image) -> np.ndarray:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def patches(image: Image, size: int) -> np.ndarray:
+def fit_square(image: Image, name: object, size: int) -> np.ndarray:
+    """(channels, size, size): the short side resized to ``size``, then the centre cropped."""
+    return channels_first(center_crop(resize_short_side(image, size, name), size))
+
+
+def cut_patches(image: Image, size: int) -> np.ndarray:
     """Disjoint square patches from the top left, row by row: (patches, channels, size, size)."""
     pixels = channels_first(image)
     channels, rows, columns = len(pixels), image.height // size, image.width // size

@@ -59,9 +59,8 @@ class MNIST(Source):
         idx = self.config.idx
         folders = [idx, f"{idx}/raw"] if idx else ["mnist", "MNIST/raw", ""]
         origin = "" if idx else "from https://ossci-datasets.s3.amazonaws.com/mnist/ "
-        path = locate(
-            data_dir, folders, [name, f"{name}.gz"], f"put the four idx files {origin}into the first of these"
-        )
+        advice = f"put the four idx files {origin}into the first of these"
+        path = locate(data_dir, folders, [name, f"{name}.gz"], advice)
         raw = read_bytes(path)
         array = parse_idx(raw, path, dimensions)
         if not idx and hashlib.sha256(raw).hexdigest() != SHA256[name]:
@@ -76,9 +75,7 @@ def parse_idx(raw: bytes, path: Path, dimensions: int) -> np.ndarray:
     """The bytes of an idx file: two zeros, 8 (unsigned byte), the number of dimensions, the sizes, the values."""
     start = 4 + 4 * dimensions
     if len(raw) < start or raw[:4] != bytes([0, 0, 8, dimensions]):
-        raise UserError(
-            f"{path} is not an idx file of bytes in {dimensions} dimensions: it begins with {raw[:4].hex(' ')!r}"
-        )
+        raise UserError(f"{path} is not an idx file of bytes in {dimensions}d: it begins with {raw[:4].hex(' ')!r}")
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if len(raw) != start + math.prod(shape):
         raise UserError(f"{path} is damaged: its header asks for {start + math.prod(shape)} bytes, it has {len(raw)}")

@@ -1,7 +1,7 @@
 """Colour patches cut from photographs that come with scikit-image: no download.
 
-Eight scenes of the wheel are colour photographs (left and right motorcycle are one scene; the colour wheel and the
-logo are drawings; the textures are grey). A patch of a scene never is in two splits, because whole scenes are.
+Eight of its scenes are colour photographs (left and right motorcycle are one scene; the colour wheel and the logo are
+drawings; the textures are grey). Whole scenes are assigned to splits, so no scene is in two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import nearest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.files import find_packaged
-from isthmus.sources.images import open_image, patches
+from isthmus.sources.images import cut_patches, open_image
 from isthmus.sources.splits import Rows, check_splits
 
 NAMES = {"photos": "Photos"}
@@ -67,8 +67,8 @@ class Photos(Source):
 
     def _cut(self, scene: str) -> np.ndarray:
         path = find_packaged("skimage", "data", FILES[scene])
-        cut = patches(open_image(path, str(path)), SIZE)
-        # The retina's round picture has a black background, which teaches a restoration nothing.
+        cut = cut_patches(open_image(path, str(path)), SIZE)
+        # The retina is a round picture on black; black patches are useless for restoration.
         cut = cut[np.ptp(cut.reshape(len(cut), -1), axis=1) >= 16]
         order = numpy_generator(self.config.split_seed, f"photos/{scene}").permutation(len(cut))
         chosen: np.ndarray = cut[np.sort(order[: self.config.patches_per_photo])]

@@ -1,21 +1,22 @@
-"""Base of the labelled photograph data sets: pictures from files or the hub, decoded to one size."""
+"""Finds pictures in folders and on the hub, decodes each split once, and is the base of the photograph data sets."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from isthmus.core.errors import UserError
+from isthmus.core.errors import UserError, nearest, quiet
+from isthmus.core.files import expand_user
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
+from isthmus.sources.cache import CachedArray, cache_array, decode_all
 from isthmus.sources.files import name_errors, not_found, resolve, stamp
-from isthmus.sources.huggingface import image_opener, labels_of, open_hub
-from isthmus.sources.images import center_crop, channels_first, open_image, resize_short_side
+from isthmus.sources.images import SUFFIXES, fit_square, open_image
 from isthmus.sources.splits import Rows, array_digest, check_labels, check_splits, partition
 
 if TYPE_CHECKING:
@@ -24,104 +25,193 @@ if TYPE_CHECKING:
 
 class Pictures(NamedTuple):
     items: Sequence[Any]
-    labels: np.ndarray
+    """Paths, or rows of a data set of the hub."""
+    targets: np.ndarray | None
     open: Callable[[Any], Image]
     key: Mapping[str, Any]
     """Identifies these pictures in the cache."""
 
     def take(self, rows: np.ndarray) -> Pictures:
         items = [self.items[row] for row in rows.tolist()]
-        return Pictures(items, self.labels[rows], self.open, {**self.key, "rows": array_digest(rows)})
+        targets = None if self.targets is None else self.targets[rows]
+        return Pictures(items, targets, self.open, {**self.key, "rows": array_digest(rows)})
 
 
-class PictureSettings(Component):
-    """Settings of a source of photographs."""
-
-    hub: str | None = None
-    """Read from the Hugging Face hub instead of a folder: a repository, or a folder of parquet files."""
-    revision: str | None = None
-    """Branch, tag or commit on the hub; a commit keeps a run repeatable."""
-    size: Annotated[int, Field(ge=1, le=4096)] = 256
-    """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
-    ``task.crop_ratio=0.875``."""
-    validation: Rows = 1_000
-    """Training rows held out for validation, if the data set has no validation split."""
-    split_seed: int = 0
-    """Seed of the choice of these rows; the run's seed does not change it."""
-    unreadable: Literal["fatal", "skip"] = "fatal"
-    """An image that cannot be decoded is an error (``fatal``), or is reported and skipped."""
+Found = tuple[dict[SplitName, Pictures], Sequence[str]]
+"""The splits that a data set has, and the names of its classes."""
 
 
 class PictureSource(Source):
-    """Decodes the pictures that a subclass finds into a memory-mapped cache."""
+    """Decodes the pictures that a subclass finds; without a validation split, training rows are held out."""
 
-    title: ClassVar[str]
-    hub_splits: ClassVar[dict[SplitName, str]] = {"train": "train", "test": "test"}
-    hub_columns: ClassVar[tuple[str, str]] = ("image", "label")
+    class Config(Component):
+        hub: str | None = None
+        """Read from the Hugging Face hub instead of a folder: a repository, or a folder of parquet files."""
+        revision: str | None = None
+        """Branch, tag or commit on the hub; a commit keeps a run repeatable."""
+        size: Annotated[int, Field(ge=1, le=4096)] = 256
+        """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
+        ``task.crop_ratio=0.875``."""
+        validation: Rows = 1_000
+        """Training rows held out for validation, if the data set has no validation split."""
+        split_seed: int = 0
+        """Seed of the choice of these rows; the run's seed does not change it."""
+        unreadable: Literal["fatal", "skip"] = "fatal"
+        """An image that cannot be decoded is an error (``fatal``), or is reported and skipped."""
+
+    hub_test = "test"
+    """The hub's name of the test split."""
+
+    @property
+    def official_splits(self) -> dict[SplitName, str]:
+        """The names that the splits have in the published data set."""
+        return {"train": "train", "test": self.hub_test}
 
     @abstractmethod
-    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        """The splits found in the files, and the names of the classes."""
+    def find_pictures(self, data_dir: Path) -> Found: ...
 
     def load(self, data_dir: Path) -> Data:
-        given, classes = self._on_hub(data_dir) if self.config.hub else self.find_pictures(data_dir)
+        config = self.config
+        given, classes = self._find_on_hub(data_dir) if config.hub else self.find_pictures(data_dir)
         for name, pictures in given.items():
-            self._check(name, pictures, len(classes))
+            if pictures.targets is None or not len(pictures.targets):
+                raise UserError(f"{config.name} has no {name} pictures here")
+            check_labels(f"{config.name}, {name}", pictures.targets, len(classes))  # before hours of decoding
         if "validation" not in given:
             pool = given["train"]
-            parts = partition(len(pool.items), [self.config.validation], self.config.split_seed, pool.labels)
-            given = {**given, "train": pool.take(parts[0]), "validation": pool.take(parts[1])}
-        decoded = {name: self._decode(given[name]) for name in SPLITS}
-        splits = [
-            Split(decoded[name].array, np.delete(given[name].labels, list(decoded[name].unreadable))) for name in SPLITS
-        ]
-        return check_splits(self.title, splits, classes, [decoded[name].digest for name in SPLITS])
+            parts = partition(len(pool.items), [config.validation], config.split_seed, pool.targets)
+            given |= {"train": pool.take(parts[0]), "validation": pool.take(parts[1])}
+        decode = partial(fit_square, size=config.size)
+        skip = config.unreadable == "skip"
+        return decode_splits(config.name, given, decode, (1, 3, config.size, config.size), classes, skip)
 
-    def _check(self, name: str, pictures: Pictures, classes: int) -> None:
-        if not len(pictures.labels):
-            raise UserError(f"{self.title} has no {name} pictures here")
-        check_labels(f"{self.title}, {name}", pictures.labels, classes)  # before hours of decoding
-
-    def _on_hub(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
+    def _find_on_hub(self, data_dir: Path) -> Found:
         given: dict[SplitName, Pictures] = {}
         names: Sequence[str] | None = None
-        image, label = self.hub_columns
-        for name, split in self.hub_splits.items():
+        last = 0
+        for name, split in self.official_splits.items():
             dataset = open_hub(data_dir, self.config.hub, split, revision=self.config.revision)
-            labels = labels_of(dataset, self.config.hub, label)
-            names = names or getattr(dataset.features[label], "names", None)
-            opener = image_opener(dataset, self.config.hub, image)
-            given[name] = Pictures(range(len(dataset)), labels, opener, {"content": dataset._fingerprint})
-        last = max(int(pictures.labels.max()) for pictures in given.values())
+            labels = read_labels(dataset, self.config.hub, "label")
+            given[name] = list_hub_pictures(dataset, self.config.hub, "image", labels)
+            names = names or getattr(dataset.features["label"], "names", None)
+            last = max(last, int(labels.max()))
         return given, names or [str(number) for number in range(last + 1)]
 
-    def _decode(self, pictures: Pictures) -> MemoryMapped:
-        size, skip = self.config.size, self.config.unreadable == "skip"
 
-        def decode(item: Any) -> np.ndarray:
-            return channels_first(center_crop(resize_short_side(pictures.open(item), size, item), size))
+def decode_splits(
+    cache: str,
+    splits: Mapping[SplitName, Pictures],
+    decode: Callable[[Image, str], np.ndarray],
+    shape: tuple[int, ...],
+    classes: Sequence[str] = (),
+    skip: bool = False,
+    origin: str = "",
+) -> Data:
+    """Decode every picture once into the cache, skipping unreadable ones if asked.
+
+    ``decode`` converts an image with its name to ``shape``: the number of images, channels, height and width.
+    """
+
+    def decode_split(pictures: Pictures) -> CachedArray:
+        def decode_item(item: Any) -> np.ndarray:
+            name = str(item) if isinstance(item, Path) else f"{origin or cache}: the image of row {item}"
+            return decode(pictures.open(item), name)
 
         def fill(array: np.ndarray) -> list[int]:
-            return decode_all(array, pictures.items, decode, f"decoding {self.title}", skip)
+            return decode_all(array, pictures.items, decode_item, f"decoding {origin or cache}", skip)
 
         key = {**pictures.key} | ({"unreadable": "skip"} if skip else {})
-        return memory_mapped(self.title, key, (len(pictures.items), 3, size, size), fill)
+        return cache_array(cache, key, (len(pictures.items) * shape[0], *shape[1:]), fill)
+
+    decoded = [decode_split(splits[name]) for name in SPLITS]
+    targets = [splits[name].targets for name in SPLITS]
+    kept = [
+        Split(each.array, None if every is None else np.delete(every, list(each.unreadable), axis=0))
+        for each, every in zip(decoded, targets, strict=True)
+    ]
+    return check_splits(origin or cache, kept, classes, [each.digest for each in decoded])
 
 
-def list_pictures(root: Path, paths: Sequence[Path], labels: Sequence[int] | np.ndarray) -> Pictures:
-    """Pictures in files; a missing file is reported before decoding."""
+def list_pictures(root: Path, paths: Sequence[Path], labels: Any = None, channels: int = 3) -> Pictures:
+    """Pictures in files, with or without labels; a missing file is reported before decoding."""
     for path in paths:
         if not path.is_file():
             raise not_found(path.name, [path.parent], "the download is incomplete; download it again")
-    return Pictures(
-        paths,
-        np.asarray(labels, np.int64),
-        lambda path: open_image(path, str(path)),
-        {"files": stamp(root, paths)},
-    )
+    numbers = None if labels is None else np.asarray(labels, np.int64)
+    return Pictures(paths, numbers, lambda path: open_image(path, str(path), channels), {"files": stamp(root, paths)})
 
 
-def folder(data_dir: Path, path: str, advice: str) -> Path:
+def open_hub(data_dir: Path, repo: str, split: str, subset: str | None = None, revision: str | None = None) -> Any:
+    """One split as ``datasets.Dataset``; ``repo`` may be a folder, under ``data_dir`` or by its path."""
+    try:
+        import datasets
+    except ImportError:
+        raise UserError("data sets of the hub need the package datasets: pip install 'isthmus[hub]'") from None
+    folder = data_dir / expand_user(repo)
+    place = str(folder) if folder.is_dir() else repo
+    named = name_errors(f"the split {split!r} of {repo!r}", "a folder or a data set of the hub")
+    with named, quiet("huggingface_hub", "datasets"):  # the hub warns on every retry
+        dataset = datasets.load_dataset(place, subset, revision=revision, split=split)
+    if not len(dataset):
+        raise UserError(f"{repo}: the split {split!r} has no rows")
+    return dataset
+
+
+def need_column(dataset: Any, repo: str, column: str) -> None:
+    if column not in dataset.column_names:
+        raise UserError(f"{repo} has no column {column!r}; {nearest(column, dataset.column_names)}")
+
+
+def read_labels(dataset: Any, repo: str, column: str) -> np.ndarray:
+    """A column of whole numbers."""
+    need_column(dataset, repo, column)
+    with name_errors(f"{repo}, column {column!r}", "labels of whole numbers"):
+        values = dataset.select_columns([column]).with_format("numpy")[:][column]
+        return np.asarray(values).astype(np.int64, casting="safe")
+
+
+def list_hub_pictures(
+    dataset: Any, repo: str, column: str, targets: np.ndarray | None = None, channels: int = 3
+) -> Pictures:
+    """The images in a column of a data set of the hub."""
+    import datasets
+
+    need_column(dataset, repo, column)
+    if not isinstance(dataset.features[column], datasets.Image):
+        raise UserError(f"the column {column!r} of {repo} does not hold images but {dataset.features[column]}")
+    encoded = dataset.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+
+    def open_row(row: int) -> Image:
+        image, name = encoded[row][column], f"{repo}, {dataset.split}, row {row}"
+        if not image:
+            raise UserError(f"{name}: there is no image in {column!r}")
+        return open_image(image["bytes"] or Path(image["path"]), name, channels)
+
+    return Pictures(range(len(dataset)), targets, open_row, {"content": dataset._fingerprint})
+
+
+def list_images(folder: Path) -> list[Path]:
+    """The image files directly in a folder, sorted by name, without hidden files; empty without the folder."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
+
+
+def list_classes(folder: Path) -> list[str]:
+    """The names of the folders in a folder, sorted, without hidden ones; empty without the folder."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def list_folder(root: Path, folder: Path, classes: Sequence[str], channels: int = 3) -> Pictures:
+    """The pictures in the class folders of a folder, labelled by class; without classes, those in the folder itself."""
+    if not classes:
+        return list_pictures(root, list_images(folder), None, channels)
+    by_class = [list_images(folder / name) for name in classes]
+    labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
+    return list_pictures(root, [path for paths in by_class for path in paths], labels, channels)
+
+
+def find_folder(data_dir: Path, path: str, advice: str) -> Path:
     """A folder given in the settings: absolute, under the data folder or under the current one."""
     found = resolve(data_dir, path, advice)
     if not found.is_dir():
@@ -129,7 +219,7 @@ def folder(data_dir: Path, path: str, advice: str) -> Path:
     return found
 
 
-def matlab(path: Path, advice: str) -> dict[str, Any]:
+def read_matlab(path: Path, advice: str) -> dict[str, Any]:
     """The arrays of a MATLAB 5 file."""
     from scipy.io import loadmat
 

@@ -7,7 +7,6 @@ hub, such as ``tanganke/stl10``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +15,8 @@ from pydantic import Field
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
-from isthmus.core.protocols import SplitName
 from isthmus.sources.files import locate, read_bytes
-from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource
+from isthmus.sources.pictures import Found, Pictures, PictureSource
 from isthmus.sources.splits import Rows
 
 if TYPE_CHECKING:
@@ -36,21 +34,19 @@ ADVICE = (
 
 
 class STL10(PictureSource):
-    """uint8 (rows, 3, size, size), ten classes; 5,000 of which some validate, and 8,000 for the test."""
+    """uint8 (rows, 3, size, size), ten classes; 5,000 images for training and validation, 8,000 for the test."""
 
-    class Config(PictureSettings):
+    class Config(PictureSource.Config):
         size: Annotated[int, Field(ge=1, le=4096)] = SIDE
         """Height and width to which the images of 96 pixels are resized; papers use 32, 90 and 96."""
         validation: Rows = 500
         """Training rows held out for validation."""
 
-    title = "stl10"
-
-    def find_pictures(self, data_dir: Path) -> tuple[dict[SplitName, Pictures], Sequence[str]]:
-        return {"train": binary(data_dir, "train"), "test": binary(data_dir, "test")}, CLASSES
+    def find_pictures(self, data_dir: Path) -> Found:
+        return {"train": list_binary(data_dir, "train"), "test": list_binary(data_dir, "test")}, CLASSES
 
 
-def binary(data_dir: Path, split: str) -> Pictures:
+def list_binary(data_dir: Path, split: str) -> Pictures:
     images, labels = (locate(data_dir, FOLDERS, [f"{split}_{letter}.bin"], ADVICE) for letter in "Xy")
     rows = images.stat().st_size // (3 * SIDE * SIDE)
     classes = np.frombuffer(read_bytes(labels), np.uint8).astype(np.int64) - 1

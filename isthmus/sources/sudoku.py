@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
-from isthmus.sources.cache import memory_mapped
+from isthmus.sources.cache import cache_array
 from isthmus.sources.files import read_bytes, resolve
 from isthmus.sources.puzzles.boards import CELLS, conflict, grid_keys, is_complete
 from isthmus.sources.puzzles.generation import FEWEST_GIVENS, derive, generate
@@ -28,8 +28,11 @@ from isthmus.sources.splits import DrawnSplits, Rows, array_digest, check_splits
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
 
 Givens = Annotated[int, Field(ge=17, le=80)]
-Make = Callable[[np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-"""Puzzles with the given numbers of digits, and their solutions."""
+Boards = tuple[np.ndarray, np.ndarray]
+"""Puzzles and their solutions."""
+Make = Callable[[np.ndarray, np.random.Generator], Boards]
+"""Makes puzzles with the given numbers of digits."""
+FIELDS: dict[SplitName, str] = {"train": "path", "validation": "validation_path", "test": "test_path"}
 _TRIES = 100
 FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
 
@@ -62,29 +65,24 @@ class GeneratedSudoku(Source):
 
     def load(self, data_dir: Path) -> Data:
         config = self.config
-        known = None
+        path, known = Path(), None
         settings = config.model_dump(mode="json", exclude={"name", "known"})
         if config.known is not None:
             path = resolve(data_dir, config.known, f"give a csv file with {FORM} as source.known")
             known = read_puzzles(path)
             settings["known"] = [array_digest(part) for part in known]
             settings["proved"] = True  # earlier versions did not prove the known puzzles
-
-        def make(array: np.ndarray) -> None:
-            if known is not None:
-                _refuse_ambiguous(path, known[0], np.arange(len(known[0])))
-            self._fill(array, known)
-
-        rows = config.train + config.validation + config.test
-        made = memory_mapped("sudoku", settings, (2, rows, CELLS), make).array
-        puzzles, solutions = made.astype(np.int16)
-        bounds = np.cumsum([config.train, config.validation])
-        parts = zip(np.split(puzzles, bounds), np.split(solutions, bounds), strict=True)
+        shape = (2, config.train + config.validation + config.test, CELLS)
+        boards = cache_array("sudoku", settings, shape, lambda array: self._fill(array, path, known)).array
+        parts = np.split(boards.astype(np.int16), np.cumsum([config.train, config.validation]), axis=1)
         return check_splits("sudoku", [Split(*part) for part in parts])
 
-    def _fill(self, array: np.ndarray, known: tuple[np.ndarray, np.ndarray] | None) -> None:
+    def _fill(self, array: np.ndarray, path: Path, known: np.ndarray | None) -> None:
         """The splits share no grids and no known puzzles."""
-        pools = None if known is None else self._pools(*known)
+        pools = None
+        if known is not None:
+            _refuse_ambiguous(path, known[0], np.arange(known.shape[1]))
+            pools = self._pools(known)
         used: set[bytes] = set()
         start = 0
         for name in SPLITS:
@@ -103,18 +101,15 @@ class GeneratedSudoku(Source):
             array[:, start : start + rows] = _make_unused(make, givens, used, generator)
             start += rows
 
-    def _pools(self, puzzles: np.ndarray, solutions: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def _pools(self, known: np.ndarray) -> dict[SplitName, np.ndarray]:
         shares = [self.config.validation, self.config.test]
         total = self.config.train + sum(shares)
-        groups = _groups(solutions)
+        groups = number_grids(known[1])
         held_out = [max(1, (int(groups.max()) + 1) * share // total) for share in shares]
-        parts = _by_group(groups, held_out, self.config.split_seed, "source.known")
-        return {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, parts, strict=True)}
+        return split_groups(known, groups, held_out, self.config.split_seed, "source.known")
 
 
-def _make_unused(
-    make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def _make_unused(make: Make, givens: np.ndarray, used: set[bytes], generator: np.random.Generator) -> Boards:
     """Puzzles, generated again where another split already uses the grid."""
     puzzles, solutions = make(givens, generator)
     for _ in range(_TRIES):
@@ -152,119 +147,98 @@ class SudokuFiles(Source):
 
     def load(self, data_dir: Path) -> Data:
         config = self.config
-        given = {"path": config.path, "validation_path": config.validation_path, "test_path": config.test_path}
-        boards = {
-            field: self._read(resolve(data_dir, path, f"give a csv file with {FORM} as source.{field}"))
-            for field, path in given.items()
-            if path is not None
+        given = {
+            name: self._read(resolve(data_dir, path, f"give a csv file with {FORM} as source.{field}"))
+            for name, field in FIELDS.items()
+            if (path := getattr(config, field)) is not None
         }
-        puzzles, solutions = boards["path"]
-        fields: dict[SplitName, str] = {"validation": "validation_path", "test": "test_path"}
-        groups = _groups(solutions)
-        held_out = config.held_out(int(groups.max()) + 1, [name for name, field in fields.items() if field in boards])
-        rows = _by_group(groups, held_out, config.split_seed, config.path)
-        splits = {name: (puzzles[part], solutions[part]) for name, part in zip(SPLITS, rows, strict=True)}
-        splits |= {name: boards[field] for name, field in fields.items() if field in boards}
-        splits = {name: self._some(name, *part) for name, part in splits.items()}
+        pool = given.pop("train")
+        groups = number_grids(pool[1])
+        held_out = config.held_out(int(groups.max()) + 1, list(given))
+        splits = split_groups(pool, groups, held_out, config.split_seed, config.path) | given
+        splits = {name: self._draw(name, boards).astype(np.int16) for name, boards in splits.items()}
         _refuse_shared(splits)
-        parts = [splits[name] for name in SPLITS]
-        return check_splits(config.path, [Split(*(side.astype(np.int16) for side in part)) for part in parts])
+        return check_splits(config.path, [Split(*splits[name]) for name in SPLITS])
 
-    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
-        puzzles, solutions = read_puzzles(path)
-        rows = np.arange(len(puzzles))
+    def _read(self, path: Path) -> np.ndarray:
+        boards = read_puzzles(path)
+        rows = np.arange(boards.shape[1])
         if self.config.givens is not None:
             low, high = self.config.givens
-            counts = (puzzles > 0).sum(axis=1)
-            kept = (counts >= low) & (counts <= high)
-            if not kept.any():
+            counts = (boards[0] > 0).sum(axis=1)
+            rows = np.flatnonzero((counts >= low) & (counts <= high))
+            if not len(rows):
                 raise UserError(f"{path} has no puzzle with {low} to {high} givens, but {counts.min()}–{counts.max()}")
-            puzzles, solutions, rows = puzzles[kept], solutions[kept], rows[kept]
         if self.config.prove:
-            _refuse_ambiguous(path, puzzles, rows)
-        return puzzles, solutions
+            _refuse_ambiguous(path, boards[0, rows], rows)
+        return boards[:, rows]
 
-    def _some(self, name: str, puzzles: np.ndarray, solutions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _draw(self, name: SplitName, boards: np.ndarray) -> np.ndarray:
+        """At most as many boards as the settings allow."""
         most = self.config.most if name == "train" else self.config.most_held_out
-        if most is None or most >= len(puzzles):
-            return puzzles, solutions
-        chosen = numpy_generator(self.config.split_seed, f"sudoku/{name}").permutation(len(puzzles))[:most]
-        return puzzles[chosen], solutions[chosen]
+        if most is None or most >= boards.shape[1]:
+            return boards
+        return boards[:, numpy_generator(self.config.split_seed, f"sudoku/{name}").permutation(boards.shape[1])[:most]]
 
 
-def read_puzzles(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Puzzles and solutions of a csv file as uint8 (boards, 81), each checked against the rules and each other."""
+def read_puzzles(path: Path) -> np.ndarray:
+    """uint8 (2, boards, 81): the puzzles of a csv file and their solutions, each checked against the rules."""
     lines = read_bytes(path).split()
     if not lines or lines[0].strip().lower() != b"puzzle,solution":
         shown = lines[0][:40].decode("utf-8", "replace") if lines else "nothing"
-        raise UserError(f"{path} is no file of puzzles: it begins with {shown!r}, not with {FORM}")
+        raise UserError(f"{path} is not a file of puzzles: it begins with {shown!r}, not with {FORM}")
     if len(lines) == 1:
         raise UserError(f"{path} has no puzzles")
-    wrong = next((n for n, line in enumerate(lines[1:], start=2) if len(line) != 2 * CELLS + 1), None)
-    if wrong is not None:
-        raise UserError(
-            f"{path}, line {wrong}: a line has 81 digits, a comma and 81 digits, not {_short(lines, wrong)}"
-        )
-    table = np.frombuffer(b"".join(lines[1:]), np.uint8).reshape(-1, 2 * CELLS + 1)
-    puzzles, solutions = table[:, :CELLS] - np.uint8(48), table[:, CELLS + 1 :] - np.uint8(48)
-    bad = (table[:, CELLS] != ord(",")) | (puzzles > 9).any(axis=1) | (solutions > 9).any(axis=1)
-    if bad.any():
-        line = 2 + int(bad.argmax())
-        raise UserError(f"{path}, line {line}: a line has 81 digits, a comma and 81 digits, not {_short(lines, line)}")
-    _check_rules(path, puzzles, solutions)
-    return puzzles, solutions
-
-
-def _short(lines: list[bytes], number: int) -> str:
-    text = lines[number - 1].decode("utf-8", "replace")
-    return repr(text if len(text) <= 40 else text[:39] + "…")
+    wrong = [number for number, line in enumerate(lines[1:]) if len(line) != 2 * CELLS + 1]
+    if not wrong:
+        table = np.frombuffer(b"".join(lines[1:]), np.uint8).reshape(-1, 2 * CELLS + 1)
+        boards = np.stack([table[:, :CELLS], table[:, CELLS + 1 :]]) - np.uint8(48)
+        wrong = np.flatnonzero((table[:, CELLS] != ord(",")) | (boards > 9).any(axis=(0, 2))).tolist()
+    if wrong:
+        text = lines[wrong[0] + 1].decode("utf-8", "replace")
+        shown = text if len(text) <= 40 else text[:39] + "…"
+        raise UserError(f"{path}, line {wrong[0] + 2}: a line has 81 digits, a comma and 81 digits, not {shown!r}")
+    puzzles, solutions = boards
+    if wrong := np.flatnonzero(~is_complete(solutions)).tolist():
+        broken = conflict(solutions[wrong[0]]) or "an empty cell"
+        raise UserError(f"{path}, line {wrong[0] + 2}: the solution is not valid: it has {broken}")
+    if wrong := np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1)).tolist():
+        raise UserError(f"{path}, line {wrong[0] + 2}: the solution differs from the puzzle in a given cell")
+    return boards
 
 
 def _refuse_ambiguous(path: Path, puzzles: np.ndarray, rows: np.ndarray) -> None:
     """``rows`` are the puzzles' places in the file."""
-    many = rows[solve(puzzles).counts != 1]
-    if many.size:
+    if many := rows[solve(puzzles).counts != 1].tolist():
         raise UserError(
             f"{path}, line {many[0] + 2}: the puzzle has more than one solution; "
-            f"{many.size} of {len(puzzles)} have, leave them out"
+            f"{len(many)} of {len(puzzles)} have, leave them out"
         )
 
 
-def _check_rules(path: Path, puzzles: np.ndarray, solutions: np.ndarray) -> None:
-    wrong = np.flatnonzero(~is_complete(solutions))
-    if wrong.size:
-        broken = conflict(solutions[wrong[0]]) or "an empty cell"
-        raise UserError(f"{path}, line {wrong[0] + 2}: the solution is none, it has {broken}")
-    differs = np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1))
-    if differs.size:
-        raise UserError(f"{path}, line {differs[0] + 2}: the solution differs from the puzzle in a given cell")
-
-
-def _groups(solutions: np.ndarray) -> np.ndarray:
+def number_grids(solutions: np.ndarray) -> np.ndarray:
     """A number for each solution, equal where solutions differ in the names of their digits only."""
     return np.asarray(np.unique(grid_keys(solutions), return_inverse=True)[1])
 
 
-def _by_group(groups: np.ndarray, held_out: list[int], seed: int, origin: str) -> list[np.ndarray]:
-    """Shuffled rows of the three splits: whole groups, so many of them held out."""
+def split_groups(
+    boards: np.ndarray, groups: np.ndarray, held_out: list[int], seed: int, origin: str
+) -> dict[SplitName, np.ndarray]:
+    """The boards of the three splits, shuffled; whole groups are held out."""
     count = int(groups.max()) + 1
     if count - sum(held_out) < 1:
         raise UserError(f"{origin}: {count} different solutions are too few to hold {sum(held_out)} of them out")
     generator = numpy_generator(seed, "split")
-    order = generator.permutation(count)
-    part_of_group = np.zeros(count, np.intp)
-    bounds = np.cumsum([count - sum(held_out), *held_out])[:-1]
-    for number, part in enumerate(np.split(order, bounds)):
-        part_of_group[part] = number
+    split_of_group = np.empty(count, np.intp)
+    split_of_group[generator.permutation(count)] = np.repeat(range(3), [count - sum(held_out), *held_out])
     rows = generator.permutation(len(groups))
-    return [rows[part_of_group[groups[rows]] == number] for number in range(3)]
+    return {name: boards[:, rows[split_of_group[groups[rows]] == number]] for number, name in enumerate(SPLITS)}
 
 
-def _refuse_shared(splits: Mapping[SplitName, tuple[np.ndarray, np.ndarray]]) -> None:
-    keys = {name: set(grid_keys(part[1]).tolist()) for name, part in splits.items()}
+def _refuse_shared(splits: Mapping[SplitName, np.ndarray]) -> None:
+    keys = {name: set(grid_keys(boards[1]).tolist()) for name, boards in splits.items()}
     for one, other in itertools.combinations(SPLITS, 2):
-        shared = len(keys[one] & keys[other])
-        if shared:
+        if shared := len(keys[one] & keys[other]):
             raise UserError(
                 f"{shared} solutions, up to the names of their digits, are in {one} and in {other}; "
                 f"leave out source.{other}_path, or give another file"

@@ -1,7 +1,6 @@
-"""The tokens that a tokenizer makes of another source's images.
+"""The tokens that a tokenizer makes of another source's images, without their labels.
 
-They are made once and kept under the tokenizer's hash and the images' fingerprint, and both are part of what the
-data's own fingerprint says. Labels are left out.
+They are cached under the tokenizer's hash and the images' fingerprint; the fingerprint of the data includes both.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split
 from isthmus.core.registry import component, find
-from isthmus.sources.cache import memory_mapped
+from isthmus.sources.cache import cache_array
 from isthmus.sources.splits import check_splits
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class ImageTokens(Source):
     def load(self, data_dir: Path) -> Data:
         images: Data = find("sources", self.config.images.name)(self.config.images).load(data_dir)
         if images.train.inputs.ndim != 4:
-            raise UserError(f"source.images.name={self.config.images.name} gives no images, which tokens are made of")
+            raise UserError(f"source.images.name={self.config.images.name} has no images to make tokens of")
         tokenizer = self.open_tokenizer(data_dir, images.train.inputs.shape[1:])
         splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
         data = check_splits(f"tokens of {self.config.images.name}", splits)
@@ -60,5 +59,5 @@ class ImageTokens(Source):
         def make(array: np.ndarray) -> None:
             array.view(np.int16)[..., 0] = tokenizer.tokens(inputs)
 
-        kept = memory_mapped("tokens", key, (len(inputs), tokenizer.positions, 2), make)  # two bytes for a token
+        kept = cache_array("tokens", key, (len(inputs), tokenizer.positions, 2), make)  # two bytes for a token
         return np.array(kept.array.view(np.int16)[..., 0])

@@ -6,7 +6,7 @@ drawn once or in every epoch; ``noise`` chooses, and every epoch is the default.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -14,24 +14,20 @@ from torch import Tensor
 
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
-from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+from isthmus.core.protocols import Batch, Data, SplitName
+from isthmus.tasks.image_to_image import ImageConfig, ImageToImage, pixels
 
 NAMES = {"denoise": "Denoise"}
 
 _MOST_BYTES_OF_FIXED_NOISE = 4 * 2**30
 
 
-class DenoiseConfig(ImageConfig):
-    noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
-    noise: Literal["fresh", "once"] = "fresh"
-
-
 class Denoise(ImageToImage):
-    Config = DenoiseConfig
+    class Config(ImageConfig):
+        noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
+        noise: Literal["fresh", "once"] = "fresh"
 
-    def __init__(self, config: DenoiseConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         self._rows = 0
         self._fixed_noise: tuple[int, Tensor] | None = None  # and its seed
@@ -41,13 +37,7 @@ class Denoise(ImageToImage):
         self._rows = len(data.train)
         size = 4 * data.train.inputs.size
         if self.config.noise == "once" and size > _MOST_BYTES_OF_FIXED_NOISE:
-            raise UserError(
-                f"task.noise=once would keep {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh"
-            )
-
-    @property
-    def signature(self) -> Signature:
-        return Signature(self.image_shape, self.image_shape)
+            raise UserError(f"task.noise=once keeps {size / 2**30:.0f} GiB of noise in memory; use task.noise=fresh")
 
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
@@ -55,20 +45,15 @@ class Denoise(ImageToImage):
         clean = pixels(rows)
         if self.config.noise == "once":
             noisy = clean + self._noise_of(index, seed)
-            if self.config.flips:
-                clean, noisy = orient(clean, view), orient(noisy, view)
-            return Batch(noisy, clean)
-        if self.config.flips:
-            clean = orient(clean, view)
-        return Batch(self._noisy(clean, torch_generator(seed, "noise", step, clean.device)), clean)
+            return Batch(self.turn(noisy, view), self.turn(clean, view))
+        clean = self.turn(clean, view)
+        noise = self._draw(clean.shape, torch_generator(seed, "noise", step, clean.device))
+        return Batch(noise.add_(clean), clean)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         clean = pixels(rows)
         generator = torch_generator(self.config.evaluation_seed, f"noise/{split}", block)
         return Batch(clean + self._draw(clean.shape, generator).to(clean.device), clean)
-
-    def _noisy(self, clean: Images, generator: torch.Generator) -> Images:
-        return self._draw(clean.shape, generator).add_(clean)
 
     def _draw(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
         return torch.randn(shape, generator=generator, device=generator.device).mul_(self.config.noise_std)

@@ -6,7 +6,7 @@ Paper: Hourglass MLP, appendix C.2.1. The prototype of a class is a training ima
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,22 +18,18 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
+from isthmus.core.protocols import Batch, Data, SplitName
 from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
 from isthmus.tasks.labels import training_labels
 
 NAMES = {"generative_classification": "GenerativeClassification"}
 
 
-class GenerativeClassificationConfig(ImageConfig):
-    prototype_seed: Annotated[int, Field(ge=0)] = 0
-
-
 class GenerativeClassification(ImageToImage):
-    Config = GenerativeClassificationConfig
+    class Config(ImageConfig):
+        prototype_seed: Annotated[int, Field(ge=0)] = 0
 
-    def __init__(self, config: GenerativeClassificationConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.prototypes = torch.empty(0)
 
@@ -43,9 +39,7 @@ class GenerativeClassification(ImageToImage):
         members = [np.flatnonzero(labels == c) for c in range(classes)]
         for name, rows in zip(data.classes or range(classes), members, strict=True):
             if not len(rows):
-                raise UserError(
-                    f"task {self.config.name} needs a training image of every class; there is none of class {name}"
-                )
+                raise UserError(f"task {self.config.name} needs a training image of every class; {name} has none")
         draw = numpy_generator(self.config.prototype_seed, "prototypes")
         chosen = [int(draw.choice(rows)) for rows in members]
         self.prototypes = pixels(torch.from_numpy(data.train.inputs[chosen]))
@@ -57,15 +51,11 @@ class GenerativeClassification(ImageToImage):
         super().recall(memory)
         self.prototypes = memory["prototypes"]
 
-    @property
-    def signature(self) -> Signature:
-        return Signature(self.image_shape, self.image_shape)
-
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
     ) -> Batch:
         batch = self.evaluation_batch(rows, targets, "train", step)
-        return Batch(orient(batch.input, view), batch.target) if self.config.flips else batch
+        return Batch(self.turn(batch.input, view), batch.target)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None  # learn() refused sources without labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from torchmetrics import MeanSquaredError, MetricCollection
 from torchmetrics.image import PeakSignalNoiseRatio, StructuralSimilarityIndexMeasure
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Component, Data, SplitName, Task
-from isthmus.tasks.augment import ORIENTATIONS
+from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
+from isthmus.tasks.augment import ORIENTATIONS, orient
 
 Images = Float[Tensor, "batch channels height width"]
 
@@ -35,7 +35,7 @@ def pixels(rows: Tensor) -> Images:
 class PSNR(PeakSignalNoiseRatio):
     """PSNR of at most 144 dB, float32's resolution just below 1.
 
-    Otherwise an image that equals its target would be infinitely good, and so would every mean that includes it.
+    Without the limit, one image that equals its target would make every mean infinite.
     """
 
     sum_squared_error: Any  # a tensor, or a list of them with one per image
@@ -53,30 +53,49 @@ _LEAST_ERROR = 2.0**-48
 
 
 class ImageToImage(Task):
+    Config: ClassVar[type[Component]] = ImageConfig
     objective = "psnr"
     maximise = True
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.image_shape: tuple[int, int, int] = (0, 0, 0)
+        self.image_shape: tuple[int, ...] = (0, 0, 0)
 
     def learn(self, data: Data) -> None:
         if data.train.inputs.ndim != 4:
-            raise UserError(
-                f"task {self.config.name} needs images; this source has rows of {data.train.inputs.shape[1:]}"
-            )
-        channels, height, width = data.train.inputs.shape[1:]
-        self.image_shape = (channels, height, width)
+            raise UserError(f"task {self.config.name} needs images, not rows of {data.train.inputs.shape[1:]}")
+        self.image_shape = data.train.inputs.shape[1:]
 
     def memory(self) -> dict[str, Tensor]:
         return {"image_shape": torch.tensor(self.image_shape)}
 
     def recall(self, memory: Mapping[str, Tensor]) -> None:
-        channels, height, width = memory["image_shape"].tolist()
-        self.image_shape = (channels, height, width)
+        self.image_shape = tuple(memory["image_shape"].tolist())
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.image_shape, self.image_shape)
 
     def views(self) -> int:
         return ORIENTATIONS if self.config.flips else 1
+
+    def turn(self, images: Images, view: Tensor) -> Images:
+        """Each image in the orientation of its view, if the task shows several."""
+        return orient(images, view) if self.config.flips else images
+
+    def degrade(self, images: Images) -> Tensor:
+        """The inputs from which the model restores these images."""
+        return images
+
+    def training_batch(
+        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
+    ) -> Batch:
+        images = self.turn(pixels(rows), view)
+        return Batch(self.degrade(images), images)
+
+    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
+        images = pixels(rows)
+        return Batch(self.degrade(images), images)
 
     def loss(self, output: Tensor, target: Images) -> Tensor:
         return torch.nn.functional.mse_loss(output.view_as(target), target)

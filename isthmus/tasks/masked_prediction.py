@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,10 @@ from isthmus.core.files import data_dir
 from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
 from isthmus.core.registry import component, find
 from isthmus.sources.files import read_npy
-from isthmus.sources.images import SUFFIXES, center_crop, channels_first, open_image, resize_short_side
+from isthmus.sources.images import SUFFIXES, channels_first, fit_square, open_image
 from isthmus.sources.streaming import write_pieces
 from isthmus.tasks.masks import exact_mask
 from isthmus.tasks.row_prediction import need_file, result_paths, write_image
-
-
-@dataclass(frozen=True)
-class Filled:
-    """The result of one file. The last three fields need the original, and so an image."""
-
-    file: str
-    result: str
-    hidden: int
-    tokens: int
-    right: int | None = None
-    psnr: float | None = None
-    psnr_tokenizer: float | None = None
-
-    def line(self) -> str:
-        known = f"{self.file}: {self.result}, {self.hidden} of {self.tokens} tokens filled in"
-        if self.right is None:
-            return known
-        return (
-            f"{known}, {self.right} of them as they were; {self.psnr:.2f} dB to the original, "
-            f"{self.psnr_tokenizer:.2f} dB with nothing hidden"
-        )
 
 
 class MaskedPredictor(Predictor):
@@ -68,11 +45,10 @@ class MaskedPredictor(Predictor):
         for file in files:
             progress(file, 0)
             if file.suffix.lower() == ".npy":
-                filled = self._fill_tokens(file, targets[file])
+                yield self._fill_tokens(file, targets[file])
             else:
                 tokenizer = tokenizer or self._open_tokenizer()
-                filled = self._fill_image(file, targets[file], tokenizer)
-            yield Prediction(filled.file, (filled.line(),), asdict(filled))
+                yield self._fill_image(file, targets[file], tokenizer)
 
     def _open_tokenizer(self) -> Any:
         """An export names the tokenizer of its run and holds no copy."""
@@ -84,24 +60,25 @@ class MaskedPredictor(Predictor):
         self.task.need_tokenizer(reference, tokenizer.digest, tokenizer.codes, tokenizer.positions)
         return tokenizer
 
-    def _fill_tokens(self, file: Path, target: Path) -> Filled:
+    def _fill_tokens(self, file: Path, target: Path) -> Prediction:
         rows, positions = read_npy(file), self.task.positions
         if rows.ndim != 2 or rows.shape[1] != positions or rows.dtype.kind not in "iu":
             raise UserError(f"{file}: rows of {positions} whole numbers are needed, not {rows.dtype} of {rows.shape}")
         given = self.task.encode(rows)
         found = self.task.fill_in(self.model, given, torch_generator(0, "predicted"))
         write_pieces(target, [found.to(torch.int16).numpy()])
-        return Filled(str(file), str(target), int((given == self.task.mask_token).sum()), given.numel())
+        return describe(file, target, int((given == self.task.mask_token).sum()), given.numel())
 
-    def _fill_image(self, file: Path, target: Path, tokenizer: Any) -> Filled:
+    def _fill_image(self, file: Path, target: Path, tokenizer: Any) -> Prediction:
         """The image is resized to what the tokenizer takes; every image gets the same mask."""
         channels, height, width = tokenizer.input_shape
         picture = open_image(file, str(file), channels)
-        if (picture.height, picture.width) != (height, width):
-            if height != width:
-                raise UserError(f"{file}: this run takes images of {height}×{width} pixels")
-            picture = center_crop(resize_short_side(picture, height, file), height)
-        original = channels_first(picture)[None]
+        if height == width:
+            original = fit_square(picture, file, height)[None]
+        elif (picture.height, picture.width) == (height, width):
+            original = channels_first(picture)[None]
+        else:
+            raise UserError(f"{file}: this run takes images of {height}×{width} pixels")
         tokens = torch.from_numpy(tokenizer.tokens(original)).long()
         mask = exact_mask(1, self.task.positions, self.share, torch_generator(0, "hidden"))
         hidden = tokens.masked_fill(mask, self.task.mask_token)
@@ -110,8 +87,19 @@ class MaskedPredictor(Predictor):
         grey = tokenizer.pictures(tokens.numpy(), mask.numpy())
         write_image(target, np.concatenate([original[0], grey[0], drawn[0]], axis=2))
         right = int((found == tokens)[mask].sum())
-        distances = (_psnr(drawn, original), _psnr(whole, original))
-        return Filled(str(file), str(target), int(mask.sum()), self.task.positions, right, *distances)
+        compared = (right, _psnr(drawn, original), _psnr(whole, original))
+        return describe(file, target, int(mask.sum()), self.task.positions, compared)
+
+
+def describe(file: Path, target: Path, hidden: int, tokens: int, compared: Sequence[Any] = (None,) * 3) -> Prediction:
+    """The result of one file; an image is ``compared`` with the original: tokens that agree, and two PSNRs."""
+    right, psnr, psnr_tokenizer = compared
+    line = f"{file}: {target}, {hidden} of {tokens} tokens filled in"
+    if right is not None:
+        line += f", {right} of them as they were; {psnr:.2f} dB to the original"
+        line += f", {psnr_tokenizer:.2f} dB with nothing hidden"
+    content = {"file": str(file), "result": str(target), "hidden": hidden, "tokens": tokens, "right": right}
+    return Prediction(str(file), (line,), content | {"psnr": psnr, "psnr_tokenizer": psnr_tokenizer})
 
 
 def _psnr(ours: np.ndarray, theirs: np.ndarray) -> float:

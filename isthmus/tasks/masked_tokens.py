@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -27,38 +27,34 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, SplitName, Task
 from isthmus.tasks.masked_prediction import MaskedPredictor
 from isthmus.tasks.masks import Mask, Tokens, exact_mask, fill, random_mask
-from isthmus.tasks.shares import ShareOfRight
+from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 
 NAMES = {"masked_tokens": "MaskedTokens"}
 
-SHOWN = -100
-"""The target of a token that is not masked, which the loss ignores."""
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class MaskedTokensConfig(Component):
-    most_masked: Share = 0.4
-    """The largest masking rate of a training image."""
-    schedule: Literal["uniform", "arccos"] = "uniform"
-    """How an image's masking rate is drawn: uniformly, or as in MaskGIT, where high rates are more frequent."""
-    evaluation_masked: Share = 0.4
-    """The masking rate of validation and test."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
-    """Passes of the model that fill in masked tokens, for samples and predictions."""
-    temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
-    """Sampling temperature of these tokens; 0 takes the most likely."""
-    evaluation_seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
-
-
 class MaskedTokens(Task):
-    Config = MaskedTokensConfig
+    class Config(Component):
+        most_masked: Share = 0.4
+        """The largest masking rate of a training image."""
+        schedule: Literal["uniform", "arccos"] = "uniform"
+        """How an image's masking rate is drawn: uniformly, or as in MaskGIT, where high rates are more frequent."""
+        evaluation_masked: Share = 0.4
+        """The masking rate of validation and test."""
+        label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+        decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
+        """Passes of the model that fill in masked tokens, for samples and predictions."""
+        temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
+        """Sampling temperature of these tokens; 0 takes the most likely."""
+        evaluation_seed: Annotated[int, Field(ge=0)] = 0
+        """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
+
     objective = "masked_accuracy"
     maximise = True
     predictor = MaskedPredictor
 
-    def __init__(self, config: MaskedTokensConfig) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config
         self.positions, self.codes, self.commonest = 0, 0, 0
         self.tokenizer = ""
@@ -105,28 +101,17 @@ class MaskedTokens(Task):
 
     def _batch(self, rows: Tensor, mask: Mask) -> Batch:
         tokens, mask = rows.long(), mask.to(rows.device)
-        return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, SHOWN))
+        return Batch(tokens.masked_fill(mask, self.mask_token), tokens.masked_fill(~mask, IGNORED))
 
-    def loss(self, output: Float[Tensor, "rows ..."], target: Tokens) -> Tensor:
-        """The loss of one output per image, or of one per iteration."""
-        scores = output.reshape(len(target), -1, self.positions, self.codes)
-        wanted = target[:, None].expand(scores.shape[:-1]).flatten(0, 1)
-        losses = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1).mT,
-            wanted,
-            ignore_index=SHOWN,
-            reduction="none",
-            label_smoothing=self.config.label_smoothing,
-        )
-        return (losses.sum(dim=1) / (wanted != SHOWN).sum(dim=1).clamp(min=1)).mean()
+    def loss(self, output: Tensor, target: Tokens) -> Tensor:
+        return mean_cross_entropy(output, target, self.codes, self.config.label_smoothing)
 
     def metrics(self, split: SplitName) -> MetricCollection:
-        return MetricCollection(
-            {"masked_accuracy": ShareOfRight(), "commonest_accuracy": ShareOfRight()}, compute_groups=False
-        )
+        names = ("masked_accuracy", "commonest_accuracy")
+        return MetricCollection({name: ShareOfRight() for name in names}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tokens) -> None:
-        hidden = target != SHOWN
+        hidden = target != IGNORED
         named = output.reshape(*target.shape, self.codes).argmax(dim=-1)
         metrics["masked_accuracy"].update((named == target)[hidden].float())
         metrics["commonest_accuracy"].update((target == self.commonest)[hidden].float())
@@ -134,7 +119,7 @@ class MaskedTokens(Task):
     def sample_rows(self, model: Any, batch: Batch) -> list[SampleRows]:
         generator = torch_generator(self.config.evaluation_seed, "decoding")
         filled = self.fill_in(model, batch.input, generator)
-        shown = batch.target == SHOWN
+        shown = batch.target == IGNORED
         whole = torch.where(shown, batch.input, batch.target).to(torch.int16).cpu().numpy()
         return [
             SampleRows(whole, hidden=(~shown).cpu().numpy()),

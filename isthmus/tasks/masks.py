@@ -54,18 +54,9 @@ def fill(
     generator: torch.Generator,
 ) -> Tokens:
     """Replace every ``mask_token`` in at most ``steps`` passes of the model."""
-    parts = tokens.split(_ROWS_AT_ONCE)
-    return torch.cat([_fill_part(model, part, mask_token, steps, temperature, generator) for part in parts])
-
-
-def _fill_part(
-    model: Callable[[Tensor], Tensor],
-    tokens: Tokens,
-    mask_token: int,
-    steps: int,
-    temperature: float,
-    generator: torch.Generator,
-) -> Tokens:
+    if len(tokens) > _ROWS_AT_ONCE:
+        parts = tokens.split(_ROWS_AT_ONCE)
+        return torch.cat([fill(model, part, mask_token, steps, temperature, generator) for part in parts])
     total = (tokens == mask_token).sum(dim=1)
     for step, share in enumerate(arccos_shares(steps)):
         masked = tokens == mask_token

@@ -7,11 +7,11 @@ right. The loss of a board is the mean over its empty cells, so that a batch's l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field, model_validator
 from torch import Tensor
 from torchmetrics import MetricCollection
@@ -21,41 +21,38 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName, Task
 from isthmus.sources.puzzles.boards import CELLS, DIGITS, random_symmetries
 from isthmus.sources.puzzles.generation import reveal
-from isthmus.tasks.shares import ShareOfRight
 from isthmus.tasks.sudoku_prediction import SudokuPredictor
+from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
 
 NAMES = {"sudoku": "Sudoku"}
 
-GIVEN = -100
-"""The target of a given cell, which the loss ignores."""
-
-
-class SudokuConfig(Component):
-    symmetries: bool = False
-    """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
-    reveal: tuple[Annotated[int, Field(ge=17, le=80)], Annotated[int, Field(ge=17, le=80)]] | None = None
-    """Least and most givens of a training board: more of its solution is revealed each time."""
-    reveal_steps: Annotated[int, Field(ge=0)] = 0
-    """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
-    by_givens: tuple[Annotated[int, Field(ge=17, le=80)], ...] = ()
-    """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
-
-    @model_validator(mode="after")
-    def _reveals_a_range(self) -> Self:
-        if self.reveal is not None and self.reveal[0] > self.reveal[1]:
-            raise ValueError(f"reveal={list(self.reveal)} must rise")
-        if self.reveal_steps and self.reveal is None:
-            raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
-        return self
+Givens = Annotated[int, Field(ge=17, le=80)]
 
 
 class Sudoku(Task):
-    Config = SudokuConfig
+    class Config(Component):
+        symmetries: bool = False
+        """Apply random symmetries to training boards: digits, rows and columns are permuted, and boards transposed."""
+        reveal: tuple[Givens, Givens] | None = None
+        """Least and most givens of a training board: more of its solution is revealed each time."""
+        reveal_steps: Annotated[int, Field(ge=0)] = 0
+        """Optimiser steps over which the least number of givens falls from the upper end of ``reveal`` to the lower."""
+        by_givens: tuple[Givens, ...] = ()
+        """Numbers of givens for which test boards also have a metric of their own (``board_accuracy_50``)."""
+
+        @model_validator(mode="after")
+        def _reveals_a_range(self) -> Self:
+            if self.reveal is not None and self.reveal[0] > self.reveal[1]:
+                raise ValueError(f"reveal={list(self.reveal)}: give the smaller number first")
+            if self.reveal_steps and self.reveal is None:
+                raise ValueError(f"reveal_steps={self.reveal_steps} needs reveal, the range of givens")
+            return self
+
     objective = "board_accuracy"
     maximise = True
     predictor = SudokuPredictor
 
-    def __init__(self, config: SudokuConfig) -> None:
+    def __init__(self, config: Any) -> None:
         self.config = config
 
     def learn(self, data: Data) -> None:
@@ -89,29 +86,20 @@ class Sudoku(Task):
             drawn = random_symmetries(len(puzzles), generator)
             puzzles, solutions = drawn.apply(puzzles), drawn.apply(solutions)
         if self.config.reveal is not None:
-            low, high = self._range(step)
+            low, high = self.config.reveal
+            left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
+            low += round(left * (high - low))
             puzzles = reveal(puzzles, solutions, generator.integers(low, high + 1, len(puzzles)), generator)
-        return _batch(torch.from_numpy(puzzles).to(rows.device), torch.from_numpy(solutions).to(rows.device))
-
-    def _range(self, step: int) -> tuple[int, int]:
-        """Least and most givens of a training board at this step."""
-        assert self.config.reveal is not None
-        low, high = self.config.reveal
-        left = max(0.0, 1 - step / self.config.reveal_steps) if self.config.reveal_steps else 0.0
-        return low + round(left * (high - low)), high
+        rows, targets = (torch.from_numpy(side).to(rows.device) for side in (puzzles, solutions))
+        return self.evaluation_batch(rows, targets, "train", step)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None
-        return _batch(rows, targets)
+        inputs = rows.long()
+        return Batch(inputs, torch.where(inputs > 0, IGNORED, targets.long() - 1))
 
-    def loss(self, output: Float[Tensor, "boards ..."], target: Int[Tensor, "boards cells"]) -> Tensor:
-        """The loss of one output per board, or of one per iteration."""
-        scores = output.reshape(len(target), -1, CELLS, DIGITS)
-        wanted = target[:, None].expand(scores.shape[:-1])
-        losses = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1).mT, wanted.flatten(0, 1), ignore_index=GIVEN, reduction="none"
-        )
-        return (losses.sum(dim=1) / (wanted != GIVEN).sum(dim=2).flatten().clamp(min=1)).mean()
+    def loss(self, output: Tensor, target: Int[Tensor, "boards cells"]) -> Tensor:
+        return mean_cross_entropy(output, target, DIGITS)
 
     def metrics(self, split: SplitName) -> MetricCollection:
         kinds = ["board_accuracy", "cell_accuracy"]
@@ -120,7 +108,7 @@ class Sudoku(Task):
         return MetricCollection({kind: ShareOfRight() for kind in kinds}, compute_groups=False)
 
     def measure(self, metrics: MetricCollection, output: Tensor, target: Int[Tensor, "boards cells"]) -> None:
-        right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != GIVEN
+        right, empty = output.reshape(*target.shape, DIGITS).argmax(dim=-1) == target, target != IGNORED
         solved = (right | ~empty).all(dim=1).float()
         givens = (~empty).sum(dim=1)
         metrics["board_accuracy"].update(solved)
@@ -139,8 +127,3 @@ class Sudoku(Task):
             return (output + 1).clamp(min=0).to(torch.uint8).cpu().numpy()
         digits = output.reshape(len(output), CELLS, DIGITS).argmax(dim=-1) + 1
         return digits.to(torch.uint8).cpu().numpy()
-
-
-def _batch(puzzles: Tensor, solutions: Tensor) -> Batch:
-    inputs = puzzles.long()
-    return Batch(inputs, torch.where(inputs > 0, GIVEN, solutions.long() - 1))

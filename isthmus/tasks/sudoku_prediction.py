@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,66 +18,6 @@ from isthmus.sources.puzzles.solver import solve
 _LARGEST_FILE = 2**26
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One puzzle, its only solution, and the boards after each iteration; the last is the prediction."""
-
-    file: str
-    puzzle: np.ndarray
-    solution: np.ndarray
-    boards: list[np.ndarray]
-
-    @property
-    def board(self) -> np.ndarray:
-        return self.boards[-1]
-
-    @property
-    def empty(self) -> int:
-        return int((self.puzzle == 0).sum())
-
-    def right(self, board: np.ndarray) -> int:
-        """The number of empty cells that a board has right."""
-        return int(((self.puzzle == 0) & (board == self.solution)).sum())
-
-    @property
-    def verdict(self) -> str:
-        if np.array_equal(self.board, self.solution):
-            return "valid: this solves the puzzle"
-        broken = conflict(self.board)
-        return f"not valid: {broken}; {self.right(self.board)} of {self.empty} empty cells are right"
-
-    def as_dict(self) -> dict[str, Any]:
-        def text(board: np.ndarray) -> str:
-            return "".join(map(str, board.tolist()))
-
-        return {
-            "puzzle": text(self.puzzle),
-            "board": text(self.board),
-            "solution": text(self.solution),
-            "valid": bool(np.array_equal(self.board, self.solution)),
-            "right": self.right(self.board),
-            "empty": self.empty,
-            "iterations": [text(board) for board in self.boards],
-        }
-
-    def lines(self, trace: bool) -> Iterator[str]:
-        """The board as text, with ``trace`` that of each iteration, and the verdict."""
-        given = self.puzzle > 0
-        if trace:
-            yield f"{self.file}, the puzzle\n{draw(self.puzzle)}"
-            before = self.puzzle
-            for number, board in enumerate(self.boards):
-                changed = int((board != before).sum())
-                yield (
-                    f"iteration {number}: {changed} cells changed, {self.right(board)} of {self.empty} empty cells "
-                    f"right\n{draw(board, given)}"
-                )
-                before = board
-        else:
-            yield draw(self.board, given)
-        yield f"{self.file}: {self.verdict}"
-
-
 class SudokuPredictor(Predictor):
     """Solves puzzles of text files. An exported graph shows only its last board, a model that of each iteration."""
 
@@ -90,12 +29,8 @@ class SudokuPredictor(Predictor):
         if not self.iterates and (trace or iterations is not None):
             raise UserError(f"{trained.name} shows only its last board; leave out --trace and --iterations")
 
-    def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
-        for answer in self.solve(files):
-            yield Prediction(answer.file, tuple(answer.lines(self.trace)), {"file": answer.file, **answer.as_dict()})
-
     @torch.no_grad()
-    def solve(self, files: Iterable[Path]) -> Iterator[Answer]:
+    def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
         """The board of every puzzle; all puzzles are checked before the first is solved."""
         puzzles = [(str(file), puzzle) for file in files for puzzle in read_puzzles(file)]
         solutions = [only_solution(puzzle, origin) for origin, puzzle in puzzles]
@@ -104,7 +39,28 @@ class SudokuPredictor(Predictor):
             states = self.model.states(tokens, self.iterations) if self.iterates else ()
             outputs = [self.model.readout(state) for state in states] or [self.model(tokens)]
             boards = [np.where(puzzle > 0, puzzle, self.task.decode(output)[0]) for output in outputs]
-            yield Answer(origin, puzzle, solution, boards)
+            yield describe(origin, puzzle, solution, boards, self.trace)
+
+
+def describe(file: str, puzzle: np.ndarray, solution: np.ndarray, boards: list[np.ndarray], trace: bool) -> Prediction:
+    """The last of the boards, with ``trace`` also that of each iteration, and whether it is the only solution."""
+    given, empty, board = puzzle > 0, int((puzzle == 0).sum()), boards[-1]
+    right = [int((~given & (each == solution)).sum()) for each in boards]
+    valid = np.array_equal(board, solution)
+    lines = [draw(board, given)]
+    if trace:
+        changed = [int((after != before).sum()) for before, after in itertools.pairwise([puzzle, *boards])]
+        lines = [f"{file}, the puzzle\n{draw(puzzle)}"] + [
+            f"iteration {number}: {changed[number]} cells changed, {right[number]} of {empty} empty cells right\n"
+            f"{draw(each, given)}"
+            for number, each in enumerate(boards)
+        ]
+    verdict = f"not valid: {conflict(board)}; {right[-1]} of {empty} empty cells are right"
+    lines.append(f"{file}: {'valid: this solves the puzzle' if valid else verdict}")
+    written = ["".join(map(str, each.tolist())) for each in (puzzle, solution, *boards)]
+    content = {"file": file, "puzzle": written[0], "board": written[-1], "solution": written[1], "valid": valid}
+    content |= {"right": right[-1], "empty": empty, "iterations": written[2:]}
+    return Prediction(file, tuple(lines), content)
 
 
 def read_puzzles(file: Path) -> list[np.ndarray]:

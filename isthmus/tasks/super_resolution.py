@@ -15,15 +15,10 @@ from pydantic import Field
 from torch import Tensor
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Data, Signature, SplitName
-from isthmus.tasks.augment import orient
-from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage, pixels
+from isthmus.core.protocols import Data, Signature
+from isthmus.tasks.image_to_image import ImageConfig, Images, ImageToImage
 
 NAMES = {"super_resolution": "SuperResolution"}
-
-
-class SuperResolutionConfig(ImageConfig):
-    factor: Annotated[int, Field(ge=2, le=16)] = 2
 
 
 @cache
@@ -41,26 +36,19 @@ def reduce_images(images: Images, factor: int) -> Float[Tensor, "batch channels 
 
 
 class SuperResolution(ImageToImage):
-    Config = SuperResolutionConfig
+    class Config(ImageConfig):
+        factor: Annotated[int, Field(ge=2, le=16)] = 2
 
     def learn(self, data: Data) -> None:
         super().learn(data)
-        if self.image_shape[1] % self.config.factor or self.image_shape[2] % self.config.factor:
-            raise UserError(
-                f"images of {self.image_shape[1]}×{self.image_shape[2]} cannot be reduced {self.config.factor}×"
-            )
+        _, height, width = self.image_shape
+        if height % self.config.factor or width % self.config.factor:
+            raise UserError(f"images of {height}×{width} cannot be reduced {self.config.factor}×")
 
     @property
     def signature(self) -> Signature:
         channels, height, width = self.image_shape
         return Signature((channels, height // self.config.factor, width // self.config.factor), self.image_shape)
 
-    def training_batch(
-        self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
-    ) -> Batch:
-        images = orient(pixels(rows), view) if self.config.flips else pixels(rows)
-        return Batch(reduce_images(images, self.config.factor), images)
-
-    def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
-        images = pixels(rows)
-        return Batch(reduce_images(images, self.config.factor), images)
+    def degrade(self, images: Images) -> Tensor:
+        return reduce_images(images, self.config.factor)

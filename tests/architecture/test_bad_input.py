@@ -383,7 +383,7 @@ def test_a_hub_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file = tiny(tmp_path, source=source, task={"name": "classification"}, model=VIT)
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    assert "cannot load the split 'train' of 'nobody/nothing'" in refused(tmp_path, "train", file)
+    assert "cannot read the split 'train' of 'nobody/nothing'" in refused(tmp_path, "train", file)
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert "pip install 'isthmus[hub]'" in refused(tmp_path, "train", file)
 
@@ -400,7 +400,7 @@ def test_a_hub_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert (answer.returncode, answer.stdout) == (2, "")
     (line,) = answer.stderr.splitlines()
-    assert "cannot load the split 'train' of 'nobody/nothing'" in line
+    assert "cannot read the split 'train' of 'nobody/nothing'" in line
 
 
 # What a user gives to a trained run.

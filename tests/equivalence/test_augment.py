@@ -13,10 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from isthmus.tasks.augment import Augmentation, hide_and_mix, vary_images
-from isthmus.tasks.augment.crops import boxes, fit_size, flip, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jitter_colours
+from isthmus.tasks.augment.crops import draw_boxes, fit_size, flip, padded_crop, resized_crop
 from isthmus.tasks.augment.mixup import cut_out, cutmix_box, erase, mix
-from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, transform, warp
+from isthmus.tasks.augment.operations import GEOMETRIC, OPERATIONS, jitter_colours, transform, warp
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, RANDOM, auto_arguments, policy_table, rand_arguments
 
 FILL = torch.tensor([124.0, 17.0, 200.0])
@@ -283,7 +282,7 @@ def test_a_resized_crop_is_pillows_crop_and_resize(size):
     area = (0.08, 1.0)
     found = resized_crop(images, area, size, drawn(3))
     side = size or 32
-    for image, result, box in zip(images, found, boxes(24, (32, 32), area, (3 / 4, 4 / 3), drawn(3)), strict=True):
+    for image, result, box in zip(images, found, draw_boxes(24, (32, 32), area, drawn(3)), strict=True):
         top, left, tall, wide = box.tolist()
         picture = Image.fromarray(image.numpy().transpose(1, 2, 0).copy()).crop((left, top, left + wide, top + tall))
         expected = np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
@@ -291,7 +290,7 @@ def test_a_resized_crop_is_pillows_crop_and_resize(size):
 
 
 def test_boxes_have_the_wanted_areas_and_aspects():
-    found = boxes(20_000, (400, 400), (0.08, 1.0), (3 / 4, 4 / 3), drawn()).double()
+    found = draw_boxes(20_000, (400, 400), (0.08, 1.0), drawn()).double()
     top, left, tall, wide = found.unbind(1)
     assert (top >= 0).all()
     assert (left >= 0).all()
@@ -305,7 +304,7 @@ def test_boxes_have_the_wanted_areas_and_aspects():
     assert area.max() <= 1
     small = area[area < 0.7].numpy()  # all of these fit, whatever their aspect
     assert stats.kstest(small, stats.uniform(0.08, 0.62).cdf).pvalue > 1e-4
-    narrow = boxes(50, (10, 400), (0.9, 1.0), (3 / 4, 4 / 3), drawn())
+    narrow = draw_boxes(50, (10, 400), (0.9, 1.0), drawn())
     assert (narrow[:, 2:] == torch.tensor([10, 13])).all(), "nothing fits: the largest central part of that aspect"
     assert (narrow[:, :2] == torch.tensor([0, 193])).all()
 

@@ -80,7 +80,7 @@ def test_resized_images_are_what_the_model_sees():
         ({"crop_ratio": 0.875}, r"crop_ratio=0.875 needs task\.resize"),
         ({"augment": {"erasing": 0.25}, "standardise": False}, r"erasing needs task\.standardise=true"),
         ({"augment": {"crop_padding": 4, "resized_crop": [0.1, 1]}}, "two ways to crop"),
-        ({"augment": {"resized_crop": [0.5, 0.1]}}, r"resized_crop=\[0.5, 0.1\] must rise"),
+        ({"augment": {"resized_crop": [0.5, 0.1]}}, r"resized_crop=\[0.5, 0.1\]: give the smaller number first"),
         ({"augment": {"polcy": "rand_augment"}}, "polcy"),
         ({"augment": {"policy": "rand"}}, "auto_augment_cifar10"),
         ({"augment": {"erasing": 1.5}}, "less than or equal to 1"),

@@ -12,8 +12,8 @@ import torch
 import isthmus
 from isthmus.core.errors import UserError
 from isthmus.export import fold
-from isthmus.export.formats import TOLERANCE, difference, read_format, write_format
-from isthmus.export.torch_format import program, read_program, write_program
+from isthmus.export.formats import TOLERANCE, compare_outputs, read_format, write_format
+from isthmus.export.torch_format import read_program, trace_program, write_program
 from isthmus.training.exported import FILES
 from tests.conformance.small_models import CASES, SMALL, build, inputs, stepped
 
@@ -31,9 +31,9 @@ def is_anderson(fields: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(("name", "fields"), EXPORTED)
 def test_onnx_and_torch_programs_give_the_same(name: str, fields: dict[str, Any], tmp_path: Path) -> None:
     model = stepped(name, fields).eval()
-    exported = program(model)
+    exported = trace_program(model)
     write_program(tmp_path / "model.pt2", exported)
-    difference(model, read_program(tmp_path / "model.pt2"), tmp_path)
+    compare_outputs(model, read_program(tmp_path / "model.pt2"), tmp_path)
     if is_anderson(fields):  # it solves linear equations
         return
     write_format(tmp_path / "model.onnx", model, "onnx")
@@ -86,4 +86,4 @@ def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
 def test_a_file_that_differs_is_no_export(tmp_path: Path) -> None:
     one, other = build("hourglass_mlp", SMALL["hourglass_mlp"][1]), build("hourglass_mlp", SMALL["hourglass_mlp"][1], 1)
     with pytest.raises(UserError, match=r"model\.onnx differs from the model by .* nothing was exported"):
-        difference(one.eval(), other.eval(), tmp_path / "model.onnx")
+        compare_outputs(one.eval(), other.eval(), tmp_path / "model.onnx")

@@ -27,7 +27,7 @@ from isthmus.core.files import read_sealed, sha256, write_sealed
 from isthmus.core.record import TASK
 from isthmus.export.formats import read_format, write_format
 from isthmus.export.prediction import open_predictor
-from isthmus.export.torch_format import program, read_program, write_program
+from isthmus.export.torch_format import read_program, trace_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
 from tests.conformance.small_models import SMALL, build
@@ -48,7 +48,7 @@ TRAP = "__import__('os').mkdir('sprung')"
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Files:
     file = tmp_path_factory.mktemp("program") / "model.pt2"
-    write_program(file, program(build("hourglass_mlp", SMALL["hourglass_mlp"][0])))
+    write_program(file, trace_program(build("hourglass_mlp", SMALL["hourglass_mlp"][0])))
     with zipfile.ZipFile(file) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -290,7 +290,7 @@ def test_a_program_is_not_unpacked(members: Files, tmp_path: Path) -> None:
 def test_rows_of_another_width_are_one_line(form: FormatName, tmp_path: Path) -> None:
     file = tmp_path / FILES[form]
     write_format(file, build("hourglass_mlp", SMALL["hourglass_mlp"][0]), form)
-    with pytest.raises(UserError, match=r"takes rows of \(12,\), and was given rows of \(11,\); export the run again"):
+    with pytest.raises(UserError, match=r"takes rows of \(12,\), not of \(11,\); export the run again"):
         read_format(file, form)(torch.zeros(4, 11))
     with pytest.raises(UserError, match=r"cannot be run: ") as caught:
         read_format(file, form)(torch.zeros(4, 12, dtype=torch.int64))

@@ -193,7 +193,8 @@ def test_images_are_classified_with_another_number_of_iterations(tmp_path):
 def test_a_filled_board_is_valid(trained, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text(f"{SOLUTION}\n{SOLUTION}\n")
-    assert [answer.verdict for answer in open_predictor(trained).solve([file])] == ["valid: this solves the puzzle"] * 2
+    answers = list(open_predictor(trained).predict([file], tmp_path))
+    assert [answer.lines[-1] for answer in answers] == [f"{file}: valid: this solves the puzzle"] * 2
 
 
 @pytest.mark.parametrize(

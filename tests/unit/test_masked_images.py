@@ -138,7 +138,7 @@ def test_a_tokenizer_that_does_not_match_is_one_line(tokenizer):
     settings = TOKENIZER | {"model": {"name": "hourglass_mlp", "d_z": 70, "d_h": 4, "depth": 1}}
     with pytest.raises(UserError, match="is a hourglass_mlp, which makes no tokens; a vq_tokenizer does"):
         tokens_of(run(run_config(settings)).id)
-    with pytest.raises(UserError, match="gives no images, which tokens are made of"):
+    with pytest.raises(UserError, match="has no images to make tokens of"):
         tokens_of(tokenizer, images={"name": "sudoku", "train": 2, "validation": 1, "test": 1})
     with pytest.raises(UserError, match="unknown source 'digit'; did you mean 'digits'"):
         run_config(masked(tokenizer, images={"name": "digit"}))

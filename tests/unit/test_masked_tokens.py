@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from isthmus.core.registry import component, find
-from isthmus.tasks.masked_tokens import SHOWN
+from isthmus.tasks.token_scores import IGNORED
 
 CODES = 6
 
@@ -26,7 +26,7 @@ def hidden_shares(**fields: Any) -> np.ndarray:
     images, positions = 2000, 1024
     rows = torch.zeros(images, positions, dtype=torch.int16)
     batch = task(positions, **fields).training_batch(rows, None, torch.arange(images), torch.zeros(images), 0, 0)
-    return (batch.target != SHOWN).double().mean(dim=1).numpy()
+    return (batch.target != IGNORED).double().mean(dim=1).numpy()
 
 
 @pytest.mark.parametrize("most", [0.4, 0.8, 1.0])
@@ -50,12 +50,12 @@ def test_the_loss_is_the_smoothed_cross_entropy_of_hidden_tokens(fields):
     smoothing = fields.get("label_smoothing", 0.1)
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(3, 5, CODES, dtype=torch.float64, generator=generator)
-    target = torch.tensor([[1, SHOWN, 5, 0, SHOWN], [SHOWN, SHOWN, SHOWN, 2, SHOWN], [3, 3, 4, 0, 1]])
+    target = torch.tensor([[1, IGNORED, 5, 0, IGNORED], [IGNORED, IGNORED, IGNORED, 2, IGNORED], [3, 3, 4, 0, 1]])
     images = []
     for i in range(3):
         losses = []
         for place in range(5):
-            if target[i, place] != SHOWN:
+            if target[i, place] != IGNORED:
                 total = sum(math.exp(score) for score in scores[i, place])
                 surprises = [math.log(total) - float(score) for score in scores[i, place]]
                 asked = surprises[int(target[i, place])]

@@ -197,7 +197,7 @@ def test_wrong_hub_data_are_named(hub):
     with pytest.raises(UserError, match=r"is not a number|cannot") as error:
         load("hub", folder, repo="data", features=["picture"])
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="cannot load the split 'exam' of 'data'"):
+    with pytest.raises(UserError, match="cannot read the split 'exam' of 'data'"):
         load("hub", folder, repo="data", image="picture", test_split="exam")
     columns, features = picture_columns(10)
     columns["picture"][3] = png((0, 0, 0), (9, 8))
@@ -211,7 +211,7 @@ def test_wrong_hub_data_are_named(hub):
 
 
 def test_an_unknown_name_without_a_network_is_one_line(hub, tmp_path):
-    with pytest.raises(UserError, match="cannot load the split 'train' of 'nobody/nothing'") as error:
+    with pytest.raises(UserError, match="cannot read the split 'train' of 'nobody/nothing'") as error:
         load("hub", tmp_path, repo="nobody/nothing", image="image")
     assert "\n" not in str(error.value)
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
-from isthmus.sources.imagenet224 import nine_patches
+from isthmus.sources.imagenet224 import cut_nine
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def gradient(width, height, shift=0):
 
 
 def test_nine_patches_are_the_centre_row_by_row():
-    patches = nine_patches(gradient(256, 256), "short_side")
+    patches = cut_nine(gradient(256, 256), "it", "short_side")
     assert patches.shape == (9, 3, 32, 32)
     corners = [(int(patch[1, 0, 0]), int(patch[0, 0, 0])) for patch in patches]
     assert corners == [(80 + 32 * row, 80 + 32 * column) for row in range(3) for column in range(3)]
@@ -97,10 +97,10 @@ def test_nine_patches_are_the_centre_row_by_row():
 
 def test_the_two_readings_of_resize():
     wide = gradient(512, 256)
-    kept = nine_patches(wide, "short_side")
+    kept = cut_nine(wide, "it", "short_side")
     assert int(kept[0, 0, 0, 0]) == (512 - 224) // 2 + 64
-    squeezed = nine_patches(wide.resize((256, 256), Image.Resampling.BILINEAR), "short_side")
-    assert (nine_patches(wide, "square") == squeezed).all()
+    squeezed = cut_nine(wide.resize((256, 256), Image.Resampling.BILINEAR), "it", "short_side")
+    assert (cut_nine(wide, "it", "square") == squeezed).all()
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_what_is_skipped_leaves_no_gap(left_out):
         return np.full((1, 2, 2), item + 1, np.uint8)
 
     array = np.full((10, 1, 2, 2), 99, np.uint8)
-    assert decode_all(array, range(10), decode, "decoding", skip_unreadable=True) == left_out
+    assert decode_all(array, range(10), decode, "decoding", skip=True) == left_out
     kept = [item + 1 for item in range(10) if item not in left_out]
     assert array[:, 0, 0, 0].tolist() == kept + [0] * len(left_out)
 
@@ -346,7 +346,7 @@ def test_a_missing_hub_is_one_line(hub, tmp_path):
     hub("odd", {"train": 6, "test": 3}, column="kind")
     with pytest.raises(UserError, match="odd has no column 'label'"):
         load("cars", tmp_path, hub="odd")
-    with pytest.raises(UserError, match="cannot load the split 'train' of 'nobody/nothing'") as error:
+    with pytest.raises(UserError, match="cannot read the split 'train' of 'nobody/nothing'") as error:
         load("stl10", tmp_path, hub="nobody/nothing")
     assert "\n" not in str(error.value)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from isthmus.core import files
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Split
-from isthmus.sources.cache import memory_mapped
+from isthmus.sources.cache import cache_array
 from isthmus.sources.splits import array_digest, check_splits, partition
 
 
@@ -86,7 +86,7 @@ class Cache:
             self.calls.append(key)
             fill(array)
 
-        return memory_mapped("made", {"key": key}, (4, 3), noted)
+        return cache_array("made", {"key": key}, (4, 3), noted)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_failed_fill_leaves_nothing(cache):
 
 def test_a_cache_beyond_the_disk_is_refused_before_it_is_written(cache):
     with pytest.raises(UserError, match="set ISTHMUS_HOME"):
-        memory_mapped("made", {}, (1 << 40, 1 << 20), lambda array: None)
+        cache_array("made", {}, (1 << 40, 1 << 20), lambda array: None)
 
 
 def test_a_large_cache_is_read_only_and_trusted_by_size(cache, monkeypatch):

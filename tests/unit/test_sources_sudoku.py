@@ -134,7 +134,7 @@ GOOD = f"{SEVENTEEN},{SOLUTION}"
         (f"puzzle,solution\n{GOOD}\n123,456\n", "line 3: a line has 81 digits, a comma and 81 digits, not '123,456'"),
         (f"puzzle,solution\n{GOOD[:-1]}x\n", "line 2: a line has 81 digits"),
         (f"puzzle,solution\n{GOOD.replace(',', '0')}\n", "line 2: a line has 81 digits"),
-        (f"puzzle,solution\n{GOOD[:-1]}8\n", "line 2: the solution is none, it has two 8s in row 9"),
+        (f"puzzle,solution\n{GOOD[:-1]}8\n", "line 2: the solution is not valid: it has two 8s in row 9"),
         (f"puzzle,solution\n{'7' + GOOD[1:]}\n", "line 2: the solution differs from the puzzle in a given cell"),
         (f"puzzle,solution\n{GOOD}\n", "1 different solutions are too few to hold 2 of them out"),
     ],

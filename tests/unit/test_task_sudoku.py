@@ -13,7 +13,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data, Split
 from isthmus.sources.puzzles.boards import is_complete
 from isthmus.sources.puzzles.generation import generate
-from isthmus.tasks.sudoku import GIVEN
+from isthmus.tasks.token_scores import IGNORED
 from isthmus.training.run import prepare
 
 PUZZLES, SOLUTIONS = (side.astype(np.int16) for side in generate(np.array([50, 50, 60, 60]), np.random.default_rng(0)))
@@ -38,10 +38,10 @@ def sure(target):
 def test_given_cells_count_neither_in_loss_nor_in_accuracy():
     built = task(by_givens=(50, 60))
     target = batch(built).target
-    assert (target == GIVEN).sum(dim=1).tolist() == [50, 50, 60, 60]
+    assert (target == IGNORED).sum(dim=1).tolist() == [50, 50, 60, 60]
     output = sure(target)  # says class 0 in every given cell
     assert built.loss(output, target) < 1e-6
-    output[0, (target[0] != GIVEN).nonzero()[0, 0]] *= -1  # one wrong cell
+    output[0, (target[0] != IGNORED).nonzero()[0, 0]] *= -1  # one wrong cell
     metrics = built.metrics("test")
     built.measure(metrics, output, target)
     found = {name: round(float(value), 4) for name, value in metrics.compute().items()}
@@ -57,7 +57,7 @@ def test_given_cells_count_neither_in_loss_nor_in_accuracy():
 def test_the_loss_of_a_board_is_the_mean_over_its_empty_cells():
     built, uniform = task(), torch.zeros(4, 81, 9)
     assert float(built.loss(uniform, batch(built).target)) == pytest.approx(np.log(9), rel=1e-5)
-    assert float(built.loss(uniform, torch.full((4, 81), GIVEN))) == 0
+    assert float(built.loss(uniform, torch.full((4, 81), IGNORED))) == 0
 
 
 def test_training_boards_are_drawn_anew_and_stay_puzzles():
@@ -67,7 +67,7 @@ def test_training_boards_are_drawn_anew_and_stay_puzzles():
     first, second = (built.training_batch(*rows, index, 0 * index, 0, step) for step in (0, 1))
     assert not torch.equal(first.input, second.input)
     for shown in (first, second):
-        whole = torch.where(shown.target == GIVEN, shown.input, shown.target + 1)
+        whole = torch.where(shown.target == IGNORED, shown.input, shown.target + 1)
         assert is_complete(whole.numpy()).all()
         givens = (shown.input > 0).sum(dim=1)
         assert ((givens[:2] >= 55) & (givens[:2] <= 58)).all()

@@ -28,8 +28,7 @@ def cells_of(text: str) -> str:
 def parse(text: str, origin: str) -> np.ndarray:
     """One board from text: 81 digits with 0 or . for an empty cell, in one line or nine, with or without a frame."""
     cells = cells_of(text)
-    wrong = sorted({cell for cell in cells if cell not in EMPTY and cell not in "123456789"})
-    if wrong:
+    if wrong := sorted({cell for cell in cells if cell not in EMPTY and cell not in "123456789"}):
         raise UserError(f"{origin}: a puzzle is written with the digits 1 to 9 and 0 or . for empty, not {wrong[0]!r}")
     if len(cells) != CELLS:
         raise UserError(f"{origin}: a puzzle has 81 cells, and here are {len(cells)}")
@@ -38,17 +37,13 @@ def parse(text: str, origin: str) -> np.ndarray:
 
 def draw(board: np.ndarray, given: np.ndarray | None = None) -> str:
     """The board in nine lines with a frame between the boxes; cells that were not given stand in parentheses."""
-    rows = []
-    for r in range(9):
-        cells = []
-        for c in range(9):
-            digit = str(board[9 * r + c]) if board[9 * r + c] else "."
-            found = given is not None and not given[9 * r + c]
-            cells.append(f"({digit})" if found else f" {digit} ")
-        rows.append("|".join("".join(cells[box : box + 3]) for box in (0, 3, 6)).rstrip())
-        if r in (2, 5):
-            rows.append("+".join(["-" * 9] * 3))
-    return "\n".join(rows)
+    shown = np.ones(CELLS, bool) if given is None else given
+    texts = [str(digit or ".") for digit in board.tolist()]
+    cells = [f" {text} " if known else f"({text})" for text, known in zip(texts, shown, strict=True)]
+    thirds = ["".join(cells[start : start + 3]) for start in range(0, CELLS, 3)]
+    rows = ["|".join(thirds[start : start + 3]).rstrip() for start in range(0, CELLS // 3, 3)]
+    frame = "+".join(["-" * 9] * 3)
+    return "\n".join([*rows[:3], frame, *rows[3:6], frame, *rows[6:]])
 
 
 def conflict(board: np.ndarray) -> str | None:
@@ -66,16 +61,15 @@ def is_complete(boards: np.ndarray) -> np.ndarray:
     return np.asarray((np.sort(boards[:, UNITS], axis=2) == wanted).all(axis=(1, 2)))
 
 
-def relabel(solutions: np.ndarray) -> np.ndarray:
-    """Full grids with the digits renamed so that the first row is 1 to 9: equal for grids that differ in names only."""
+def grid_keys(solutions: np.ndarray) -> np.ndarray:
+    """One bytes object per full grid, equal for grids that differ in the names of their digits only.
+
+    It is the grid with the digits renamed so that the first row is 1 to 9.
+    """
     names = np.zeros((len(solutions), 10), np.uint8)
     np.put_along_axis(names, solutions[:, :9].astype(np.intp), np.arange(1, 10, dtype=np.uint8)[None], axis=1)
-    return np.take_along_axis(names, solutions.astype(np.intp), axis=1)
-
-
-def grid_keys(solutions: np.ndarray) -> np.ndarray:
-    """One bytes object per full grid, equal for grids that differ in the names of their digits only."""
-    return np.ascontiguousarray(relabel(solutions)).view(f"S{CELLS}").ravel()
+    renamed = np.take_along_axis(names, solutions.astype(np.intp), axis=1)
+    return np.ascontiguousarray(renamed).view(f"S{CELLS}").ravel()
 
 
 class Symmetries(NamedTuple):

@@ -1,4 +1,4 @@
-"""Puzzles with exactly one solution: drawn grids from which cells are taken, or symmetric images of known puzzles."""
+"""Puzzles with exactly one solution: random grids with cells removed, or symmetric images of known puzzles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from isthmus.sources.puzzles.boards import CELLS, random_symmetries
 from isthmus.sources.puzzles.solver import solve
 
 FEWEST_GIVENS = 24
-"""Taking cells from random grids seldom leaves fewer; the known puzzles with fewer were searched for years."""
+"""Removing cells from random grids seldom reaches fewer; known puzzles with fewer took years of search."""
 _AT_ONCE = 4096
 _FEWEST_AT_ONCE = 16
-"""The solver takes no longer for so many: few boards are each tried several times."""
+"""The solver is as fast for this many as for one, so few boards are each tried several times."""
 
 
 def random_grids(boards: int, generator: np.random.Generator) -> np.ndarray:
@@ -24,9 +24,9 @@ def random_grids(boards: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def dig(solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Puzzles of these grids with so many givens each and one solution; a row of zeros where the dig ended early.
+    """Puzzles of these grids with ``givens`` digits each and one solution; a row of zeros where that failed.
 
-    All cells to be taken are first taken at once; where that leaves two solutions, one at a time in the same order.
+    All cells are first removed at once; where that leaves two solutions, one at a time in the same order.
     """
     boards = len(solutions)
     order = np.argsort(generator.random((boards, CELLS)), axis=1)
@@ -73,7 +73,7 @@ def generate(givens: np.ndarray, generator: np.random.Generator) -> tuple[np.nda
 def reveal(
     puzzles: np.ndarray, solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Puzzles with more of their solution shown, at random, until they have so many givens."""
+    """Puzzles with random cells of their solutions revealed until they have ``givens`` digits."""
     rank = generator.random(puzzles.shape)
     rank[puzzles > 0] -= 1  # what is given stays
     place = np.argsort(np.argsort(rank, axis=1), axis=1)
@@ -83,7 +83,7 @@ def reveal(
 def derive(
     known: np.ndarray, solutions: np.ndarray, givens: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Symmetric images of known puzzles, each with so many givens or a few more cells shown."""
+    """Symmetric images of known puzzles, with cells revealed until they have ``givens`` digits."""
     counts = (known > 0).sum(axis=1)
     chosen = np.array([generator.choice(np.flatnonzero(counts <= wanted)) for wanted in givens], np.intp)
     symmetries = random_symmetries(len(givens), generator)

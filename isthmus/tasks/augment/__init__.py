@@ -1,7 +1,7 @@
 """Batched augmentations: one call for a whole batch, each row with its own draw.
 
-Every draw is keyed by (seed, stream, step) over the whole batch, a stream per kind of augmentation: switching one on or
-off changes no other's draws.
+Every draw is keyed by (seed, stream, step) over the whole batch. Each kind of augmentation has its own stream, so that
+switching one on or off does not change the draws of the others.
 """
 
 from __future__ import annotations
@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float, Float32, Int, Int64, UInt8
+from jaxtyping import Float, Int, Int64, UInt8
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from isthmus.core.draws import numpy_generator, torch_generator
 from isthmus.core.protocols import Settings
 from isthmus.tasks.augment.crops import fit_size, flip, padded_crop, resized_crop
-from isthmus.tasks.augment.jitter import jitter_colours
 from isthmus.tasks.augment.mixup import cut_out, erase, mix
+from isthmus.tasks.augment.operations import Colour, jitter_colours
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, auto_augment, rand_augment
 
 ORIENTATIONS = 4
 
+Images = Float[Tensor, "batch channels height width"]
+Bytes = UInt8[Tensor, "batch channels height width"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Strength = Annotated[float, Field(ge=0, le=2)]
 
@@ -49,7 +51,7 @@ class Augmentation(Settings):
     mixup: Annotated[float, Field(ge=0, le=100)] = 0.0
     """α of the Beta distribution of a batch's λ; 0 is off. Applied to every batch that cutmix is not applied to."""
     cutmix: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Likewise for cutmix."""
+    """α of cutmix; 0 is off."""
     cutmix_share: Share = 0.5
     """Probability of cutmix instead of mixup, if both are on."""
 
@@ -58,7 +60,7 @@ class Augmentation(Settings):
         if self.crop_padding and self.resized_crop:
             raise ValueError("crop_padding and resized_crop are two ways to crop; give one of them")
         if self.resized_crop and self.resized_crop[0] > self.resized_crop[1]:
-            raise ValueError(f"resized_crop={list(self.resized_crop)} must rise")
+            raise ValueError(f"resized_crop={list(self.resized_crop)}: give the smaller number first")
         return self
 
     @property
@@ -67,58 +69,44 @@ class Augmentation(Settings):
         return self.mixup > 0 or self.cutmix > 0
 
 
-def orient(
-    images: Float[Tensor, "batch channels height width"], view: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch channels height width"]:
+def orient(images: Images, view: Int[Tensor, " batch"]) -> Images:
     """Each image as it is (view 0), flipped left–right (1), top–bottom (2), or both (3)."""
     mirrored = torch.where((view % 2 == 1)[:, None, None, None], images.flip(-1), images)
     return torch.where((view >= 2)[:, None, None, None], mirrored.flip(-2), mirrored)
 
 
 def vary_images(
-    images: UInt8[Tensor, "batch channels height width"],
-    settings: Augmentation,
-    size: int | None,
-    fill: Float[Tensor, " channels"],
-    seed: int,
-    step: int,
+    images: Bytes, settings: Augmentation, size: int | None, fill: Colour, seed: int, step: int
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """Crop, flip, resize to ``size``, jitter colours and apply a policy, on 8-bit images.
 
     A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``.
     """
 
-    def drawn(stream: str) -> torch.Generator:
+    def draw(stream: str) -> torch.Generator:
         return torch_generator(seed, f"augment/{stream}", step)
 
     if settings.crop_padding:
-        images = padded_crop(images, settings.crop_padding, drawn("crop"))
+        images = padded_crop(images, settings.crop_padding, draw("crop"))
     if settings.resized_crop:
-        images = resized_crop(images, settings.resized_crop, size, drawn("crop"))
+        images = resized_crop(images, settings.resized_crop, size, draw("crop"))
     if settings.flip:
-        images = flip(images, drawn("flip"))
+        images = flip(images, draw("flip"))
     if size and not settings.resized_crop:
         images = fit_size(images, size)
     if any(settings.color_jitter):
-        images = jitter_colours(images, settings.color_jitter, drawn("jitter"))
+        images = jitter_colours(images, settings.color_jitter, draw("jitter"))
     if settings.policy == "rand_augment":
-        images = rand_augment(
-            images, settings.magnitude, settings.magnitude_std, settings.layers, fill, drawn("policy")
-        )
+        images = rand_augment(images, settings.magnitude, settings.magnitude_std, settings.layers, fill, draw("policy"))
     elif settings.policy != "none":
         table = CIFAR10 if settings.policy == "auto_augment_cifar10" else IMAGENET
-        images = auto_augment(images, table, fill, drawn("policy"))
+        images = auto_augment(images, table, fill, draw("policy"))
     return images
 
 
 def hide_and_mix(
-    images: Float32[Tensor, "batch channels height width"],
-    labels: Int64[Tensor, " batch"],
-    classes: int,
-    settings: Augmentation,
-    seed: int,
-    step: int,
-) -> tuple[Float32[Tensor, "batch channels height width"], Tensor]:
+    images: Images, labels: Int64[Tensor, " batch"], classes: int, settings: Augmentation, seed: int, step: int
+) -> tuple[Images, Tensor]:
     """Erase, cut out and mix standardised images; mixed targets are class probabilities."""
     if settings.erasing:
         noise = torch_generator(seed, "augment/erasing/noise", step, images.device)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from isthmus.tasks.augment.operations import Images
 
+Range = tuple[float, float]
 ATTEMPTS = 10
 ASPECTS = (3 / 4, 4 / 3)
 
@@ -31,45 +32,35 @@ def flip(images: Images, generator: torch.Generator) -> Images:
 
 
 def resized_crop(
-    images: Images, area: tuple[float, float], size: int | None, generator: torch.Generator
+    images: Images, area: Range, size: int | None, generator: torch.Generator
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """A crop of random area and aspect ratio, resized to ``size`` (or the image's own size).
 
     Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
     """
     height, width = images.shape[2:]
-    parts = boxes(len(images), (height, width), area, ASPECTS, generator).to(images.device)
+    parts = draw_boxes(len(images), (height, width), area, generator).to(images.device)
     top, left, tall, wide = (side.double()[:, None] for side in parts.unbind(1))
     rows, columns = (size, size) if size else (height, width)
     y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
     x = left + (torch.arange(columns, dtype=torch.float64, device=images.device) + 0.5) * wide / columns
     # Pixels beyond the crop repeat its border, as if it had been cut out first.
     y, x = y.clamp(top + 0.5, top + tall - 0.5), x.clamp(left + 0.5, left + wide - 0.5)
-    grid = torch.stack(
-        [
-            (x * (2 / width) - 1).float()[:, None, :].expand(-1, rows, -1),
-            (y * (2 / height) - 1).float()[:, :, None].expand(-1, -1, columns),
-        ],
-        dim=-1,
-    )
+    across = (x * (2 / width) - 1).float()[:, None, :].expand(-1, rows, -1)
+    down = (y * (2 / height) - 1).float()[:, :, None].expand(-1, -1, columns)
+    grid = torch.stack([across, down], dim=-1)
     sampled = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
     return sampled.round().clamp(0, 255).to(torch.uint8)
 
 
-def boxes(
-    number: int,
-    shape: tuple[int, int],
-    area: tuple[float, float],
-    aspects: tuple[float, float],
-    generator: torch.Generator,
-) -> Int[Tensor, "number 4"]:
+def draw_boxes(number: int, shape: tuple[int, int], area: Range, generator: torch.Generator) -> Int[Tensor, "number 4"]:
     """Top, left, height and width: the first of ten drawn shapes that fits, or else the largest central one."""
     height, width = shape
-    tall, wide = shapes((number, ATTEMPTS), shape, area, aspects, generator)
+    tall, wide = draw_shapes((number, ATTEMPTS), shape, area, ASPECTS, generator)
     fits = (tall <= height) & (wide <= width) & (tall > 0) & (wide > 0)
     first = fits.long().argmax(1, keepdim=True)  # of equal values, the first
     found = fits.any(1)
-    ratio = min(max(width / height, aspects[0]), aspects[1])
+    ratio = min(max(width / height, ASPECTS[0]), ASPECTS[1])
     central = min(height, round(width / ratio)), min(width, round(height * ratio))
     tall = torch.where(found, tall.gather(1, first).squeeze(1), central[0])
     wide = torch.where(found, wide.gather(1, first).squeeze(1), central[1])
@@ -79,25 +70,17 @@ def boxes(
     return torch.stack([top, left, tall, wide], dim=1)
 
 
-def shapes(
-    number: tuple[int, ...],
-    shape: tuple[int, int],
-    area: tuple[float, float],
-    aspects: tuple[float, float],
-    generator: torch.Generator,
+def draw_shapes(
+    number: tuple[int, ...], shape: tuple[int, int], area: Range, aspects: Range, generator: torch.Generator
 ) -> tuple[Int[Tensor, "*number"], Int[Tensor, "*number"]]:
     """Heights and widths: uniform in area, log-uniform in aspect ratio."""
-    pixels = _between(area, number, generator) * (shape[0] * shape[1])
-    logarithms = math.log(aspects[0]), math.log(aspects[1])
-    aspect = _between(logarithms, number, generator).exp()
+
+    def draw(low: float, high: float) -> Float64[Tensor, "*number"]:
+        return low + (high - low) * torch.rand(number, generator=generator, dtype=torch.float64)
+
+    pixels = draw(*area) * (shape[0] * shape[1])
+    aspect = draw(math.log(aspects[0]), math.log(aspects[1])).exp()
     return (pixels / aspect).sqrt().round().long(), (pixels * aspect).sqrt().round().long()
-
-
-def _between(
-    bounds: tuple[float, float], shape: tuple[int, ...], generator: torch.Generator
-) -> Float64[Tensor, "*shape"]:
-    low, high = bounds
-    return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
 
 
 def fit_size(

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float32, Int, Int64
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.tasks.augment.crops import ATTEMPTS, shapes
+from isthmus.tasks.augment.crops import ATTEMPTS, draw_shapes
 
 Images = Float32[Tensor, "batch channels height width"]
 AREA = (0.02, 1 / 3)
@@ -25,7 +25,7 @@ def erase(images: Images, probability: float, generator: torch.Generator, noise:
     """
     height, width = images.shape[2:]
     chosen = torch.rand(len(images), generator=generator) < probability
-    tall, wide = shapes((len(images), ATTEMPTS), (height, width), AREA, ASPECTS, generator)
+    tall, wide = draw_shapes((len(images), ATTEMPTS), (height, width), AREA, ASPECTS, generator)
     fits = (tall < height) & (wide < width)
     first = fits.long().argmax(1, keepdim=True)
     tall, wide = tall.gather(1, first).squeeze(1), wide.gather(1, first).squeeze(1)

@@ -1,13 +1,12 @@
 """The operations of AutoAugment and RandAugment on 8-bit images, each image of a batch with its own.
 
-What Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image is done here to many at once, by kornia's functions. The
-images of a batch that receive the same operation go through it together, those that are warped all at once.
+kornia's functions do to a batch what Pillow's ``ImageOps`` and ``ImageEnhance`` do to one image. Images that receive
+the same operation go through it together; all warped images go through one warp.
 
-Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or a
-smoothed image is not rounded on the way, and a warped value is not cut off; ``equalize``, ``invert``, ``posterize``,
-``solarize`` and ``solarize_add`` are the same to the level. Not taken from kornia, because they are other operations
-there: autocontrast of a constant channel (black), ``solarize`` with additions (to every value), and ``warp_affine``
-with a fill (blended into the image's edge).
+Differs from Pillow: a value is at most one level away, because it is computed in floats from 0 to 1, a grey or smoothed
+image is not rounded on the way, and a warped value is rounded, not truncated; ``equalize``, ``invert``, ``posterize``,
+``solarize`` and ``solarize_add`` are exact. Not kornia's, because these do something else there: autocontrast of a
+constant channel (black), ``solarize`` with additions (to every value), ``warp_affine`` with a fill (blends the edge).
 """
 
 from __future__ import annotations
@@ -22,29 +21,19 @@ Images = UInt8[Tensor, "batch channels height width"]
 Pixels = Float32[Tensor, "batch channels height width"]
 """From 0 to 1."""
 PerImage = Float64[Tensor, " batch"]
+Colour = Float[Tensor, " channels"]
 
-GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-PHOTOMETRIC = (
-    "auto_contrast",
-    "equalize",
-    "invert",
-    "posterize",
-    "solarize",
-    "solarize_add",
-    "contrast",
-    "brightness",
-    "color",
-    "sharpness",
-)
+SHIFTS = ("shear_x", "shear_y", "translate_x", "translate_y")
+ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
+GEOMETRIC = ("rotate", *SHIFTS)
+PHOTOMETRIC = ("auto_contrast", "equalize", "invert", "posterize", "solarize", "solarize_add", *ENHANCEMENTS)
 OPERATIONS = ("none", *GEOMETRIC, *PHOTOMETRIC)
 """Their numbers are their places. Each takes one argument: degrees (``rotate``, against the clock), a slope
 (``shear``), a part of the side (``translate``), bits kept (``posterize``), a threshold (``solarize``), an addend
 (``solarize_add``), a factor (``contrast``, ``brightness``, ``color``, ``sharpness``), or ignores it."""
 
 
-def transform(
-    images: Images, operation: Int[Tensor, " batch"], argument: PerImage, fill: Float[Tensor, " channels"]
-) -> Images:
+def transform(images: Images, operation: Int[Tensor, " batch"], argument: PerImage, fill: Colour) -> Images:
     """Each image after its operation. ``operation`` and ``argument`` are on the CPU; ``fill`` is the colour outside."""
     result = images.clone()
 
@@ -79,7 +68,7 @@ def warps(
     return matrices
 
 
-def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Float[Tensor, " channels"]) -> Images:
+def warp(images: Images, matrices: Float64[Tensor, "batch 2 3"], fill: Colour) -> Images:
     """Bilinear; pixels from outside the image get the colour ``fill``."""
     from kornia.geometry.transform import remap  # importing it takes half a second, and most runs do not need it
 
@@ -112,9 +101,7 @@ def change_pixels(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]
         case "posterize":
             return enhance.posterize(pixels, argument.int())
         case "solarize":
-            return enhance.solarize(
-                pixels, (argument.ceil() - 0.5) / 255
-            )  # between two levels: rounding does not matter
+            return enhance.solarize(pixels, (argument.ceil() - 0.5) / 255)  # between two levels, so nothing is rounded
         case "solarize_add":
             return torch.where(pixels < 0.5, pixels + argument[:, None, None, None] / 255, pixels)
         case "contrast":
@@ -126,3 +113,26 @@ def change_pixels(name: str, pixels: Pixels, argument: Float32[Tensor, " batch"]
         case "sharpness" if min(pixels.shape[2:]) >= 3:
             return enhance.sharpness(pixels, argument)
     return pixels
+
+
+def jitter_colours(images: Images, strengths: tuple[float, float, float, float], generator: torch.Generator) -> Images:
+    """Brightness, contrast, saturation and hue, in this order, each image with its own factors.
+
+    A strength s draws a factor from [max(0, 1 − s), 1 + s]; for hue, a rotation from [−s, s] of a full turn.
+    """
+    from kornia import enhance
+
+    low = torch.tensor([max(0.0, 1 - strength) for strength in strengths[:3]] + [-strengths[3]])
+    high = torch.tensor([1 + strength for strength in strengths[:3]] + [strengths[3]])
+    drawn = low[:, None] + (high - low)[:, None] * torch.rand((4, len(images)), generator=generator)
+    brightness, contrast, saturation, hue = drawn.to(images.device)
+    pixels: Tensor = images.float() / 255
+    if strengths[0]:
+        pixels = enhance.adjust_brightness_accumulative(pixels, brightness)
+    if strengths[1]:
+        pixels = enhance.adjust_contrast_with_mean_subtraction(pixels, contrast)
+    if strengths[2]:
+        pixels = enhance.adjust_saturation_with_gray_subtraction(pixels, saturation)
+    if strengths[3] and images.shape[1] == 3:
+        pixels = enhance.adjust_hue(pixels, hue * (2 * math.pi))
+    return (pixels * 255).round().clamp(0, 255).to(torch.uint8)

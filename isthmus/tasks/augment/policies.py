@@ -5,33 +5,24 @@ from 0 to 9 stands for one of ten evenly spaced values of the range in the paper
 331-pixel image are taken as a part of the side.
 RandAugment (Cubuk et al. 2020, arXiv:1909.13719), as recipes write ``rand-m9-mstd0.5-inc1``: operations drawn with
 replacement from fifteen, each carried out with probability 0.5, each with its own magnitude from a normal distribution
-cut to [0, 10], and every operation the stronger the higher its magnitude.
+clipped to [0, 10]; a higher magnitude makes every operation stronger.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float64, Int
 from torch import Tensor
 
-from isthmus.tasks.augment.operations import OPERATIONS, Images, transform
+from isthmus.tasks.augment.operations import ENHANCEMENTS, OPERATIONS, SHIFTS, Colour, Images, transform
+
+Numbers = Int[Tensor, "*shape"]
+Levels = Float64[Tensor, "*shape"]
 
 RANDOM = (
-    "auto_contrast",
-    "equalize",
-    "invert",
-    "rotate",
-    "posterize",
-    "solarize",
-    "solarize_add",
-    "color",
-    "contrast",
-    "brightness",
-    "sharpness",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
+    *("auto_contrast", "equalize", "invert", "rotate", "posterize", "solarize", "solarize_add"),
+    *ENHANCEMENTS,
+    *SHIFTS,
 )
 PROBABILITY = 0.5
 STRONGEST = 10.0
@@ -94,12 +85,7 @@ equalize 0.8 8 equalize 0.6 3
 
 
 def rand_augment(
-    images: Images,
-    magnitude: float,
-    deviation: float,
-    layers: int,
-    fill: Float[Tensor, " channels"],
-    generator: torch.Generator,
+    images: Images, magnitude: float, deviation: float, layers: int, fill: Colour, generator: torch.Generator
 ) -> Images:
     shape = (layers, len(images))
     drawn = torch.randint(len(RANDOM), shape, generator=generator)
@@ -114,25 +100,15 @@ def rand_augment(
     return images
 
 
-def rand_arguments(
-    operation: Int[Tensor, "*shape"], level: Float64[Tensor, "*shape"], sign: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
+def rand_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     part = level / STRONGEST
-    enhanced = (1 + sign * 0.9 * part).clamp(min=0.1)
-    values = {
-        "rotate": sign * 30 * part,
-        "shear_x": sign * 0.3 * part,
-        "shear_y": sign * 0.3 * part,
-        "translate_x": sign * 0.45 * part,
-        "translate_y": sign * 0.45 * part,
-        "posterize": 4 - (4 * part).floor(),
-        "solarize": 256 - (256 * part).floor(),
-        "solarize_add": (110 * part).floor(),
-    } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), enhanced)
-    return _select(operation, values, level)
+    values = dict.fromkeys(ENHANCEMENTS, (1 + sign * 0.9 * part).clamp(min=0.1))
+    values |= {"posterize": 4 - (4 * part).floor(), "solarize": 256 - (256 * part).floor()}
+    values |= {"solarize_add": (110 * part).floor()}
+    return _select(operation, values, part, sign, 0.45)
 
 
-def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], generator: torch.Generator) -> Images:
+def auto_augment(images: Images, policy: str, fill: Colour, generator: torch.Generator) -> Images:
     """``policy`` is one of the tables above."""
     operation, probability, level = policy_table(policy)
     pair = torch.randint(len(operation), (len(images),), generator=generator)
@@ -145,26 +121,15 @@ def auto_augment(images: Images, policy: str, fill: Float[Tensor, " channels"], 
     return images
 
 
-def auto_arguments(
-    operation: Int[Tensor, "*shape"], level: Float64[Tensor, "*shape"], sign: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
+def auto_arguments(operation: Numbers, level: Levels, sign: Levels) -> Levels:
     part = level / 9
-    values = {
-        "rotate": sign * 30 * part,
-        "shear_x": sign * 0.3 * part,
-        "shear_y": sign * 0.3 * part,
-        "translate_x": sign * (150 / 331) * part,
-        "translate_y": sign * (150 / 331) * part,
-        "posterize": 8 - (4 * part).round(),
-        "solarize": 256 - 256 * part,
-    } | dict.fromkeys(("color", "contrast", "brightness", "sharpness"), 1 + sign * 0.9 * part)
-    return _select(operation, values, level)
+    values = dict.fromkeys(ENHANCEMENTS, 1 + sign * 0.9 * part)
+    values |= {"posterize": 8 - (4 * part).round(), "solarize": 256 - 256 * part}
+    return _select(operation, values, part, sign, 150 / 331)
 
 
-def policy_table(
-    policy: str,
-) -> tuple[Int[Tensor, "pairs 2"], Float64[Tensor, "pairs 2"], Float64[Tensor, "pairs 2"]]:
-    """Operations, probabilities and magnitudes."""
+def policy_table(policy: str) -> tuple[Numbers, Levels, Levels]:
+    """Operations, probabilities and magnitudes, each (pairs, 2)."""
     words = [line.split() for line in policy.strip().splitlines()]
     operations = torch.tensor([[OPERATIONS.index(line[at]) for at in (0, 3)] for line in words])
     numbers = [[[float(line[at + shift]) for at in (0, 3)] for line in words] for shift in (1, 2)]
@@ -172,11 +137,11 @@ def policy_table(
     return operations, probabilities, magnitudes
 
 
-def _select(
-    operation: Int[Tensor, "*shape"], values: dict[str, Tensor], like: Float64[Tensor, "*shape"]
-) -> Float64[Tensor, "*shape"]:
-    """Each image's own argument, out of what every operation would take."""
-    argument = torch.zeros_like(like)
+def _select(operation: Numbers, values: dict[str, Tensor], part: Levels, sign: Levels, farthest: float) -> Levels:
+    """Each image's own argument, out of what every operation would take; ``farthest`` is the longest translation."""
+    values = values | {"rotate": sign * 30 * part} | dict.fromkeys(("shear_x", "shear_y"), sign * 0.3 * part)
+    values |= dict.fromkeys(("translate_x", "translate_y"), sign * farthest * part)
+    argument = torch.zeros_like(part)
     for name, value in values.items():
         argument = torch.where(operation == OPERATIONS.index(name), value, argument)
     return argument
