@@ -8,16 +8,7 @@ from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.recipes import recipe
 from isthmus.recipes.images import short_training
 
-NAMES = {
-    "cifar10-vit": "cifar10_vit",
-    "cifar10-vit-shapes": "cifar10_vit_shapes",
-    "cifar10-imixer": "cifar10_imixer",
-    "cifar10-mixer": "cifar10_mixer",
-    "cifar10-rp-mixer": "cifar10_rp_mixer",
-    "cifar10-s-mixer": "cifar10_s_mixer",
-    "cifar10-sw-mlp": "cifar10_sw_mlp",
-    "digits-mixer": "digits_mixer",
-}
+VIT = {"name": "hourglass_vit", "patch": 8, "d_z": 144, "d_h": 72, "depth": 6, "num_heads": 3}
 
 
 def _cifar10(**model: Any) -> RunConfig:
@@ -25,33 +16,6 @@ def _cifar10(**model: Any) -> RunConfig:
     task = {"name": "classification", "augment": {"crop_padding": 4, "flip": True}}
     train = short_training(20)
     return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": train})
-
-
-cifar10_vit = recipe(
-    "`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and flips; "
-    "about 20 minutes on one core.",
-    _cifar10, name="hourglass_vit", patch=8, d_z=144, d_h=72, depth=6, num_heads=3,
-)  # fmt: skip
-cifar10_imixer = recipe(
-    "`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips.",
-    _cifar10, name="imixer", patch=4, C=64, depth=4,
-)  # fmt: skip
-cifar10_mixer = recipe(
-    "`isthmus train cifar10-mixer`: 64 tokens of 64 channels, three blocks, 20 epochs of crops and flips.",
-    _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2,
-)  # fmt: skip
-cifar10_rp_mixer = recipe(
-    "`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed.",
-    _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2, permutation="random",
-)  # fmt: skip
-cifar10_s_mixer = recipe(
-    "`isthmus train cifar10-s-mixer`: one matrix per mixing step, C = S = 64, eight blocks, 20 epochs.",
-    _cifar10, name="s_mixer", patch=4, S=64, C=64, depth=8,
-)  # fmt: skip
-cifar10_sw_mlp = recipe(
-    "`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs.",
-    _cifar10, name="sw_mlp", patch=4, m=2048, p=0.01, depth=8, mask_scale="one",
-)  # fmt: skip
 
 
 def digits_mixer() -> RunConfig:
@@ -64,7 +28,7 @@ def digits_mixer() -> RunConfig:
 def cifar10_vit_shapes() -> StudyConfig:
     """`isthmus study cifar10-vit-shapes`: which (d_z, d_h, depth) for at most 380,000 parameters and 39 MFLOPs of
     training per image, in either shape; TPE, 24 candidates, two seeds. Estimates the time first."""
-    base = cifar10_vit()
+    base = _cifar10(**VIT)
     train = {**base.train.model_dump(), "epochs": 8, "warmup_epochs": 0.5}
     shared = {"patch": 8, "num_heads": 3}
     return study_config(
@@ -97,3 +61,34 @@ def cifar10_vit_shapes() -> StudyConfig:
             "pruning": {"rungs": [2, 4]},
         }
     )
+
+
+RECIPES = {
+    "cifar10-vit": recipe(
+        "`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and "
+        "flips; about 20 minutes on one core.",
+        _cifar10, **VIT,
+    ),
+    "cifar10-vit-shapes": cifar10_vit_shapes,
+    "cifar10-imixer": recipe(
+        "`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips.",
+        _cifar10, name="imixer", patch=4, C=64, depth=4,
+    ),
+    "cifar10-mixer": recipe(
+        "`isthmus train cifar10-mixer`: 64 tokens of 64 channels, three blocks, 20 epochs of crops and flips.",
+        _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2,
+    ),
+    "cifar10-rp-mixer": recipe(
+        "`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed.",
+        _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2, permutation="random",
+    ),
+    "cifar10-s-mixer": recipe(
+        "`isthmus train cifar10-s-mixer`: one matrix per mixing step, C = S = 64, eight blocks, 20 epochs.",
+        _cifar10, name="s_mixer", patch=4, S=64, C=64, depth=8,
+    ),
+    "cifar10-sw-mlp": recipe(
+        "`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs.",
+        _cifar10, name="sw_mlp", patch=4, m=2048, p=0.01, depth=8, mask_scale="one",
+    ),
+    "digits-mixer": digits_mixer,
+}  # fmt: skip

@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-
-NAMES = {
-    "sudoku-small": "sudoku_small",
-    "sudoku-small-transformer": "sudoku_small_transformer",
-    "cifar10-tokenizer": "cifar10_tokenizer",
-    "cifar10-masked": "cifar10_masked",
-    "cifar10-masked-transformer": "cifar10_masked_transformer",
-}
+from isthmus.recipes import recipe
 
 
 def _small(model: dict[str, Any]) -> RunConfig:
@@ -43,16 +36,6 @@ def _small(model: dict[str, Any]) -> RunConfig:
             },
         }
     )  # fmt: skip
-
-
-def sudoku_small() -> RunConfig:
-    """`isthmus train sudoku-small`: d 128, 10 iterations; 99.8 % of boards with 50 givens, 77 % with 40; two hours."""
-    return _small({"name": "hyper_set", "ff_ratio": 2, "step_sizes": "X_0"})
-
-
-def sudoku_small_transformer() -> RunConfig:
-    """`isthmus train sudoku-small-transformer`: the Transformer of the same width on the same boards."""
-    return _small({"name": "recurrent_transformer"})
 
 
 CIFAR10_TOKENIZER = "3e720449db3492f3"
@@ -88,11 +71,22 @@ def _cifar10(model: dict[str, Any]) -> RunConfig:
     )  # fmt: skip
 
 
-def cifar10_masked() -> RunConfig:
-    """`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`."""
-    return _cifar10({"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False})
-
-
-def cifar10_masked_transformer() -> RunConfig:
-    """`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens."""
-    return _cifar10({"name": "recurrent_transformer"})
+RECIPES = {
+    "sudoku-small": recipe(
+        "`isthmus train sudoku-small`: d 128, 10 iterations; 99.8 % of boards with 50 givens, 77 % with 40; two hours.",
+        _small, {"name": "hyper_set", "ff_ratio": 2, "step_sizes": "X_0"},
+    ),
+    "sudoku-small-transformer": recipe(
+        "`isthmus train sudoku-small-transformer`: the Transformer of the same width on the same boards.",
+        _small, {"name": "recurrent_transformer"},
+    ),
+    "cifar10-tokenizer": cifar10_tokenizer,
+    "cifar10-masked": recipe(
+        "`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`.",
+        _cifar10, {"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False},
+    ),
+    "cifar10-masked-transformer": recipe(
+        "`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens.",
+        _cifar10, {"name": "recurrent_transformer"},
+    ),
+}  # fmt: skip

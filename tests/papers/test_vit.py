@@ -12,9 +12,8 @@ from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
 from isthmus.papers.engine import reproduce
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart
+from isthmus.papers.hourglass import recipes, vit_studies
 from isthmus.papers.hourglass import vit_claims as claims
-from isthmus.papers.hourglass import vit_recipes as recipes
-from isthmus.papers.hourglass import vit_studies
 from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.recipes.classifiers import cifar10_vit_shapes
 from isthmus.studies.proposals import Judge

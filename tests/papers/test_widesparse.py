@@ -14,7 +14,7 @@ from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, Measu
 from isthmus.papers.widesparse import claims, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
-from isthmus.papers.widesparse.models import FIGURE_4, FIGURE_5, SPARSE_5
+from isthmus.papers.widesparse.studies import FIGURE_4, FIGURE_5, SPARSE_5
 from tests.papers.networks import around, classifier, completed, findings, models, smoke
 
 PAPER = load_paper("widesparse")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.exhibit import Findings
+from isthmus.papers.engine.exhibit import Draw, Findings
 from isthmus.papers.engine.networks import Network
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.text import architecture_title
@@ -132,6 +132,7 @@ def draw_grid(count: int, draw: Callable[[Axes, int], None], **size: float) -> F
 
 
 ACCURACY = "Test accuracy (%), mean ± 1 σ"
+Groups = Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]]
 
 
 def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Network], float]) -> None:
@@ -141,10 +142,7 @@ def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Net
         scatter(axis, points, name, place, line=len(points) > 1)
 
 
-def plot_over(
-    x: Callable[[Network], float], title: str, groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
-    log: float | None = None,
-) -> Callable[[Findings], Figure]:  # fmt: skip
+def plot_over(x: Callable[[Network], float], title: str, groups: Groups, log: float | None = None) -> Draw:
     """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
 
     def draw(findings: Findings) -> Figure:
@@ -162,6 +160,19 @@ def plot_over(
 def by_shape(networks: Sequence[Network]) -> dict[str, list[Network]]:
     names = dict.fromkeys(network.shape for network in networks)
     return {name: [network for network in networks if network.shape == name] for name in names}
+
+
+def by_field(name: str) -> Groups:
+    """A group for each value of a model setting."""
+
+    def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
+        values = sorted({network.model[name] for network in networks}, key=str)
+        return {f"{name} {value}": [n for n in networks if n.model[name] == value] for value in values}
+
+    return groups
+
+
+over_parameters = plot_over(lambda network: network.params, "parameters", by_shape)
 
 
 def ratios(findings: Findings) -> Figure:

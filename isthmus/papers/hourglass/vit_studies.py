@@ -20,32 +20,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
 from isthmus.papers.engine.parts import (
+    Base,
     Model,
     Settings,
-    at_each_scale,
     change_task,
-    change_training,
+    count_parameters,
     describe_study,
     make_part,
+    shorten,
     smoke_base,
-)  # fmt: skip
-from isthmus.papers.hourglass import vit_recipes as recipes
+)
+from isthmus.papers.hourglass import recipes
 from isthmus.studies.statistics import Sample
 
-SIZES: tuple[recipes.Size, ...] = ("tiny", "small", "large")
-SHAPES: tuple[recipes.Shape, ...] = ("conventional", "hourglass")
+SIZES = ("tiny", "small", "large")
+SHAPES = ("conventional", "hourglass")
 FIELDS = ("d_z", "d_h", "depth", "num_heads")
 CLASSES = {"cars": 196, "flowers": 102, "cifar10": 10, "cifar100": 100, "imagenet100": 100}
-PARAMETERS = {
-    (192, 768): 5_562_244, (288, 144): 4_927_732, (384, 1536): 21_741_124, (576, 288): 20_643_460,
-    (1024, 4096): 303_502_532, (1536, 768): 297_066_436,
-}  # fmt: skip
-"""With 196 classes, by d_z and d_h; Table 2 prints two decimals of a million."""
-WIDTHS: dict[Scale, dict[recipes.Size, int]] = {
+WIDTHS: dict[Scale, dict[str, int]] = {
     "cpu": {"tiny": 96, "small": 144, "large": 192},
     "smoke": {"tiny": 12, "small": 24, "large": 36},
 }
@@ -74,7 +69,7 @@ ONE_RATE = (
 STANDS_FOR = "CIFAR-10 stands for the data sets of the paper, which are run at its own scale"
 
 
-def vit(size: recipes.Size, shape: recipes.Shape, scale: Scale) -> Model:
+def vit(size: str, shape: str, scale: Scale) -> Model:
     """One of the paper's six networks, at the size of the scale."""
     if scale == "paper":
         return recipes.vit(size, shape)
@@ -84,38 +79,37 @@ def vit(size: recipes.Size, shape: recipes.Shape, scale: Scale) -> Model:
     return {"name": f"{shape}_vit", "d_z": d_z, "d_h": d_h, **shared}
 
 
-def _base(size: recipes.Size, scale: Scale, source: str, epochs: int) -> RunConfig | Mapping[str, Any]:
+def _base(size: str, scale: Scale, source: str, epochs: int) -> Base:
     if scale == "smoke":
         return smoke_base(epochs=2)
-    recipe = recipes.from_scratch(size, "hourglass", source if scale == "paper" else "cifar10")
     if scale == "paper":
-        return recipe
-    short = change_training(
-        recipe, threads=1, epochs=epochs, warmup_epochs=1, batch_size=128, accumulate=1, learning_rate=CPU_RATE,
-        warmup_learning_rate=0.0, final_learning_rate=0.0, clip_norm=1.0,
+        return recipes.from_scratch(size, "hourglass", source)
+    short = shorten(
+        recipes.from_scratch(size, "hourglass", "cifar10"), epochs, warmup_epochs=1, batch_size=128, accumulate=1,
+        learning_rate=CPU_RATE, warmup_learning_rate=0.0, final_learning_rate=0.0, clip_norm=1.0,
     )  # fmt: skip
     return change_task(short, resize=None, crop_ratio=1.0, augment={"crop_padding": 4, "flip": True})
 
 
 def _part(
-    title: str, name: str, size: recipes.Size, scale: Scale, source: str, epochs: int,
-    shapes: Sequence[recipes.Shape] = SHAPES, notes: Iterable[str] = (), **more: Any,
+    title: str, name: str, size: str, scale: Scale, source: str, epochs: int, shapes: Sequence[str] = SHAPES,
+    notes: Iterable[str] = (), **more: Any,
 ) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
         label = f"hourglass-vit-{name}" if chosen != "paper" else f"hourglass-vit-{name}-{source}"
         models = [vit(size, shape, chosen) for shape in shapes]
-        seeds = range(3 if chosen != "smoke" else 2)
-        return describe_study(label, chosen, _base(size, chosen, source, epochs), models, seeds=tuple(seeds))
+        return describe_study(label, chosen, _base(size, chosen, source, epochs), models)
 
     all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": [SHRUNK, ONE_RATE, STANDS_FOR]}
-    return make_part(title, scale, at_each_scale(study), all_notes, fields=FIELDS, **more)
+    return make_part(title, scale, study, all_notes, fields=FIELDS, **more)
 
 
-def _cell(identity: str, columns: Mapping[str, Any], model: Model, accuracy: float, classes: int) -> PrintedRow:
+def _cell(identity: str, row: Mapping[str, Any], column: str, size: str, shape: str, source: str) -> PrintedRow:
     """The paper prints neither a spread nor the number of runs."""
+    model = recipes.vit(size, shape)
+    params = count_parameters(model, (3, 224, 224), (CLASSES[source],))
     settings = {name: model[name] for name in ("name", *FIELDS)}
-    params = PARAMETERS[model["d_z"], model["d_h"]] + (classes - 196) * (model["d_z"] + 1)
-    return printed_row(identity, columns, settings, params, Sample(accuracy, None, 1))
+    return printed_row(identity, row, settings, params, Sample(row[column], None, 1))
 
 
 def table_3(scale: Scale) -> list[Part]:
@@ -123,44 +117,37 @@ def table_3(scale: Scale) -> list[Part]:
     rows = {row["architecture"]: (name, row) for name, row in load_paper("hourglass").tables["T3"].rows.items()}
     parts = []
     for source in CLASSES if scale == "paper" else ("cifar10",):
-        cells = {}
-        for shape in SHAPES:
-            name, row = f"{rows[shape][0]}.{source}", rows[shape][1]
-            cells[name] = _cell(name, row, recipes.vit("tiny", shape), row[source], CLASSES[source])
+        cells = [_cell(f"{rows[s][0]}.{source}", rows[s][1], source, "tiny", s, source) for s in SHAPES]
         more: Settings = {"table": "T3", "printed_title": f"Table 3, {source}", "printed": cells, "notes": [QUOTED]}
         parts.append(_part("ViT-Tiny", "tiny", "tiny", scale, source, EPOCHS["T3"], **more))
     return parts
 
 
-def table_4(scale: Scale, sizes: Iterable[recipes.Size] = SIZES) -> list[Part]:
+def table_4(scale: Scale, sizes: Iterable[str] = SIZES) -> list[Part]:
     """Three sizes on Cars and Flowers-102; a part for each, because the largest has its own batch and rate."""
     rows = {row["dataset"]: (name, row) for name, row in load_paper("hourglass").tables["T4"].rows.items()}
     parts = []
     for size in sizes:
         for source in ("cars", "flowers") if scale == "paper" else ("cars",):
             identity, row = rows[source]
-            cells = {}
-            for shape in SHAPES:
-                name, accuracy = f"{identity}.{size}.{shape}", row[f"{size}_{shape}"]
-                cells[name] = _cell(name, row, recipes.vit(size, shape), accuracy, CLASSES[source])
+            cells = [_cell(f"{identity}.{size}.{s}", row, f"{size}_{s}", size, s, source) for s in SHAPES]
             more: Settings = {"table": "T4", "printed_title": f"Table 4, {source}, {size}", "printed": cells}
             label = size if scale == "paper" else f"{size}-brief"
             parts.append(_part(f"ViT-{size.capitalize()}", label, size, scale, source, EPOCHS["T4"], **more))
     return parts
 
 
-def curves_of(size: recipes.Size, scale: Scale) -> list[Part]:
+def curves_of(size: str, scale: Scale) -> list[Part]:
     """Figures 10 to 12: the runs of Table 4; for the smallest size at the small scales the longer ones of Table 3."""
     return table_3(scale) if size == "tiny" and scale != "paper" else table_4(scale, [size])
 
 
 def hourglasses(scale: Scale) -> list[Part]:
     """Figure 13: the Hourglasses of Table 4, with the same runs."""
-    sources = ("cars", "flowers") if scale == "paper" else ("cars",)
     return [
         _part(
             f"Hourglass ViT-{size.capitalize()}", f"{size}-hourglass", size, scale, source, EPOCHS["T4"], ["hourglass"],
         )
-        for source in sources
+        for source in (("cars", "flowers") if scale == "paper" else ("cars",))
         for size in SIZES
     ]  # fmt: skip

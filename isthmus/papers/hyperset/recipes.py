@@ -9,29 +9,6 @@ from isthmus.core.config import RunConfig, run_config
 from isthmus.recipes import recipe
 from isthmus.recipes.images import published_network
 
-NAMES = {
-    "hyperset-sudoku": "paper_sudoku",
-    "hyperset-sudoku-transformer": "paper_sudoku_transformer",
-    "hyperset-cifar10": "paper_cifar10",
-    "hyperset-cifar10-scale-up": "paper_cifar10_scale_up",
-    "hyperset-cifar10-base": "paper_cifar10_base",
-    "hyperset-cifar10-transformer": "paper_cifar10_transformer",
-    "hyperset-cifar10-crate": "paper_cifar10_crate",
-    "hyperset-cifar10-crate-t": "paper_cifar10_crate_t",
-    "hyperset-cifar100": "paper_cifar100",
-    "hyperset-imagenet100": "paper_imagenet100",
-    "hyperset-imagenet100-hub": "paper_imagenet100_hub",
-    "hyperset-cifar10-native": "paper_cifar10_native",
-    "hyperset-cifar100-native": "paper_cifar100_native",
-    "hyperset-imagenet100-native": "paper_imagenet100_native",
-    "hyperset-imagenet100-hub-native": "paper_imagenet100_hub_native",
-    "hyperset-masked": "paper_masked",
-    "hyperset-masked-8d": "paper_masked_8d",
-    "hyperset-masked-transformer": "paper_masked_transformer",
-    "hyperset-digits": "paper_digits",
-    "hyperset-mnist5k": "paper_mnist5k",
-}
-
 
 def hard_sudoku(name: str) -> RunConfig:
     """Table 3. β₁ is printed as 0.0 and is 0.9 in the authors' code: ``train.betas=[0.0,0.95]`` is the printed one."""
@@ -51,15 +28,6 @@ def hard_sudoku(name: str) -> RunConfig:
         }
     )  # fmt: skip
 
-
-paper_sudoku = recipe(
-    "The paper's Sudoku (Tables 3 and 4): 9,000 boards with 17 to 34 givens, 200 epochs, 24 iterations of d 768.",
-    hard_sudoku, "hyper_set",
-)  # fmt: skip
-paper_sudoku_transformer = recipe(
-    "The paper's rival on Sudoku: a Transformer layer of the same width, 24 iterations.",
-    hard_sudoku, "recurrent_transformer",
-)  # fmt: skip
 
 CIFAR10, CIFAR100 = {"name": "cifar10"}, {"name": "cifar100"}
 CMC = {"name": "imagenet100", "folder": "imagenet", "listed": "cmc"}
@@ -88,57 +56,6 @@ def classification(
 
 native_pixels = partial(classification, resize=None)
 
-paper_cifar10 = recipe(
-    "The paper's Hyper-SET Small on CIFAR-10 at 224 pixels (Tables 5 and 6); 84.64 % there.", classification, CIFAR10
-)
-paper_cifar10_scale_up = recipe(
-    "The paper's Hyper-SET with d 512 on CIFAR-10 (Table 7); 85.27 % there.",
-    classification, CIFAR10, variant="small-scale-up",
-)  # fmt: skip
-paper_cifar10_base = recipe(
-    "The paper's Hyper-SET with d 768 on CIFAR-10 (Table 7), as in Figure 6.", classification, CIFAR10, variant="base"
-)
-paper_cifar10_transformer = recipe(
-    "The paper's Transformer on CIFAR-10; 84.55 % there.", classification, CIFAR10, "recurrent_transformer"
-)
-paper_cifar10_crate = recipe("The paper's CRATE on CIFAR-10; 80.73 % there.", classification, CIFAR10, "crate")
-paper_cifar10_crate_t = recipe(
-    "The paper's CRATE-T on CIFAR-10; 78.57 % there.", classification, CIFAR10, "crate_t", "small-t"
-)
-paper_cifar100 = recipe(
-    "The paper's Hyper-SET Small on CIFAR-100 at 224 pixels; 54.15 % there.", classification, CIFAR100
-)
-paper_imagenet100 = recipe(
-    "The paper's Hyper-SET Small on the hundred classes of the CMC list (126,689 and 5,000 images); 54.78 % there.",
-    classification, CMC,
-)  # fmt: skip
-paper_imagenet100_hub = recipe(
-    "The paper's Hyper-SET Small on the hub's ImageNet-100 (117,000 and 13,000 images).", classification, HUB
-)
-paper_cifar10_native = recipe(
-    "The paper's Hyper-SET Small on CIFAR-10 at its own 32 pixels, with patches of 4.", native_pixels, CIFAR10, patch=4
-)
-paper_cifar100_native = recipe(
-    "The paper's Hyper-SET Small on CIFAR-100 at its own 32 pixels, with patches of 4.",
-    native_pixels, CIFAR100, patch=4,
-)  # fmt: skip
-paper_imagenet100_native = recipe(
-    "The paper's Hyper-SET Small on the CMC list's classes, at the 256 pixels that the source keeps.",
-    native_pixels, CMC,
-)  # fmt: skip
-paper_imagenet100_hub_native = recipe(
-    "The paper's Hyper-SET Small on the hub's ImageNet-100, at the 256 pixels that the source keeps.",
-    native_pixels, HUB,
-)  # fmt: skip
-paper_digits = recipe(
-    "The paper's Hyper-SET Small on embedded digits of 8 pixels, with patches of 2.",
-    native_pixels, {"name": "digits"}, patch=2,
-)  # fmt: skip
-paper_mnist5k = recipe(
-    "The paper's Hyper-SET Small on 5,000 embedded digits of 28 pixels, with patches of 4.",
-    native_pixels, {"name": "mnist5k"}, patch=4,
-)  # fmt: skip
-
 
 def paper_images(name: str, variant: str = "masked-images") -> RunConfig:
     """Table 8. β₁ is printed as 0.0; the authors' code has (0.9, 0.96): ``train.betas=[0.0,0.95]`` is the printed one.
@@ -163,14 +80,78 @@ def paper_images(name: str, variant: str = "masked-images") -> RunConfig:
     )  # fmt: skip
 
 
-paper_masked = recipe(
-    "The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters.", paper_images, "hyper_set"
-)
-paper_masked_8d = recipe(
-    "The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters.",
-    paper_images, "hyper_set", "masked-images-8d",
-)  # fmt: skip
-paper_masked_transformer = recipe(
-    "The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters.",
-    paper_images, "recurrent_transformer",
-)  # fmt: skip
+RECIPES = {
+    "hyperset-sudoku": recipe(
+        "The paper's Sudoku (Tables 3 and 4): 9,000 boards with 17 to 34 givens, 200 epochs, 24 iterations of d 768.",
+        hard_sudoku, "hyper_set",
+    ),
+    "hyperset-sudoku-transformer": recipe(
+        "The paper's rival on Sudoku: a Transformer layer of the same width, 24 iterations.",
+        hard_sudoku, "recurrent_transformer",
+    ),
+    "hyperset-cifar10": recipe(
+        "The paper's Hyper-SET Small on CIFAR-10 at 224 pixels (Tables 5 and 6); 84.64 % there.",
+        classification, CIFAR10,
+    ),
+    "hyperset-cifar10-scale-up": recipe(
+        "The paper's Hyper-SET with d 512 on CIFAR-10 (Table 7); 85.27 % there.",
+        classification, CIFAR10, variant="small-scale-up",
+    ),
+    "hyperset-cifar10-base": recipe(
+        "The paper's Hyper-SET with d 768 on CIFAR-10 (Table 7), as in Figure 6.",
+        classification, CIFAR10, variant="base",
+    ),
+    "hyperset-cifar10-transformer": recipe(
+        "The paper's Transformer on CIFAR-10; 84.55 % there.", classification, CIFAR10, "recurrent_transformer"
+    ),
+    "hyperset-cifar10-crate": recipe("The paper's CRATE on CIFAR-10; 80.73 % there.", classification, CIFAR10, "crate"),
+    "hyperset-cifar10-crate-t": recipe(
+        "The paper's CRATE-T on CIFAR-10; 78.57 % there.", classification, CIFAR10, "crate_t", "small-t"
+    ),
+    "hyperset-cifar100": recipe(
+        "The paper's Hyper-SET Small on CIFAR-100 at 224 pixels; 54.15 % there.", classification, CIFAR100
+    ),
+    "hyperset-imagenet100": recipe(
+        "The paper's Hyper-SET Small on the hundred classes of the CMC list (126,689 and 5,000 images); 54.78 % there.",
+        classification, CMC,
+    ),
+    "hyperset-imagenet100-hub": recipe(
+        "The paper's Hyper-SET Small on the hub's ImageNet-100 (117,000 and 13,000 images).", classification, HUB
+    ),
+    "hyperset-cifar10-native": recipe(
+        "The paper's Hyper-SET Small on CIFAR-10 at its own 32 pixels, with patches of 4.",
+        native_pixels, CIFAR10, patch=4,
+    ),
+    "hyperset-cifar100-native": recipe(
+        "The paper's Hyper-SET Small on CIFAR-100 at its own 32 pixels, with patches of 4.",
+        native_pixels, CIFAR100, patch=4,
+    ),
+    "hyperset-imagenet100-native": recipe(
+        "The paper's Hyper-SET Small on the CMC list's classes, at the 256 pixels that the source keeps.",
+        native_pixels, CMC,
+    ),
+    "hyperset-imagenet100-hub-native": recipe(
+        "The paper's Hyper-SET Small on the hub's ImageNet-100, at the 256 pixels that the source keeps.",
+        native_pixels, HUB,
+    ),
+    "hyperset-masked": recipe(
+        "The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters.",
+        paper_images, "hyper_set",
+    ),
+    "hyperset-masked-8d": recipe(
+        "The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters.",
+        paper_images, "hyper_set", "masked-images-8d",
+    ),
+    "hyperset-masked-transformer": recipe(
+        "The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters.",
+        paper_images, "recurrent_transformer",
+    ),
+    "hyperset-digits": recipe(
+        "The paper's Hyper-SET Small on embedded digits of 8 pixels, with patches of 2.",
+        native_pixels, {"name": "digits"}, patch=2,
+    ),
+    "hyperset-mnist5k": recipe(
+        "The paper's Hyper-SET Small on 5,000 embedded digits of 28 pixels, with patches of 4.",
+        native_pixels, {"name": "mnist5k"}, patch=4,
+    ),
+}  # fmt: skip
