@@ -14,8 +14,7 @@ VIT = {"name": "hourglass_vit", "patch": 8, "d_z": 144, "d_h": 72, "depth": 6, "
 def _cifar10(**model: Any) -> RunConfig:
     """20 epochs of crops and flips."""
     task = {"name": "classification", "augment": {"crop_padding": 4, "flip": True}}
-    train = short_training(20)
-    return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": train})
+    return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": short_training(20)})
 
 
 def digits_mixer() -> RunConfig:
@@ -29,32 +28,27 @@ def cifar10_vit_shapes() -> StudyConfig:
     """`isthmus study cifar10-vit-shapes`: which (d_z, d_h, depth) for at most 380,000 parameters and 39 MFLOPs of
     training per image, in either shape; TPE, 24 candidates, two seeds. Estimates the time first."""
     base = _cifar10(**VIT)
-    train = {**base.train.model_dump(), "epochs": 8, "warmup_epochs": 0.5}
-    shared = {"patch": 8, "num_heads": 3}
+    train = type(base.train)(**{**base.train.model_dump(), "epochs": 8, "warmup_epochs": 0.5})
+    steps = {  # lowest, highest and step of d_z and of d_h; the depths
+        "hourglass_vit": ((48, 192, 12), (12, 180, 12), (2, 12)),
+        "conventional_vit": ((24, 120, 12), (48, 480, 24), (1, 8)),
+    }
+    spaces = [
+        {
+            "model": {"name": name, "patch": 8, "num_heads": 3},
+            "vary": {
+                field: dict(zip(("low", "high", "step"), values, strict=False))
+                for field, values in zip(("d_z", "d_h", "depth"), ranges, strict=True)
+            },
+            "where": ["d_h < d_z" if name == "hourglass_vit" else "d_h > d_z", "params >= 100k"],
+        }
+        for name, ranges in steps.items()
+    ]
     return study_config(
         {
             "name": "cifar10-vit-shapes",
-            "base": base.model_copy(update={"train": type(base.train)(**train), "threads": 1}),
-            "spaces": [
-                {
-                    "model": {"name": "hourglass_vit", **shared},
-                    "vary": {
-                        "d_z": {"low": 48, "high": 192, "step": 12},
-                        "d_h": {"low": 12, "high": 180, "step": 12},
-                        "depth": {"low": 2, "high": 12},
-                    },
-                    "where": ["d_h < d_z", "params >= 100k"],
-                },
-                {
-                    "model": {"name": "conventional_vit", **shared},
-                    "vary": {
-                        "d_z": {"low": 24, "high": 120, "step": 12},
-                        "d_h": {"low": 48, "high": 480, "step": 24},
-                        "depth": {"low": 1, "high": 8},
-                    },
-                    "where": ["d_h > d_z", "params >= 100k"],
-                },
-            ],
+            "base": base.model_copy(update={"train": train, "threads": 1}),
+            "spaces": spaces,
             "budget": {"params": "380k", "training_flops": "39M"},  # binding for wide and for deep networks
             "sampling": {"name": "tpe", "candidates": 24},
             "seeds": [0, 1],

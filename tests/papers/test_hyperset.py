@@ -111,6 +111,7 @@ def test_the_paper_scale_of_images_is_tables_5_to_7(place):
 def test_the_paper_s_models_have_their_counted_sizes_and_the_wide_ones_match():
     *counted, crate = (parameters(model) for model in complete(PARTS["T1", "paper"][0]))
     assert counted == [row.network.params for row in PARTS["T1", "paper"][0].printed.values()]
+    assert counted == [2_070_154, 599_050, 746_890, 1_238_858, 1_978_954]
     assert crate == pytest.approx(counted[0], rel=0.01), "the wide CRATE has the Transformer's parameters"
     for scale in ("paper", "cpu"):
         _, theirs, wide = (parameters(model) for model in complete(PARTS["F3", scale][0]))

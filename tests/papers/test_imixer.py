@@ -86,7 +86,7 @@ def test_every_printed_cell_is_one_network_of_the_paper_s_scale(name, cells):
 
 
 def test_the_cpu_scale_keeps_proportions_and_shares_its_runs():
-    small, base, large = (studies.SHRUNK_SIZES[size] for size in ("small", "base", "large"))
+    small, base, large = (models(part)[0] for part in PARTS["T1", "cpu"])
     assert [m["C"] * 16 for m in (small, base, large)] == [512, 768, 1024]
     assert [m["depth"] * 4 for m in (small, base, large)] == [8, 12, 24]
 

@@ -107,3 +107,14 @@ def meetings(
         if (one.id, other.id) not in found:
             found[one.id, other.id] = Meeting(budget, one, other, compare(one.quality, other.quality))
     return list(found.values())
+
+
+def count_parameters(model: Mapping[str, Any], input_shape: Sequence[int], output_shape: Sequence[int]) -> int:
+    """Of a printed network, because papers print millions at most."""
+    import torch
+
+    from isthmus.core.registry import create_model
+
+    with torch.device("meta"):
+        network = create_model(**model, input_shape=input_shape, output_shape=output_shape)
+    return sum(parameter.numel() for parameter in network.parameters())

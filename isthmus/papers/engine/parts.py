@@ -64,17 +64,6 @@ def change_task(recipe: RunConfig, **settings: Any) -> RunConfig:
     return recipe.model_copy(update={"task": type(recipe.task)(**recipe.task.model_dump() | settings)})
 
 
-def count_parameters(model: Model, input_shape: Sequence[int], output_shape: Sequence[int]) -> int:
-    """Of a printed network, because papers print millions at most."""
-    import torch
-
-    from isthmus.core.registry import create_model
-
-    with torch.device("meta"):
-        network = create_model(**model, input_shape=input_shape, output_shape=output_shape)
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 def _device() -> str:
     import torch
 

@@ -111,30 +111,24 @@ def default_folder(paper: str, table: str, scale: str) -> Path:
     return home() / "reproductions" / f"{paper}-{table.upper()}-{scale}"
 
 
-def judge_again(folder: Path) -> dict[str, Any]:
-    """Test the claims of a stored result again, from its stored values, and rewrite its tables."""
-    result = read_json(folder / "result.json")
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise UserError(f"{folder / 'result.json'} is not a result of `isthmus reproduce`")
-    exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
-    measured = []
-    for part in exhibit.parts(result["scale"]):
-        stored = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
-        candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in stored]
-        measured.append(identify(part, candidates, (), extra))
-    result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
-    result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
-    _write_tables(folder, result)
-    return result
-
-
 def judge_below(root: Path) -> Iterator[Path]:
-    """Test the claims of every stored result below a folder again."""
+    """Test the claims of every stored result below a folder again, from its stored values, and rewrite its tables."""
     found = sorted(root.rglob("result.json"))
     if not found:
         raise UserError(f"there is no result of `isthmus reproduce` below {root}")
     for path in found:
-        judge_again(path.parent)
+        result = read_json(path)
+        if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+            raise UserError(f"{path} is not a result of `isthmus reproduce`")
+        exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
+        measured = []
+        for part in exhibit.parts(result["scale"]):
+            rows = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
+            candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in rows]
+            measured.append(identify(part, candidates, (), extra))
+        result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
+        result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
+        _write_tables(path.parent, result)
         yield path.parent
 
 

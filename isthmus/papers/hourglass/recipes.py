@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
@@ -52,6 +53,11 @@ def from_scratch(size: str, shape: str, source: str = "cars") -> RunConfig:
     return run_config({"source": SOURCES[source], "task": at_224_pixels(), "model": model, "train": train})
 
 
+def _vit(size: str, prefix: str, result: str) -> Callable[[], RunConfig]:
+    shape = "hourglass" if prefix else "conventional"
+    return recipe(f"The paper's {prefix}ViT-{size.capitalize()} on Cars; {result}", from_scratch, size, shape)
+
+
 RECIPES = {
     "imagenet32-denoise": recipe(
         "The paper's protocol (Table 8, 37.71 M row); rates searched over 1e-4, 3e-4, 5e-4, 7e-4.",
@@ -76,24 +82,12 @@ RECIPES = {
     "hourglass-mnist-generative-classification": recipe(
         "The paper's MNIST generative classification: 50 epochs.", mnist, "generative_classification", 50
     ),
-    "vit-tiny-conventional": recipe(
-        "The paper's ViT-Tiny on Cars; 12.3 % there, 82.3 on CIFAR-10, 66.1 on CIFAR-100, 77.3 on Flowers.",
-        from_scratch, "tiny", "conventional",
+    "vit-tiny-conventional": _vit("tiny", "", "12.3 % there, 82.3 on CIFAR-10, 66.1 on CIFAR-100, 77.3 on Flowers."),
+    "vit-tiny-hourglass": _vit(
+        "tiny", "Hourglass ", "16.1 % there, 84.1 on CIFAR-10, 66.8 on CIFAR-100, 81.5 on Flowers."
     ),
-    "vit-tiny-hourglass": recipe(
-        "The paper's Hourglass ViT-Tiny on Cars; 16.1 % there, 84.1 on CIFAR-10, 66.8 on CIFAR-100, 81.5 on Flowers.",
-        from_scratch, "tiny", "hourglass",
-    ),
-    "vit-small-conventional": recipe(
-        "The paper's ViT-Small on Cars; 15.9 % there, 79.7 on Flowers.", from_scratch, "small", "conventional"
-    ),
-    "vit-small-hourglass": recipe(
-        "The paper's Hourglass ViT-Small on Cars; 18.6 % there, 81.9 on Flowers.", from_scratch, "small", "hourglass"
-    ),
-    "vit-large-conventional": recipe(
-        "The paper's ViT-Large on Cars; 19.0 % there, 81.2 on Flowers.", from_scratch, "large", "conventional"
-    ),
-    "vit-large-hourglass": recipe(
-        "The paper's Hourglass ViT-Large on Cars; 21.3 % there, 82.6 on Flowers.", from_scratch, "large", "hourglass"
-    ),
+    "vit-small-conventional": _vit("small", "", "15.9 % there, 79.7 on Flowers."),
+    "vit-small-hourglass": _vit("small", "Hourglass ", "18.6 % there, 81.9 on Flowers."),
+    "vit-large-conventional": _vit("large", "", "19.0 % there, 81.2 on Flowers."),
+    "vit-large-hourglass": _vit("large", "Hourglass ", "21.3 % there, 82.6 on Flowers."),
 }  # fmt: skip

@@ -55,31 +55,25 @@ TITLES = {
     "generative_classification": "generative classification",
 }  # fmt: skip
 
-MNIST_HOURGLASS = [
-    hourglass(785, 16, 3), hourglass(785, 64, 4), hourglass(785, 128, 5), hourglass(785, 256, 4),
-    hourglass(1000, 256, 6),
-]  # fmt: skip
-MNIST_CONVENTIONAL = [
-    conventional(392, 784, 1), conventional(588, 785, 1), conventional(784, 785, 1), conventional(784, 785, 2),
-    conventional(784, 1176, 2),
-]  # fmt: skip
-CIFAR_DENOISE = [
-    *(hourglass(3546, d_h, 5) for d_h in (8, 16, 64, 128)), hourglass(3075, 765, 2),
-    conventional(1536, 2304, 1), conventional(2048, 2304, 1), conventional(1536, 2304, 2),
-    conventional(1024, 2048, 4), conventional(1536, 3072, 2),
-]  # fmt: skip
-CIFAR_SUPER_RESOLUTION = [
-    hourglass(1024, 32, 5), hourglass(1024, 128, 5), hourglass(1536, 128, 5), hourglass(2048, 115, 5),
-    hourglass(3546, 16, 5),
-    conventional(512, 768, 1), conventional(768, 1152, 1), conventional(768, 1152, 2), conventional(1024, 1536, 2),
-    conventional(1536, 2304, 1),
-]  # fmt: skip
-DIGITS = [
-    hourglass(65, 4, 1), hourglass(65, 16, 2), hourglass(80, 32, 2),
-    conventional(32, 64, 1), conventional(64, 65, 1), conventional(64, 96, 2),
-]  # fmt: skip
-SMALL_MNIST = [hourglass(785, 4, 1), hourglass(785, 64, 2), conventional(392, 784, 1), conventional(588, 785, 1)]
-PHOTOS = [hourglass(769, 8, 1), hourglass(769, 256, 2), conventional(512, 768, 1), conventional(640, 768, 1)]
+
+def _networks(*, h: Iterable[tuple[int, int, int]] = (), c: Iterable[tuple[int, int, int]] = ()) -> list[Model]:
+    """Hourglass and conventional networks by d_z, d_h and depth."""
+    return [*(hourglass(*shape) for shape in h), *(conventional(*shape) for shape in c)]
+
+
+MNIST_HOURGLASS = _networks(h=((785, 16, 3), (785, 64, 4), (785, 128, 5), (785, 256, 4), (1000, 256, 6)))
+MNIST_CONVENTIONAL = _networks(c=((392, 784, 1), (588, 785, 1), (784, 785, 1), (784, 785, 2), (784, 1176, 2)))
+CIFAR_DENOISE = _networks(
+    h=((3546, 8, 5), (3546, 16, 5), (3546, 64, 5), (3546, 128, 5), (3075, 765, 2)),
+    c=((1536, 2304, 1), (2048, 2304, 1), (1536, 2304, 2), (1024, 2048, 4), (1536, 3072, 2)),
+)
+CIFAR_SUPER_RESOLUTION = _networks(
+    h=((1024, 32, 5), (1024, 128, 5), (1536, 128, 5), (2048, 115, 5), (3546, 16, 5)),
+    c=((512, 768, 1), (768, 1152, 1), (768, 1152, 2), (1024, 1536, 2), (1536, 2304, 1)),
+)
+DIGITS = _networks(h=((65, 4, 1), (65, 16, 2), (80, 32, 2)), c=((32, 64, 1), (64, 65, 1), (64, 96, 2)))
+SMALL_MNIST = _networks(h=((785, 4, 1), (785, 64, 2)), c=((392, 784, 1), (588, 785, 1)))
+PHOTOS = _networks(h=((769, 8, 1), (769, 256, 2)), c=((512, 768, 1), (640, 768, 1)))
 SMALL_MNIST_SOURCE = {"name": "mnist5k", "validation": 2200, "test": 2200}
 PHOTOS_SOURCE = {"name": "photos", "patches_per_photo": 32}
 DIGITS_SOURCE = {"name": "digits"}
@@ -171,7 +165,7 @@ def fixed_input(scale: Scale) -> list[Part]:
         return [{**model, "w_in": kind} for kind in ("trainable", *kinds) for model in models]
 
     models = [*MNIST_HOURGLASS, *(model for model in MNIST_CONVENTIONAL if model["d_z"] == 784)]
-    small = [hourglass(65, 4, 1), hourglass(65, 16, 2), conventional(64, 65, 1), conventional(64, 96, 2)]
+    small = _networks(h=((65, 4, 1), (65, 16, 2)), c=((64, 65, 1), (64, 96, 2)))
     unnamed = "the figure's networks, and how a fixed W_in is drawn, are not printed; here: "
     notes = [f"{unnamed}{', '.join(FROZEN)}", "denoising alone; the figure shows super-resolution as well"]
     if scale == "paper":

@@ -22,12 +22,12 @@ from typing import Any
 
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.networks import count_parameters
 from isthmus.papers.engine.parts import (
     Base,
     Model,
     Settings,
     change_task,
-    count_parameters,
     describe_study,
     make_part,
     shorten,

@@ -24,6 +24,7 @@ from typing import Any
 
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, Scale, printed_row
+from isthmus.papers.engine.networks import count_parameters
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
@@ -147,11 +148,6 @@ SHRUNK: dict[Scale, int] = {"paper": 1, "cpu": 4, "smoke": 24}
 """By how much the widths are divided."""
 DATA = {"cifar10": recipes.CIFAR10, "cifar100": recipes.CIFAR100, "imagenet100": recipes.CMC}
 MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate": "crate", "hyperset": "hyper_set"}
-PARAMETERS = {
-    ("transformer", "small"): 2_070_154, ("crate_t", "small"): 599_050, ("crate", "small"): 746_890,
-    ("hyperset", "small"): 1_238_858, ("hyperset", "small_scale_up"): 1_978_954,
-}  # fmt: skip
-"""Counted with the ten classes of CIFAR-10; the paper prints millions."""
 
 
 def classifier(name: str, scale: Scale, size: str = "small", layers: int = 1) -> Model:
@@ -171,7 +167,7 @@ def _images_part(
     def study(chosen: Scale) -> Settings:
         base: Mapping[Scale, Callable[[], Base]] = {
             "paper": lambda: recipes.classification(DATA[data]),
-            "cpu": lambda: shorten(recipes.native_pixels(recipes.CIFAR10, patch=4), 3, learning_rate=1e-3),
+            "cpu": lambda: shorten(recipes.classification(recipes.CIFAR10, **recipes.NATIVE), 3, learning_rate=1e-3),
             "smoke": smoke_base,
         }
         repeats = 3 if chosen == "paper" else seeds
@@ -198,9 +194,11 @@ def data_sets(scale: Scale) -> list[Part]:
     for data in DATA if scale == "paper" else ["cifar10"]:
         printed = []
         for identity, row in rows.items():
-            model = {"name": MODELS[row["model"]], "d": WIDTHS[row["size"]][0], "layers": 1}
-            size, quality = PARAMETERS[row["model"], row["size"]], Sample(row[data], None, 1)  # runs are not printed
-            printed.append(printed_row(f"{identity}.{data}", row, model, size, quality))
+            model = classifier(MODELS[row["model"]], "paper", row["size"])
+            params = count_parameters(model, (3, 224, 224), (10,))  # the paper prints millions, for CIFAR-10
+            settings = {name: model[name] for name in ("name", "d", "layers")}
+            # The number of runs is not printed.
+            printed.append(printed_row(f"{identity}.{data}", row, settings, params, Sample(row[data], None, 1)))
         beside: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
         parts.append(_images_part("one layer", data, scale, models, data, **beside))
     return parts

@@ -23,18 +23,19 @@ from typing import Any
 
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.networks import count_parameters
 from isthmus.papers.engine.parts import (
     Base,
     Model,
     Settings,
     change_task,
-    count_parameters,
     describe_study,
     make_part,
     shorten,
     smoke_base,
 )
 from isthmus.papers.imixer import recipes
+from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
 
 SEEDS = 10
@@ -42,16 +43,6 @@ SIZES = ("small", "base", "large")
 RATIOS = (0.25, 0.5, 1.0, 2.0)
 STEPS = (1, 2, 4)
 NORMS = ("spectral", "none", "batch")
-SHRUNK_SIZES: dict[str, Model] = {  # C 512, 768, 1024 and 8, 12, 24 blocks divided by 16 and by 4
-    "small": {"C": 32, "depth": 2, "token_hidden": 32, "channel_hidden": 128, "drop_path": 0.1},
-    "base": {"C": 48, "depth": 3, "token_hidden": 48, "channel_hidden": 192, "drop_path": 0.2},
-    "large": {"C": 64, "depth": 6, "token_hidden": 64, "channel_hidden": 256, "drop_path": 0.3, "patch": 8},
-}
-TINY: dict[str, Model] = {
-    "small": {"C": 8, "depth": 1, "token_hidden": 8, "channel_hidden": 16},
-    "base": {"C": 12, "depth": 1, "token_hidden": 12, "channel_hidden": 24},
-    "large": {"C": 16, "depth": 2, "token_hidden": 16, "channel_hidden": 32},
-}
 UNPRINTED = (
     "the paper does not print which epoch it reports, its crops, and its cutout; here: the last epoch, timm's crops "
     "and flips, and random erasing alone"
@@ -78,7 +69,14 @@ def mixer(size: str, scale: Scale) -> Model:
 
 
 def _shrink(size: str, scale: Scale) -> Model:
-    return {"patch": 4, **SHRUNK_SIZES[size]} if scale == "cpu" else {"patch": 2, **TINY[size]}
+    """A sixteenth or a sixty-fourth of the channels, and as many hidden tokens as channels."""
+    known, few = published_network("imixer", size[0]), scale == "smoke"
+    C = known["C"] // (64 if few else 16)
+    widths = {"C": C, "token_hidden": C, "channel_hidden": (2 if few else 4) * C}
+    if few:
+        return {"patch": 2, "depth": 2 if size == "large" else 1, **widths}
+    patch = 8 if size == "large" else 4
+    return {"patch": patch, "depth": known["depth"] // 4, "drop_path": known["drop_path"], **widths}
 
 
 def _base(size: str, scale: Scale, source: str) -> Base:
