@@ -247,7 +247,7 @@ def test_every_part_says_what_the_paper_leaves_open(name, scale):
     for part in parts:
         assert any("the paper" in line for line in part.differences)
         assert part.same_setup == (scale == "paper" and name != "S4")
-        assert all(row.network.id == identity for identity, row in part.printed.items())
+        assert all(row.id == identity for identity, row in part.printed.items())
 
 
 @pytest.mark.parametrize("name", TABLES)

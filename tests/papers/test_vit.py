@@ -76,7 +76,7 @@ def test_printed_sizes_follow_from_those_with_196_classes():
             for model in part.study.candidates
         }
         for row in part.printed.values():
-            assert counted[row.network.shape, row.network.model["d_z"]] == row.network.params
+            assert counted[row.shape, row.model["d_z"]] == row.params
     assert len(PARTS["T3", "paper"]) == 5
     assert len(PARTS["T4", "paper"]) == 6
 
@@ -87,9 +87,9 @@ def test_every_cell_of_tables_3_and_4_is_there_but_the_quoted_row():
         assert {identity.rsplit(".", 1)[0] if name == "T3" else identity[:4] for identity in cells} == set(
             PAPER.tables[name].rows
         ) - left_out
-    values = {i: row.network.quality.mean for part in PARTS["T3", "paper"] for i, row in part.printed.items()}
+    values = {i: row.quality.mean for part in PARTS["T3", "paper"] for i, row in part.printed.items()}
     assert (values["T3.2.cars"], values["T3.3.flowers"], len(values)) == (12.3, 81.5, 10)
-    values = {i: row.network.quality.mean for part in PARTS["T4", "paper"] for i, row in part.printed.items()}
+    values = {i: row.quality.mean for part in PARTS["T4", "paper"] for i, row in part.printed.items()}
     assert (values["T4.1.large.hourglass"], values["T4.2.small.conventional"], len(values)) == (21.3, 79.7, 12)
 
 
@@ -171,7 +171,7 @@ def test_c10_is_about_the_largest_on_cars():
 
 def test_printed_accuracies_have_no_spread_and_decide_nothing():
     parts = PARTS["T4", "paper"]
-    found = Findings([MeasuredPart(part, [], [row.network for row in part.printed.values()], []) for part in parts])
+    found = Findings([MeasuredPart(part, [], list(part.printed.values()), []) for part in parts])
     assert claims.c9(found).published == "undecided"
     assert "+3.800 points (no spread)" in claims.c9(found).printed_because
 

@@ -72,7 +72,7 @@ def judge_parts(parts: Sequence[MeasuredPart], test: Test, of: Sequence[str] = (
     tables = [item.part.table for item in chosen]
     measured = {item.part.title: test(item.networks) for item in chosen}
     printed = {  # the table; with its data where several parts stand beside it
-        part.table if tables.count(part.table) == 1 else part.printed_title: test(part.printed_networks)
+        part.table if tables.count(part.table) == 1 else part.printed_title: test(list(part.printed.values()))
         for part in (item.part for item in chosen)
         if part.printed
     }

@@ -14,31 +14,13 @@ from isthmus.papers import load_paper
 from isthmus.papers.engine.differences import list_differences
 from isthmus.papers.engine.networks import Network
 from isthmus.studies.fronts import Candidate
-from isthmus.studies.statistics import Answer, Sample
+from isthmus.studies.statistics import Answer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-@dataclass(frozen=True)
-class PrintedRow:
-    """A row of a paper: its columns, and its network with the settings by which a candidate is recognised as it."""
-
-    columns: Mapping[str, Any]
-    network: Network
-
-
-def printed_row(
-    identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
-    unit: str = "points",
-) -> PrintedRow:  # fmt: skip
-    """A printed network is selected by its printed mean, because no validation result is printed."""
-    settings = {name: value for name, value in model.items() if name != "name"}
-    network = Network(identity, model["name"], settings, params, params, quality.mean, quality, unit)
-    return PrintedRow(columns, network)
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,8 @@ class Part:
     table: str = ""
     printed_title: str = ""
     """The table with its data: ``Table 8, ImageNet-32``."""
-    printed: Mapping[str, PrintedRow] = field(default_factory=dict)
+    printed: Mapping[str, Network] = field(default_factory=dict)
+    """By id; a candidate is recognised as one of them by its settings."""
     same_setup: bool = False
     """Data and protocol are the paper's, so measured and printed values can be compared."""
     subject: str = ""
@@ -67,10 +50,6 @@ class Part:
     @property
     def source(self) -> str:
         return self.study.base.source.name
-
-    @property
-    def printed_networks(self) -> list[Network]:
-        return [row.network for row in self.printed.values()]
 
     @cached_property
     def differences(self) -> list[str]:

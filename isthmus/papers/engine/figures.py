@@ -69,7 +69,7 @@ def fronts(findings: Findings) -> Figure:
         draw_fronts(left, item.networks, item.part.subject)
         finish(left, f"measured: {item.part.title}", "Parameters", "Test PSNR (dB), mean ± 1 σ")
         for right in others:
-            if printed := item.part.printed_networks:
+            if printed := list(item.part.printed.values()):
                 draw_fronts(right, printed, item.part.subject)
                 finish(right, f"published: {item.part.printed_title}", "Parameters", "PSNR (dB), mean ± 1 σ")
             else:

@@ -7,7 +7,8 @@ from typing import Any
 
 from isthmus.core.config import RunConfig, study_config
 from isthmus.papers.engine.differences import SOURCES
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network
 
 Settings = dict[str, Any]
 Model = dict[str, Any]
@@ -17,7 +18,7 @@ Notes = Mapping[str, Sequence[str]]
 
 
 def make_part(
-    title: str, scale: Scale, study: Callable[[Scale], Settings], notes: Notes, printed: Iterable[PrintedRow] = (),
+    title: str, scale: Scale, study: Callable[[Scale], Settings], notes: Notes, printed: Iterable[Network] = (),
     **more: Any,
 ) -> Part:  # fmt: skip
     """A study at one scale, to be compared with the paper's. ``study`` gives the settings of its StudyConfig."""
@@ -27,7 +28,7 @@ def make_part(
         study=here,
         notes=[*notes.get(scale, ()), *notes.get("all", ())],
         paper_study=None if scale == "paper" else lambda: study_config(study("paper")),
-        printed={row.network.id: row for row in printed},
+        printed={row.id: row for row in printed},
         **{"same_setup": scale == "paper"} | more,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.papers.engine.claims import agreement
-from isthmus.papers.engine.exhibit import MeasuredPart, Part, PrintedRow
+from isthmus.papers.engine.exhibit import MeasuredPart, Part
 from isthmus.papers.engine.networks import Network, measured_network, rival, shape_of, unit_of
 from isthmus.studies.fronts import Candidate
 from isthmus.studies.statistics import compare, fit_noise
@@ -27,8 +27,8 @@ def identify(part: Part, candidates: list[Candidate], folders: Sequence[Path], e
     networks = []
     for candidate in candidates:
         model = candidate.settings["model"]
-        rows = [row.network for row in part.printed.values() if row.network.shape == shape_of(model)]
-        known = next((n.id for n in rows if all(model.get(k) == v for k, v in n.model.items())), None)
+        rows = [row for row in part.printed.values() if row.shape == shape_of(model)]
+        known = next((row.id for row in rows if all(model.get(k) == v for k, v in row.model.items())), None)
         networks.append(measured_network(candidate, known or f"extra.{next(extra)}", noise))
     return MeasuredPart(part, candidates, networks, folders)
 
@@ -62,18 +62,18 @@ def make_rows(parts: Iterable[MeasuredPart], analysed: Mapping[str, Any]) -> lis
             # A proposed network against the best of another shape that is not larger, measured and printed.
             row["rival"] = {
                 "measured": _against(network, item.networks, part),
-                "published": _against(printed.network if printed else None, part.printed_networks, part),
+                "published": _against(printed, list(part.printed.values()), part),
             }
             result.append(row)
     return result
 
 
-def _row(identity: str, part: Part, printed: PrintedRow | None, network: Network | None) -> Row:
-    known = network or (printed.network if printed else None)
+def _row(identity: str, part: Part, printed: Network | None, network: Network | None) -> Row:
+    known = network or printed
     assert known is not None
     published, verdict = None, {"word": "not in the paper", "interval": None}
     if printed:
-        quality = printed.network.quality
+        quality = printed.quality
         published = {"mean": quality.mean, "std": quality.std, "runs": quality.runs, "printed": dict(printed.columns)}
         verdict["word"] = "not run at this scale"
         if network:

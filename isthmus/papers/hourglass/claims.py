@@ -174,7 +174,7 @@ def c5(findings: Findings) -> Judgement:
         numbers[reading] = asdict(ratio) | {"decision": interval.decision, "holds 1.27": holds}
     decisions = {entry["decision"] for entry in numbers.values()}
     answer: Answer = "yes" if decisions == {"ahead"} else "no" if decisions == {"behind"} else "undecided"
-    printed = {row.network.shape: row.columns["effective_rank"] for row in item.part.printed.values()}
+    printed = {row.shape: row.columns["effective_rank"] for row in item.part.printed.values()}
     ratios = ", ".join(f"{name} {entry['difference']:.2f} ({entry['decision']})" for name, entry in numbers.items())
     return Judgement(
         measured=answer, published="undecided", numbers={"measured": numbers, "published": printed},

@@ -44,7 +44,7 @@ def fixed_input(findings: Findings) -> Figure:
 def sweeps(findings: Findings) -> Figure:
     """(a) d_h at L = 5 and (b) L at one d_h: measured above, rows of Table 8 below."""
     (item,) = findings.parts
-    printed = item.part.printed_networks
+    printed = list(item.part.printed.values())
     figure, axes = page(2, 2)
     for row, networks, word in ((axes[0], item.networks, "measured"), (axes[1], printed, "published in Table 8")):
         d_z, widths = networks[0].model["d_z"], [network.model["d_h"] for network in networks]

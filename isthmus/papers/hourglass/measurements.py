@@ -34,8 +34,8 @@ def effective_ranks(given: AnalysisInput) -> dict[str, Any]:
         ranks, width = {name: [entry["ranks"][name] for entry in found] for name in READINGS}, found[0]["width"]
         rows[network.id] = {"effective_rank": ranks, "width": width}
         shares[network.shape] = {name: statistics.fmean(values) / width for name, values in ranks.items()}
-    cells = item.part.printed.values()
-    printed = {row.network.shape: row.columns["effective_rank"] / row.network.model["d_z"] for row in cells}
+    rows_of_paper = item.part.printed.values()
+    printed = {row.shape: row.columns["effective_rank"] / row.model["d_z"] for row in rows_of_paper}
     widths = {network.shape: rows[network.id]["width"] for network in item.networks}
     return {
         "rows": rows,

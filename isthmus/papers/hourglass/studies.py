@@ -28,7 +28,8 @@ from typing import Any
 
 from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network, printed_network
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hourglass import recipes
 from isthmus.recipes.mlps import conventional, hourglass
@@ -240,12 +241,12 @@ def norm_activation_init(scale: Scale) -> list[Part]:
     )  # fmt: skip
 
 
-def _beside(table: str, printed: Iterable[PrintedRow]) -> Settings:
+def _beside(table: str, printed: Iterable[Network]) -> Settings:
     data = "ImageNet-224" if table in ("T6", "T7") else "ImageNet-32"
     return {"table": table, "printed_title": f"Table {table[1:]}, {data}", "printed": printed}
 
 
-def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> list[PrintedRow]:
+def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> list[Network]:
     """Rows of Tables 1 and 6 to 9. A printed spread is five standard deviations over five runs; Table 1 has one run."""
     found = []
     for identity, row in load_paper("hourglass").tables[table].rows.items():
@@ -254,9 +255,9 @@ def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda 
         model["name"] = f"{row['architecture']}_mlp"
         quality = Sample(row["psnr_dB"], std, 1 if table == "T1" else 5)
         if keep(row):
-            found.append(printed_row(identity, row, model, row["params_M"] * 1e6, quality, "dB"))
+            found.append(printed_network(identity, row, model, row["params_M"] * 1e6, quality, "dB"))
     return found
 
 
-def models_of(printed: Iterable[PrintedRow], **fields: Any) -> list[Model]:
-    return [{"name": row.network.shape, **row.network.model, **fields} for row in printed]
+def models_of(printed: Iterable[Network], **fields: Any) -> list[Model]:
+    return [{"name": row.shape, **row.model, **fields} for row in printed]

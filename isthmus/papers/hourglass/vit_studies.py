@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.networks import count_parameters
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network, count_parameters, printed_network
 from isthmus.papers.engine.parts import (
     Base,
     Model,
@@ -104,12 +104,12 @@ def _part(
     return make_part(title, scale, study, all_notes, fields=FIELDS, **more)
 
 
-def _cell(identity: str, row: Mapping[str, Any], column: str, size: str, shape: str, source: str) -> PrintedRow:
+def _cell(identity: str, row: Mapping[str, Any], column: str, size: str, shape: str, source: str) -> Network:
     """The paper prints neither a spread nor the number of runs."""
     model = recipes.vit(size, shape)
     params = count_parameters(model, (3, 224, 224), (CLASSES[source],))
     settings = {name: model[name] for name in ("name", *FIELDS)}
-    return printed_row(identity, row, settings, params, Sample(row[column], None, 1))
+    return printed_network(identity, row, settings, params, Sample(row[column], None, 1))
 
 
 def table_3(scale: Scale) -> list[Part]:

@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, Scale, printed_row
-from isthmus.papers.engine.networks import count_parameters
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
@@ -106,7 +106,7 @@ def extrapolation(scale: Scale) -> list[Part]:
         # Means of five runs without a spread; the Transformer's size is counted, not printed.
         settings, quality = {"name": shapes[model][0], "d": 768}, Sample(value, None, RUNS)
         columns = {"model": model, "board_accuracy": value}
-        printed.append(printed_row(f"F3.{model}", columns, settings, shapes[model][1], quality))
+        printed.append(printed_network(f"F3.{model}", columns, settings, shapes[model][1], quality))
 
     def models(chosen: Scale) -> list[Model]:
         width = {"paper": {"d": 912, "num_heads": 12}, "cpu": {"d": 84}, "smoke": {"d": 18}}[chosen]
@@ -198,7 +198,7 @@ def data_sets(scale: Scale) -> list[Part]:
             params = count_parameters(model, (3, 224, 224), (10,))  # the paper prints millions, for CIFAR-10
             settings = {name: model[name] for name in ("name", "d", "layers")}
             # The number of runs is not printed.
-            printed.append(printed_row(f"{identity}.{data}", row, settings, params, Sample(row[data], None, 1)))
+            printed.append(printed_network(f"{identity}.{data}", row, settings, params, Sample(row[data], None, 1)))
         beside: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
         parts.append(_images_part("one layer", data, scale, models, data, **beside))
     return parts

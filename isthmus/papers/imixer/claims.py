@@ -52,7 +52,8 @@ def c1(findings: Findings) -> Judgement:
     judgement = judge_parts(findings.parts, lambda networks: pair(*_both(networks)))
     said = [judgement.because]
     for item in findings.parts:
-        found = [network.quality for network in (*_both(item.networks), *_both(item.part.printed_networks)) if network]
+        both = (*_both(item.networks), *_both(item.part.printed.values()))
+        found = [network.quality for network in both if network]
         if len(found) == 4 and (seeds := seeds_to_decide(*found[:2], gain := found[2].mean - found[3].mean)):
             where = item.part.printed_title
             said.append(f"a gain of {gain:+.2f} points, as printed in {where}, would take {seeds:,} seeds")
@@ -64,7 +65,7 @@ def c2(findings: Findings) -> Judgement:
     """The gain of iMixer over Mixer as L, less the gain as S (which is how much less iMixer loses from S to L) and less
     the gain as B: yes if the intervals of both lie above 0, no if one lies below."""
     measured = [item.networks for item in findings.parts]
-    printed = [item.part.printed_networks for item in findings.parts]
+    printed = [list(item.part.printed.values()) for item in findings.parts]
     return conclude({"measured": _larger_gain(measured)}, {"Table 1": _larger_gain(printed)})
 
 

@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any
 
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.networks import count_parameters
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network, count_parameters, printed_network
 from isthmus.papers.engine.parts import (
     Base,
     Model,
@@ -111,11 +111,11 @@ def _both(size: str, scale: Scale, name: str, **more: Any) -> Part:
     return _part(title, name, scale, lambda chosen: [mixer(size, chosen), imixer(size, chosen)], size, **more)
 
 
-def _cell(identity: str, row: Mapping[str, Any], column: str, model: Model, runs: int = SEEDS) -> PrintedRow:
+def _cell(identity: str, row: Mapping[str, Any], column: str, model: Model, runs: int = SEEDS) -> Network:
     """A printed mean and spread; the paper does not print parameters, which are counted with ten classes."""
     settings = {name: value for name, value in model.items() if name not in ("drop_path", "init", "norm_eps")}
     quality = Sample(row[column], row[f"{column}_std"], runs)
-    return printed_row(identity, row, settings, count_parameters(model, (3, 224, 224), (10,)), quality)
+    return printed_network(identity, row, settings, count_parameters(model, (3, 224, 224), (10,)), quality)
 
 
 def sizes(scale: Scale) -> list[Part]:

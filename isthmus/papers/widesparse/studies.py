@@ -30,7 +30,8 @@ from isthmus.analysis import shape_theory as theory
 from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
 from isthmus.papers.engine.differences import SOURCES
-from isthmus.papers.engine.exhibit import Part, Scale, printed_row
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import printed_network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.widesparse import recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
@@ -148,7 +149,7 @@ def _table_1_cifar(source: str, scale: Scale) -> Part:
         # Errors as accuracies. The quoted row has neither a spread nor a number of runs.
         quality = Sample(round(100 - row[f"{source}_error"], 4), row[f"{source}_spread"], 3)
         size = 1e6 * row["connections_M"]
-        printed.append(printed_row(f"{identity}.{source}", row, models[row["model"]], size, quality))
+        printed.append(printed_network(f"{identity}.{source}", row, models[row["model"]], size, quality))
     notes = {
         "all": [
             "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
@@ -171,7 +172,8 @@ def _table_1_imagenet() -> Part:
     rows = load_paper("widesparse").tables["T1b"].rows.items()
     for (identity, row), (patch, C) in zip(rows, ((16, 768), (14, 588)), strict=True):
         quality = Sample(round(100 - row["imagenet1k_error"], 4), row["spread"], 3)
-        printed.append(printed_row(identity, row, {"name": "mlp_mixer", "patch": patch, "C": C}, row["omega"], quality))
+        model = {"name": "mlp_mixer", "patch": patch, "C": C}
+        printed.append(printed_network(identity, row, model, row["omega"], quality))
     notes = [
         "Mixer-B-W has γ = 4.095, which gives the printed width of 6.2e5; 4.57 is printed",
         "Mixer-B/16 is quoted by the paper; here it is trained like Mixer-B-W",
