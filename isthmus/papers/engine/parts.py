@@ -56,13 +56,10 @@ def change_training(recipe: RunConfig, **train: Any) -> RunConfig:
     return recipe.model_copy(update={"train": type(recipe.train)(**recipe.train.model_dump() | train)})
 
 
-def shorten(recipe: RunConfig, epochs: int, **train: Any) -> RunConfig:
-    """Fewer epochs, and one thread, so that two workers share two cores."""
-    return change_training(recipe, epochs=epochs, **train).model_copy(update={"threads": 1})
-
-
-def change_task(recipe: RunConfig, **settings: Any) -> RunConfig:
-    return recipe.model_copy(update={"task": type(recipe.task)(**recipe.task.model_dump() | settings)})
+def shorten(recipe: RunConfig, epochs: int, task: Settings | None = None, **train: Any) -> RunConfig:
+    """Fewer epochs, changes of the task, and one thread, so that two workers share two cores."""
+    changed = type(recipe.task)(**recipe.task.model_dump() | (task or {}))
+    return change_training(recipe, epochs=epochs, **train).model_copy(update={"task": changed, "threads": 1})
 
 
 def _device() -> str:

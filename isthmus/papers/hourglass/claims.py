@@ -1,8 +1,4 @@
-"""Tests of the Hourglass paper's claims about MLPs. Each docstring states its test and is printed with the answer.
-
-Each test is applied to the measurement and, where the paper prints the numbers, to those too. Every budget, pair or
-setting is tested at 95 % on its own, without a correction for their number.
-"""
+"""Tests of the Hourglass paper's claims about MLPs; each docstring states its test."""
 
 from __future__ import annotations
 

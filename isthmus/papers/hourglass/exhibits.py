@@ -6,7 +6,7 @@ from functools import partial
 
 from isthmus.papers.engine.exhibit import Exhibits, by_id
 from isthmus.papers.engine.figures import fronts, over_parameters, ratios
-from isthmus.papers.hourglass import claims, figures, measurements, studies, vit_claims, vit_studies
+from isthmus.papers.hourglass import claims, figures, measurements, studies, vit
 
 _exhibit = Exhibits("hourglass", {f"F{number}": (f"Figure {number}", "F10_F13") for number in (10, 11, 12, 13)})
 _fronts = partial(_exhibit, draw=fronts)
@@ -16,9 +16,9 @@ _t6, _t7, _t8, _t9 = (partial(studies.colour, table) for table in studies.COLOUR
 
 TABLES = by_id(
     _exhibit("T1", claims.c5, claims.c6, parts=studies.ranks, draw=figures.ranks, analyse=measurements.effective_ranks),
-    _exhibit("T2", vit_claims.cheaper, vit_claims.not_slower, draw=ratios, analyse=measurements.costs),
-    _accuracies("T3", vit_claims.tiny_leads, vit_claims.c7, vit_claims.c8, parts=vit_studies.table_3),
-    _accuracies("T4", vit_claims.c9, vit_claims.c10, parts=vit_studies.table_4),
+    _exhibit("T2", vit.cheaper, vit.not_slower, draw=ratios, analyse=measurements.costs),
+    _accuracies("T3", vit.tiny_leads, vit.c7, vit.c8, parts=vit.table_3),
+    _accuracies("T4", vit.c9, vit.c10, parts=vit.table_4),
     _fronts("T6", claims.c1, claims.c3, claims.c11, parts=_t6),
     _fronts("T7", claims.c2, claims.c3, claims.c11, parts=_t7),
     _fronts("T8", claims.c3, claims.c11, claims.c12, claims.c13, parts=_t8),
@@ -35,10 +35,10 @@ TABLES = by_id(
     ),
     _exhibit("F9", claims.c12, parts=studies.ablation, draw=figures.sweeps),
     *(
-        _curves(name, vit_claims.faster, parts=partial(vit_studies.curves_of, size))
-        for name, size in zip(("F10", "F11", "F12"), vit_studies.SIZES, strict=True)
+        _curves(name, vit.faster, parts=partial(vit.curves_of, size))
+        for name, size in zip(("F10", "F11", "F12"), vit.SIZES, strict=True)
     ),
-    _curves("F13", vit_claims.sooner, parts=vit_studies.hourglasses),
+    _curves("F13", vit.sooner, parts=vit.hourglasses),
     _exhibit(
         "S4", claims.s4, parts=studies.norm_activation_init, draw=figures.settings, printed_as="Section 4",
         shows="Both shapes with every norm, activation and initialisation.",

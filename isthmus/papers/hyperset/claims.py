@@ -1,7 +1,6 @@
-"""Tests of the Hyper-SET paper's claims. Each docstring states its test and is printed with the answer.
+"""Tests of the Hyper-SET paper's claims; each docstring states its test.
 
-Networks are compared on test accuracy in percent: of images, solved boards or (ablations) cells. Every pair is tested
-at 95 % on its own, without a correction for their number.
+Networks are compared on test accuracy in percent: of images, solved boards or (ablations) cells.
 """
 
 from __future__ import annotations

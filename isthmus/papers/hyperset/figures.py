@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
-from isthmus.papers.engine.figures import ACCURACY, by_shape, curves, draw_band, draw_grid, finish, page, scatter, style
+from isthmus.papers.engine.figures import by_shape, draw_accuracy, draw_band, draw_grid, finish, page, scatter, style
 from isthmus.papers.engine.networks import Network, find_network
 from isthmus.papers.hyperset.claims import CHOSEN, by_cells
 from isthmus.papers.hyperset.measurements import line
@@ -30,8 +30,7 @@ def one_layer(findings: Findings) -> Figure:
     """Table 1: accuracy over the parameters, and over the iterations at test time; a row for each data set."""
     figure, rows = page(len(findings.parts), 2)
     for item, (left, right) in zip(findings.parts, rows, strict=True):
-        curves(left, by_shape(item.networks), lambda network: network.params)
-        finish(left, item.part.title, "parameters", ACCURACY)
+        draw_accuracy(left, by_shape(item.networks), lambda network: network.params, item.part.title, "parameters")
         _over_iterations(right, item, findings, "Test accuracy (%)")
     return figure
 
@@ -108,8 +107,7 @@ def layers(findings: Findings) -> Figure:
     groups: dict[str, list[Network]] = {}
     for network in item.networks:
         groups.setdefault(f"{network.shape} d {network.model['d']}", []).append(network)
-    curves(left, groups, lambda network: float(network.model["layers"]))
-    finish(left, item.part.title, "distinct layers", ACCURACY)
+    draw_accuracy(left, groups, lambda network: float(network.model["layers"]), item.part.title, "distinct layers")
     for place, (name, members) in enumerate(groups.items()):
         points = sorted((network.model["layers"], network.params) for network in members)
         right.plot(*zip(*points, strict=True), label=name, **style(place))

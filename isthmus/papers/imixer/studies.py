@@ -24,16 +24,7 @@ from typing import Any
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network, count_parameters, printed_network
-from isthmus.papers.engine.parts import (
-    Base,
-    Model,
-    Settings,
-    change_task,
-    describe_study,
-    make_part,
-    shorten,
-    smoke_base,
-)
+from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.imixer import recipes
 from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
@@ -87,7 +78,8 @@ def _base(size: str, scale: Scale, source: str) -> Base:
         return recipe
     # Warm-up and cool-down keep their shares of the epochs.
     schedule = {"warmup_epochs": 0.13, "cooldown_epochs": 0.07}
-    return change_task(shorten(recipe, 2, batch_size=128, learning_rate=1e-3, **schedule), resize=None, crop_ratio=1.0)
+    task = {"resize": None, "crop_ratio": 1.0}
+    return shorten(recipe, 2, task, batch_size=128, learning_rate=1e-3, **schedule)
 
 
 def _part(

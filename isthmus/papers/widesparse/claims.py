@@ -1,8 +1,4 @@
-"""Tests of the wide-and-sparse paper's claims. Each docstring states its test and is printed with the answer.
-
-Networks are compared on test accuracy in percent. Every pair is tested at 95 % on its own, without a correction for
-their number. For an undecided pair, the number of seeds that would decide it is printed.
-"""
+"""Tests of the wide-and-sparse paper's claims; each docstring states its test. Accuracies are in percent."""
 
 from __future__ import annotations
 

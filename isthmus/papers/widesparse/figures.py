@@ -8,7 +8,7 @@ from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.figures import (
     ACCURACY,
     by_shape,
-    curves,
+    draw_accuracy,
     draw_band,
     finish,
     logarithmic,
@@ -55,9 +55,10 @@ def widths(findings: Findings) -> Figure:
     """Left: accuracy over γm; right: largest singular values of random weights."""
     figure, ((left, right),) = page(1, 2)
     (item,) = findings.parts
-    curves(left, by_shape(item.networks), lambda network: width(network) * network.model["gamma"])
-    logarithmic(left)
-    finish(left, item.part.title, "width γm", ACCURACY)
+    draw_accuracy(
+        left, by_shape(item.networks), lambda network: width(network) * network.model["gamma"], item.part.title,
+        "width γm", log=10,
+    )  # fmt: skip
     found = findings.analysis["singular_values"]
     lines = sorted(found["widths"], key=lambda line: line["width"])
     x = [line["width"] for line in lines]
@@ -87,9 +88,8 @@ def densities(findings: Findings) -> Figure:
     """Figure S.1: accuracy over p, the spectrum of the largest exponent, and the largest value over the exponent."""
     figure, (axes,) = page(1, 3)
     (item,) = findings.parts
-    curves(axes[0], by_shape(item.networks), lambda network: float(network.model["p"]))
-    logarithmic(axes[0])
-    finish(axes[0], item.part.title, "p", ACCURACY)
+    groups = by_shape(item.networks)
+    draw_accuracy(axes[0], groups, lambda network: float(network.model["p"]), item.part.title, "p", log=10)
     lines = findings.analysis["scaling"]["exponents"]
     axes[1].hist(lines[-1]["values"], bins=60, density=True, color=style(0)["color"])
     finish(axes[1], f"one draw, a = {lines[-1]['a']:g}", "singular value", "density")
@@ -106,12 +106,10 @@ def expansions(findings: Findings) -> Figure:
     figure, ((left, right),) = page(1, 2)
     (item,) = findings.parts
     square = [network for network in item.networks if network.model["C"] == network.model["S"]]
-    curves(left, by_shape(square), lambda network: float(network.model["gamma"]))
-    finish(left, f"C = S, {item.part.title}", "γ", ACCURACY)
+    title = item.part.title
+    draw_accuracy(left, by_shape(square), lambda network: float(network.model["gamma"]), f"C = S, {title}", "γ")
     groups = {name: members for name, members in series(item.networks).items() if len(members) > 2}
-    curves(right, groups, lambda network: network.model["S"] / network.model["C"])
-    logarithmic(right)
-    finish(right, item.part.title, "S/C", ACCURACY)
+    draw_accuracy(right, groups, lambda network: network.model["S"] / network.model["C"], title, "S/C", log=10)
     return figure
 
 
