@@ -61,7 +61,7 @@ def augmented_step(rounds: int, batch: int = 128) -> dict[str, Any]:
 
     from isthmus.core.protocols import Data, Split
     from isthmus.core.registry import component, create_model, find
-    from isthmus.papers.hourglass.vit_recipes import vit
+    from isthmus.papers.hourglass.recipes import vit
     from isthmus.recipes.images import at_224_pixels
 
     generator = np.random.default_rng(0)

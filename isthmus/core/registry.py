@@ -5,6 +5,7 @@ parsed and not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
     TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields that distinguish its networks in lists
+    RECIPES = {"demo": demo}  # of recipes: the functions themselves; only the names are parsed
 
 Another package declares its names in its ``pyproject.toml``, and ``TITLE_FIELDS`` in the module::
 
@@ -47,18 +48,24 @@ def _files(kind: Kind) -> list[Path]:
 
 
 def _declared_names(kind: Kind, path: Path) -> dict[str, str]:
-    """The literal ``NAMES`` of a file, or an analysis under the file's name; empty if it declares none."""
+    """The names of a file, each with the attribute that holds it; an analysis has the file's name and no attribute."""
     if kind == "analyses":
         functions = [each.name for each in _statements(path) if isinstance(each, ast.FunctionDef)]
         return {path.stem: ""} if "of_run" in functions else {}
+    if kind == "recipes":
+        table = _assigned(path, "RECIPES")
+        return {ast.literal_eval(key): "RECIPES" for key in table.keys if key} if isinstance(table, ast.Dict) else {}
     return cast("dict[str, str]", _literal(path, "NAMES") or {})
 
 
 def _literal(path: Path, name: str) -> Any:
-    for statement in _statements(path):
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
-            return ast.literal_eval(statement.value)
-    return None
+    value = _assigned(path, name)
+    return value and ast.literal_eval(value)
+
+
+def _assigned(path: Path, name: str) -> ast.expr | None:
+    assignments = [each for each in _statements(path) if isinstance(each, ast.Assign)]
+    return next((each.value for each in assignments if ast.unparse(each.targets[0]) == name), None)
 
 
 def _statements(path: Path) -> list[ast.stmt]:
@@ -89,7 +96,8 @@ def find(kind: Kind, name: str) -> Any:
     module, _, attribute = homes[name].partition(":")
     try:
         loaded = importlib.import_module(module)
-        return getattr(loaded, attribute) if attribute else loaded
+        found = getattr(loaded, attribute) if attribute else loaded
+        return found[name] if attribute == "RECIPES" else found
     except Exception as error:  # a plug-in may raise anything
         raise UserError(f"{singular} {name!r} cannot be loaded from {homes[name]}: {error}") from error
 

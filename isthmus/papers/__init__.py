@@ -114,8 +114,8 @@ def _homes() -> dict[str, str]:
 
 
 def import_exhibits(key: str) -> Any:
-    """The module ``exhibits`` of a paper's package; no other paper is imported."""
-    return _load(key, lambda home: importlib.import_module(f"{home}.exhibits"))
+    """The ``TABLES`` of a paper's module ``exhibits``; no other paper is imported."""
+    return _load(key, lambda home: importlib.import_module(f"{home}.exhibits")).TABLES
 
 
 @cache
@@ -124,15 +124,18 @@ def load_paper(key: str) -> Paper:
     import yaml
 
     content = yaml.safe_load(_load(key, lambda home: files(home).joinpath("published.yaml").read_text("utf-8")))
-    return Paper(
-        key=key,
-        title=content["title"],
-        authors=tuple(content["authors"]),
-        tables={name: _table(name, entry) for name, entry in content["tables"].items()},
-        figures={name: _entry(Figure, name, entry) for name, entry in content["figures"].items()},
-        claims={name: _entry(Claim, name, entry) for name, entry in content["claims"].items()},
-        discrepancies={name: Discrepancy(id=name, **entry) for name, entry in content["discrepancies"].items()},
-    )
+    for name, table in content["tables"].items():
+        numbered = enumerate(table["rows"], start=1)
+        table["rows"] = {f"{name}.{number}": dict(zip(table["columns"], row, strict=True)) for number, row in numbered}
+    kinds = {"tables": Table, "figures": Figure, "claims": Claim, "discrepancies": Discrepancy}
+    entries: dict[str, Any] = {group: {} for group in kinds}
+    for group, kind in kinds.items():
+        for name, entry in content[group].items():
+            lists = (
+                {} if kind is Discrepancy else {field: tuple(v) for field, v in entry.items() if isinstance(v, list)}
+            )
+            entries[group][name] = kind(id=name, **entry | lists)
+    return Paper(key=key, title=content["title"], authors=tuple(content["authors"]), **entries)
 
 
 def _load(key: str, load: Callable[[str], T]) -> T:
@@ -143,15 +146,3 @@ def _load(key: str, load: Callable[[str], T]) -> T:
         return load(homes[key])
     except (ImportError, OSError) as error:
         raise UserError(f"paper {key!r} cannot be loaded from {homes[key]}: {error}") from error
-
-
-def _entry(kind: Callable[..., T], name: str, entry: Mapping[str, Any]) -> T:
-    lists = {field: tuple(value) for field, value in entry.items() if isinstance(value, list)}
-    return kind(id=name, **{**entry, **lists})
-
-
-def _table(name: str, entry: Mapping[str, Any]) -> Table:
-    columns = entry["columns"]
-    numbered = enumerate(entry["rows"], start=1)
-    rows = {f"{name}.{number}": dict(zip(columns, row, strict=True)) for number, row in numbered}
-    return _entry(Table, name, {**entry, "rows": rows})

@@ -8,50 +8,13 @@ from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.recipes import recipe
 from isthmus.recipes.images import short_training
 
-NAMES = {
-    "cifar10-vit": "cifar10_vit",
-    "cifar10-vit-shapes": "cifar10_vit_shapes",
-    "cifar10-imixer": "cifar10_imixer",
-    "cifar10-mixer": "cifar10_mixer",
-    "cifar10-rp-mixer": "cifar10_rp_mixer",
-    "cifar10-s-mixer": "cifar10_s_mixer",
-    "cifar10-sw-mlp": "cifar10_sw_mlp",
-    "digits-mixer": "digits_mixer",
-}
+VIT = {"name": "hourglass_vit", "patch": 8, "d_z": 144, "d_h": 72, "depth": 6, "num_heads": 3}
 
 
 def _cifar10(**model: Any) -> RunConfig:
     """20 epochs of crops and flips."""
     task = {"name": "classification", "augment": {"crop_padding": 4, "flip": True}}
-    train = short_training(20)
-    return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": train})
-
-
-cifar10_vit = recipe(
-    "`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and flips; "
-    "about 20 minutes on one core.",
-    _cifar10, name="hourglass_vit", patch=8, d_z=144, d_h=72, depth=6, num_heads=3,
-)  # fmt: skip
-cifar10_imixer = recipe(
-    "`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips.",
-    _cifar10, name="imixer", patch=4, C=64, depth=4,
-)  # fmt: skip
-cifar10_mixer = recipe(
-    "`isthmus train cifar10-mixer`: 64 tokens of 64 channels, three blocks, 20 epochs of crops and flips.",
-    _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2,
-)  # fmt: skip
-cifar10_rp_mixer = recipe(
-    "`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed.",
-    _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2, permutation="random",
-)  # fmt: skip
-cifar10_s_mixer = recipe(
-    "`isthmus train cifar10-s-mixer`: one matrix per mixing step, C = S = 64, eight blocks, 20 epochs.",
-    _cifar10, name="s_mixer", patch=4, S=64, C=64, depth=8,
-)  # fmt: skip
-cifar10_sw_mlp = recipe(
-    "`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs.",
-    _cifar10, name="sw_mlp", patch=4, m=2048, p=0.01, depth=8, mask_scale="one",
-)  # fmt: skip
+    return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": short_training(20)})
 
 
 def digits_mixer() -> RunConfig:
@@ -64,36 +27,62 @@ def digits_mixer() -> RunConfig:
 def cifar10_vit_shapes() -> StudyConfig:
     """`isthmus study cifar10-vit-shapes`: which (d_z, d_h, depth) for at most 380,000 parameters and 39 MFLOPs of
     training per image, in either shape; TPE, 24 candidates, two seeds. Estimates the time first."""
-    base = cifar10_vit()
-    train = {**base.train.model_dump(), "epochs": 8, "warmup_epochs": 0.5}
-    shared = {"patch": 8, "num_heads": 3}
+    base = _cifar10(**VIT)
+    train = type(base.train)(**{**base.train.model_dump(), "epochs": 8, "warmup_epochs": 0.5})
+    steps = {  # lowest, highest and step of d_z and of d_h; the depths
+        "hourglass_vit": ((48, 192, 12), (12, 180, 12), (2, 12)),
+        "conventional_vit": ((24, 120, 12), (48, 480, 24), (1, 8)),
+    }
+    spaces = [
+        {
+            "model": {"name": name, "patch": 8, "num_heads": 3},
+            "vary": {
+                field: dict(zip(("low", "high", "step"), values, strict=False))
+                for field, values in zip(("d_z", "d_h", "depth"), ranges, strict=True)
+            },
+            "where": ["d_h < d_z" if name == "hourglass_vit" else "d_h > d_z", "params >= 100k"],
+        }
+        for name, ranges in steps.items()
+    ]
     return study_config(
         {
             "name": "cifar10-vit-shapes",
-            "base": base.model_copy(update={"train": type(base.train)(**train), "threads": 1}),
-            "spaces": [
-                {
-                    "model": {"name": "hourglass_vit", **shared},
-                    "vary": {
-                        "d_z": {"low": 48, "high": 192, "step": 12},
-                        "d_h": {"low": 12, "high": 180, "step": 12},
-                        "depth": {"low": 2, "high": 12},
-                    },
-                    "where": ["d_h < d_z", "params >= 100k"],
-                },
-                {
-                    "model": {"name": "conventional_vit", **shared},
-                    "vary": {
-                        "d_z": {"low": 24, "high": 120, "step": 12},
-                        "d_h": {"low": 48, "high": 480, "step": 24},
-                        "depth": {"low": 1, "high": 8},
-                    },
-                    "where": ["d_h > d_z", "params >= 100k"],
-                },
-            ],
+            "base": base.model_copy(update={"train": train, "threads": 1}),
+            "spaces": spaces,
             "budget": {"params": "380k", "training_flops": "39M"},  # binding for wide and for deep networks
             "sampling": {"name": "tpe", "candidates": 24},
             "seeds": [0, 1],
             "pruning": {"rungs": [2, 4]},
         }
     )
+
+
+RECIPES = {
+    "cifar10-vit": recipe(
+        "`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and "
+        "flips; about 20 minutes on one core.",
+        _cifar10, **VIT,
+    ),
+    "cifar10-vit-shapes": cifar10_vit_shapes,
+    "cifar10-imixer": recipe(
+        "`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips.",
+        _cifar10, name="imixer", patch=4, C=64, depth=4,
+    ),
+    "cifar10-mixer": recipe(
+        "`isthmus train cifar10-mixer`: 64 tokens of 64 channels, three blocks, 20 epochs of crops and flips.",
+        _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2,
+    ),
+    "cifar10-rp-mixer": recipe(
+        "`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed.",
+        _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2, permutation="random",
+    ),
+    "cifar10-s-mixer": recipe(
+        "`isthmus train cifar10-s-mixer`: one matrix per mixing step, C = S = 64, eight blocks, 20 epochs.",
+        _cifar10, name="s_mixer", patch=4, S=64, C=64, depth=8,
+    ),
+    "cifar10-sw-mlp": recipe(
+        "`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs.",
+        _cifar10, name="sw_mlp", patch=4, m=2048, p=0.01, depth=8, mask_scale="one",
+    ),
+    "digits-mixer": digits_mixer,
+}  # fmt: skip

@@ -10,19 +10,6 @@ from typing import Any
 from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.recipes import recipe
 
-NAMES = {
-    "demo": "demo",
-    "digits-shapes": "digits_shapes",
-    "mnist5k-shapes": "mnist5k_shapes",
-    "mnist5k-denoise": "mnist5k_denoise",
-    "mnist-denoise": "mnist_denoise",
-    "mnist-super-resolution": "mnist_super_resolution",
-    "mnist-generative-classification": "mnist_generative_classification",
-    "cifar10-denoise": "cifar10_denoise",
-    "cifar10-super-resolution": "cifar10_super_resolution",
-    "photos-denoise": "photos_denoise",
-}
-
 STARTS = ["zero_w2", "pytorch", "xavier"]
 
 
@@ -80,19 +67,6 @@ def mnist(task: str, epochs: int) -> RunConfig:
     return run_config({"source": {"name": "mnist"}, "task": settings, "model": model, "train": train})
 
 
-mnist_denoise = recipe(
-    "`isthmus train mnist-denoise`: the Hourglass paper's protocol with 20 epochs instead of 50.", mnist, "denoise", 20
-)
-mnist_super_resolution = recipe(
-    "`isthmus train mnist-super-resolution`: 14×14 to 28×28, four orientations, 5 epochs instead of 50.",
-    mnist, "super_resolution", 5,
-)  # fmt: skip
-mnist_generative_classification = recipe(
-    "`isthmus train mnist-generative-classification`: the Hourglass paper's protocol with 20 epochs instead of 50.",
-    mnist, "generative_classification", 20,
-)  # fmt: skip
-
-
 def colour(
     source: str, task: str, epochs: int, model: dict[str, Any], batch: int = 512, flips: bool = True
 ) -> RunConfig:
@@ -102,15 +76,33 @@ def colour(
     return run_config({"source": {"name": source}, "task": settings, "model": model, "train": train})
 
 
-cifar10_denoise = recipe(
-    "`isthmus train cifar10-denoise`: the Hourglass paper's ImageNet-32 protocol on CIFAR-10's 32×32×3 images.",
-    colour, "cifar10", "denoise", 2, hourglass(3075, 270, 4),
-)  # fmt: skip
-cifar10_super_resolution = recipe(
-    "`isthmus train cifar10-super-resolution`: the same from 16×16 to 32×32.",
-    colour, "cifar10", "super_resolution", 2, hourglass(3075, 270, 4),
-)  # fmt: skip
-photos_denoise = recipe(
-    "`isthmus train photos-denoise`: colour patches of embedded photographs, no download.",
-    colour, "photos", "denoise", 4, hourglass(3075, 115, 4), 64,
-)  # fmt: skip
+RECIPES = {
+    "demo": demo,
+    "digits-shapes": digits_shapes,
+    "mnist5k-shapes": mnist5k_shapes,
+    "mnist5k-denoise": mnist5k_denoise,
+    "mnist-denoise": recipe(
+        "`isthmus train mnist-denoise`: the Hourglass paper's protocol with 20 epochs instead of 50.",
+        mnist, "denoise", 20,
+    ),
+    "mnist-super-resolution": recipe(
+        "`isthmus train mnist-super-resolution`: 14×14 to 28×28, four orientations, 5 epochs instead of 50.",
+        mnist, "super_resolution", 5,
+    ),
+    "mnist-generative-classification": recipe(
+        "`isthmus train mnist-generative-classification`: the Hourglass paper's protocol with 20 epochs instead of 50.",
+        mnist, "generative_classification", 20,
+    ),
+    "cifar10-denoise": recipe(
+        "`isthmus train cifar10-denoise`: the Hourglass paper's ImageNet-32 protocol on CIFAR-10's 32×32×3 images.",
+        colour, "cifar10", "denoise", 2, hourglass(3075, 270, 4),
+    ),
+    "cifar10-super-resolution": recipe(
+        "`isthmus train cifar10-super-resolution`: the same from 16×16 to 32×32.",
+        colour, "cifar10", "super_resolution", 2, hourglass(3075, 270, 4),
+    ),
+    "photos-denoise": recipe(
+        "`isthmus train photos-denoise`: colour patches of embedded photographs, no download.",
+        colour, "photos", "denoise", 4, hourglass(3075, 115, 4), 64,
+    ),
+}  # fmt: skip

@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-
-NAMES = {
-    "sudoku-small": "sudoku_small",
-    "sudoku-small-transformer": "sudoku_small_transformer",
-    "cifar10-tokenizer": "cifar10_tokenizer",
-    "cifar10-masked": "cifar10_masked",
-    "cifar10-masked-transformer": "cifar10_masked_transformer",
-}
+from isthmus.recipes import recipe
 
 
 def _small(model: dict[str, Any]) -> RunConfig:
@@ -27,32 +20,16 @@ def _small(model: dict[str, Any]) -> RunConfig:
     The loss is the mean over all iterations; the paper uses the last. 20 epochs are 12,500 steps of half a second on
     one core.
     """
-    return run_config(
-        {
-            "source": {
-                "name": "sudoku", "givens": [40, 40, 40, 50], "train": 20_000, "validation": 500, "test": 2000,
-            },
-            "task": {"name": "sudoku", "symmetries": True, "reveal": [40, 70], "by_givens": [40, 50]},
-            "model": {
-                "d": 128, "num_heads": 4, "iterations": 10, "positions": "learned", "head_bias": False,
-                "trained_on": "every", **model,
-            },
-            "train": {
-                "epochs": 20, "batch_size": 32, "learning_rate": 1.5e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
-                "schedule": "cosine", "warmup_epochs": 0.3, "clip_norm": 1.0, "average": 0.999, "evaluate_every": 4,
-            },
-        }
-    )  # fmt: skip
-
-
-def sudoku_small() -> RunConfig:
-    """`isthmus train sudoku-small`: d 128, 10 iterations; 99.8 % of boards with 50 givens, 77 % with 40; two hours."""
-    return _small({"name": "hyper_set", "ff_ratio": 2, "step_sizes": "X_0"})
-
-
-def sudoku_small_transformer() -> RunConfig:
-    """`isthmus train sudoku-small-transformer`: the Transformer of the same width on the same boards."""
-    return _small({"name": "recurrent_transformer"})
+    source = {"name": "sudoku", "givens": [40, 40, 40, 50], "train": 20_000, "validation": 500, "test": 2000}
+    task = {"name": "sudoku", "symmetries": True, "reveal": [40, 70], "by_givens": [40, 50]}
+    shared = {
+        "d": 128, "num_heads": 4, "iterations": 10, "positions": "learned", "head_bias": False, "trained_on": "every",
+    }  # fmt: skip
+    train = {
+        "epochs": 20, "batch_size": 32, "learning_rate": 1.5e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+        "schedule": "cosine", "warmup_epochs": 0.3, "clip_norm": 1.0, "average": 0.999, "evaluate_every": 4,
+    }  # fmt: skip
+    return run_config({"source": source, "task": task, "model": shared | model, "train": train})
 
 
 CIFAR10_TOKENIZER = "3e720449db3492f3"
@@ -61,38 +38,40 @@ CIFAR10_TOKENIZER = "3e720449db3492f3"
 
 def cifar10_tokenizer() -> RunConfig:
     """`isthmus train cifar10-tokenizer`: 64 tokens of 512 codes for an image of 32 pixels; sized for ten minutes."""
-    return run_config(
-        {
-            "source": {"name": "cifar10"},
-            "task": {"name": "tokenization"},
-            "model": {"name": "vq_tokenizer", "codes": 512, "stride": 4},
-            "train": {"epochs": 4, "batch_size": 64, "learning_rate": 2e-3, "betas": [0.9, 0.99]},
-            "threads": 1,
-        }
-    )
+    source, task = {"name": "cifar10"}, {"name": "tokenization"}
+    model = {"name": "vq_tokenizer", "codes": 512, "stride": 4}
+    train = {"epochs": 4, "batch_size": 64, "learning_rate": 2e-3, "betas": [0.9, 0.99]}
+    return run_config({"source": source, "task": task, "model": model, "train": train, "threads": 1})
 
 
 def _cifar10(model: dict[str, Any]) -> RunConfig:
     """With the tokenizer of `isthmus train cifar10-tokenizer`; ``source.tokenizer`` names another run."""
-    return run_config(
-        {
-            "source": {"name": "tokens", "tokenizer": CIFAR10_TOKENIZER, "images": {"name": "cifar10"}},
-            "task": {"name": "masked_tokens"},
-            "model": {"d": 96, "num_heads": 4, "iterations": 4, "ff_ratio": 2, **model},
-            "train": {
-                "epochs": 5, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
-                "schedule": "cosine", "warmup_epochs": 0.5, "clip_norm": 3.0,
-            },
-            "threads": 1,
-        }
-    )  # fmt: skip
+    source = {"name": "tokens", "tokenizer": CIFAR10_TOKENIZER, "images": {"name": "cifar10"}}
+    shared = {"d": 96, "num_heads": 4, "iterations": 4, "ff_ratio": 2}
+    train = {
+        "epochs": 5, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+        "schedule": "cosine", "warmup_epochs": 0.5, "clip_norm": 3.0,
+    }  # fmt: skip
+    task = {"name": "masked_tokens"}
+    return run_config({"source": source, "task": task, "model": shared | model, "train": train, "threads": 1})
 
 
-def cifar10_masked() -> RunConfig:
-    """`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`."""
-    return _cifar10({"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False})
-
-
-def cifar10_masked_transformer() -> RunConfig:
-    """`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens."""
-    return _cifar10({"name": "recurrent_transformer"})
+RECIPES = {
+    "sudoku-small": recipe(
+        "`isthmus train sudoku-small`: d 128, 10 iterations; 99.8 % of boards with 50 givens, 77 % with 40; two hours.",
+        _small, {"name": "hyper_set", "ff_ratio": 2, "step_sizes": "X_0"},
+    ),
+    "sudoku-small-transformer": recipe(
+        "`isthmus train sudoku-small-transformer`: the Transformer of the same width on the same boards.",
+        _small, {"name": "recurrent_transformer"},
+    ),
+    "cifar10-tokenizer": cifar10_tokenizer,
+    "cifar10-masked": recipe(
+        "`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`.",
+        _cifar10, {"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False},
+    ),
+    "cifar10-masked-transformer": recipe(
+        "`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens.",
+        _cifar10, {"name": "recurrent_transformer"},
+    ),
+}  # fmt: skip

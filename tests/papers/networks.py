@@ -139,7 +139,7 @@ def models(part: Part) -> list[dict[str, Any]]:
 
 def as_printed(parts: Sequence[Part]) -> Findings:
     """As if what was trained had come out as printed."""
-    return Findings([MeasuredPart(part, [], [row.network for row in part.printed.values()], []) for part in parts])
+    return Findings([MeasuredPart(part, [], list(part.printed.values()), []) for part in parts])
 
 
 def smoke(paper: str, table: str, out: Path) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import pytest
 
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.hourglass import claims, studies
+from isthmus.papers.hourglass import claims
 from isthmus.papers.hourglass.exhibits import TABLES
 from tests.papers.networks import around, findings, network
 
-T6, T7, T8, T9 = (studies.colour(table, "smoke") for table in ("T6", "T7", "T8", "T9"))
-F4, F9 = studies.fixed_input("smoke")[0], studies.ablation("smoke")
-T1, S4 = studies.ranks("smoke"), studies.norm_activation_init("smoke")
+T1, T6, T7, T8, T9, F4, F9, S4 = (
+    TABLES[name].parts("smoke")[0] for name in ("T1", "T6", "T7", "T8", "T9", "F4", "F9", "S4")
+)
 NOISE = 5.0
 
 

@@ -110,7 +110,8 @@ def test_the_paper_scale_of_images_is_tables_5_to_7(place):
 
 def test_the_paper_s_models_have_their_counted_sizes_and_the_wide_ones_match():
     *counted, crate = (parameters(model) for model in complete(PARTS["T1", "paper"][0]))
-    assert counted == [row.network.params for row in PARTS["T1", "paper"][0].printed.values()]
+    assert counted == [row.params for row in PARTS["T1", "paper"][0].printed.values()]
+    assert counted == [2_070_154, 599_050, 746_890, 1_238_858, 1_978_954]
     assert crate == pytest.approx(counted[0], rel=0.01), "the wide CRATE has the Transformer's parameters"
     for scale in ("paper", "cpu"):
         _, theirs, wide = (parameters(model) for model in complete(PARTS["F3", scale][0]))
@@ -128,9 +129,9 @@ def test_every_printed_cell_is_one_network_of_the_paper_s_scale(name, cells):
         for row in part.printed.values():
             fits = [
                 m for m in models(part)
-                if m["name"] == row.network.shape and all(m.get(k) == v for k, v in row.network.model.items())
+                if m["name"] == row.shape and all(m.get(k) == v for k, v in row.model.items())
             ]  # fmt: skip
-            assert len(fits) == 1, row.network.id
+            assert len(fits) == 1, row.id
 
 
 @pytest.mark.parametrize("name", MAKERS)

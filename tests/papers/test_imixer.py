@@ -60,7 +60,7 @@ def test_the_paper_scale_is_table_5(size):
 
 
 def test_printed_networks_have_the_size_of_their_models():
-    sizes = {row.network.id: row.network.params for row in PARTS["T2", "paper"][0].printed.values()}
+    sizes = {row.id: row.params for row in PARTS["T2", "paper"][0].printed.values()}
     mixed, hidden, blocks = 256, {"T2.1.n1": 64, "T2.4.n1": 512}, 8  # D_S and h_r · D_S
     of_f = {name: blocks * (2 * mixed * width + mixed + width) for name, width in hidden.items()}
     assert sizes["T2.4.n1"] - sizes["T2.1.n1"] == of_f["T2.4.n1"] - of_f["T2.1.n1"]
@@ -70,7 +70,7 @@ def test_printed_networks_have_the_size_of_their_models():
     }  # fmt: skip
     for size in ("small", "base", "large"):
         for row in studies.size_part(size, "paper").printed.values():
-            assert row.network.params == counted[row.network.shape, row.network.model["C"]]
+            assert row.params == counted[row.shape, row.model["C"]]
 
 
 @pytest.mark.parametrize(("name", "cells"), [("T1", 2), ("T2", 12), ("T3", 9), ("T4", 2)])
@@ -80,13 +80,13 @@ def test_every_printed_cell_is_one_network_of_the_paper_s_scale(name, cells):
         for row in part.printed.values():
             fits = [
                 m for m in models(part)
-                if m["name"] == row.network.shape and all(m.get(k) == v for k, v in row.network.model.items())
+                if m["name"] == row.shape and all(m.get(k) == v for k, v in row.model.items())
             ]  # fmt: skip
-            assert len(fits) == 1, row.network.id
+            assert len(fits) == 1, row.id
 
 
 def test_the_cpu_scale_keeps_proportions_and_shares_its_runs():
-    small, base, large = (studies.SHRUNK_SIZES[size] for size in ("small", "base", "large"))
+    small, base, large = (models(part)[0] for part in PARTS["T1", "cpu"])
     assert [m["C"] * 16 for m in (small, base, large)] == [512, 768, 1024]
     assert [m["depth"] * 4 for m in (small, base, large)] == [8, 12, 24]
 

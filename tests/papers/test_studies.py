@@ -60,7 +60,7 @@ TRAINED: list[tuple[Any, str, dict[str, Any], int, tuple[float, float], list[tup
 
 @pytest.mark.parametrize(("part", "source", "task", "epochs", "rates", "shapes", "identity"), TRAINED)
 def test_runs_at_the_cpu_scale_are_those_that_exist(part, source, task, epochs, rates, shapes, identity):
-    study = part("cpu").study
+    study = part("cpu")[0].study
     assert _shapes(study) == shapes
     assert (study.rates, study.rates_on, study.seeds) == (rates, "first_seed", (0, 1, 2))
     for candidate, (letter, d_z, d_h, depth) in zip(study.candidates, shapes, strict=True):
@@ -82,7 +82,7 @@ def test_runs_at_the_cpu_scale_are_those_that_exist(part, source, task, epochs, 
 def test_the_first_run_has_its_id_on_the_real_data(
     part, source, task, epochs, rates, shapes, identity, shared_data: Path
 ):
-    study = part("cpu").study
+    study = part("cpu")[0].study
     run = study.run(study.candidates[0], rates[0], 0)
     assert prepare(run, Options(data_dir=shared_data)).id == identity
 
@@ -247,7 +247,7 @@ def test_every_part_says_what_the_paper_leaves_open(name, scale):
     for part in parts:
         assert any("the paper" in line for line in part.differences)
         assert part.same_setup == (scale == "paper" and name != "S4")
-        assert all(row.network.id == identity for identity, row in part.printed.items())
+        assert all(row.id == identity for identity, row in part.printed.items())
 
 
 @pytest.mark.parametrize("name", TABLES)

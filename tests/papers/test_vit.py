@@ -12,9 +12,7 @@ from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
 from isthmus.papers.engine import reproduce
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart
-from isthmus.papers.hourglass import vit_claims as claims
-from isthmus.papers.hourglass import vit_recipes as recipes
-from isthmus.papers.hourglass import vit_studies
+from isthmus.papers.hourglass import recipes, vit
 from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.recipes.classifiers import cifar10_vit_shapes
 from isthmus.studies.proposals import Judge
@@ -26,8 +24,8 @@ MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12",
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 
 
-@pytest.mark.parametrize("size", vit_studies.SIZES)
-@pytest.mark.parametrize("shape", vit_studies.SHAPES)
+@pytest.mark.parametrize("size", vit.SIZES)
+@pytest.mark.parametrize("shape", vit.SHAPES)
 def test_the_recipe_is_table_11(size, shape):
     table = {row["name"]: row["value"] for row in PAPER.tables["T11"].rows.values()}
     if size == "large":  # the caption: both are halved
@@ -71,13 +69,13 @@ def test_the_study_of_shapes_has_two_budgets_that_bind(shape, refused):
 
 def test_printed_sizes_follow_from_those_with_196_classes():
     for part in [*PARTS["T3", "paper"], *PARTS["T4", "paper"]]:
-        classes = (vit_studies.CLASSES | {"flowers102": 102})[part.study.base.source.name]
+        classes = (vit.CLASSES | {"flowers102": 102})[part.study.base.source.name]
         counted = {
             (model.name, model.model_dump()["d_z"]): parameters(model.complete(Signature((3, 224, 224), (classes,)), 0))
             for model in part.study.candidates
         }
         for row in part.printed.values():
-            assert counted[row.network.shape, row.network.model["d_z"]] == row.network.params
+            assert counted[row.shape, row.model["d_z"]] == row.params
     assert len(PARTS["T3", "paper"]) == 5
     assert len(PARTS["T4", "paper"]) == 6
 
@@ -88,9 +86,9 @@ def test_every_cell_of_tables_3_and_4_is_there_but_the_quoted_row():
         assert {identity.rsplit(".", 1)[0] if name == "T3" else identity[:4] for identity in cells} == set(
             PAPER.tables[name].rows
         ) - left_out
-    values = {i: row.network.quality.mean for part in PARTS["T3", "paper"] for i, row in part.printed.items()}
+    values = {i: row.quality.mean for part in PARTS["T3", "paper"] for i, row in part.printed.items()}
     assert (values["T3.2.cars"], values["T3.3.flowers"], len(values)) == (12.3, 81.5, 10)
-    values = {i: row.network.quality.mean for part in PARTS["T4", "paper"] for i, row in part.printed.items()}
+    values = {i: row.quality.mean for part in PARTS["T4", "paper"] for i, row in part.printed.items()}
     assert (values["T4.1.large.hourglass"], values["T4.2.small.conventional"], len(values)) == (21.3, 79.7, 12)
 
 
@@ -139,42 +137,42 @@ def findings(*parts: tuple[str, list[float], list[float]], name: str = "T3") -> 
 @pytest.mark.parametrize(("gain", "answer"), [(0.5, "yes"), (-0.5, "no"), (0.01, "undecided")])
 def test_ahead_everywhere(gain, answer):
     won = ("cars", around(16, 0.05), around(12, 0.05))
-    assert claims.c9(findings(won, ("cifar10", around(80 + gain, 0.05), around(80, 0.05)))).measured == answer
+    assert vit.c9(findings(won, ("cifar10", around(80 + gain, 0.05), around(80, 0.05)))).measured == answer
 
 
 @pytest.mark.parametrize(("gain", "answer"), [(5.0, "yes"), (3.0, "no"), (3.76, "undecided")])
 def test_c7_is_about_the_gain_on_cars(gain, answer):
-    judged = claims.c7(findings(("cars", around(12 + gain, 0.05), around(12, 0.05))))
+    judged = vit.c7(findings(("cars", around(12 + gain, 0.05), around(12, 0.05))))
     assert judged.measured == answer
-    assert claims.c7(findings(("cifar10", [80.0], [70.0]))).measured == "not addressed"
+    assert vit.c7(findings(("cifar10", [80.0], [70.0]))).measured == "not addressed"
 
 
 def test_c8_needs_the_mean_and_both_data_sets():
     def judged(cars: float, flowers: float, others: float) -> str:
         gains = {"cars": cars, "flowers102": flowers} | dict.fromkeys(("cifar10", "cifar100", "imagenet100"), others)
         parts = [(name, around(50 + gain, 0.01), around(50, 0.01)) for name, gain in gains.items()]
-        return claims.c8(findings(*parts)).measured
+        return vit.c8(findings(*parts)).measured
 
     assert judged(5, 6, 3) == "yes"
     assert judged(5, 6, -3) == "no"
     assert judged(3.8, 6, 3) == "no"
     assert judged(5, 4.2, 3) == "no"
-    assert claims.c8(findings(("cifar10", [80.0], [70.0]))).measured == "not addressed"
+    assert vit.c8(findings(("cifar10", [80.0], [70.0]))).measured == "not addressed"
 
 
 def test_c10_is_about_the_largest_on_cars():
     won = ("cars", around(21, 0.05), around(19, 0.05))
     lost = ("cars", around(19, 0.05), around(21, 0.05))
-    assert claims.c10(findings(won, name="T4")).measured == "yes"
-    assert claims.c10(findings(lost, name="T4")).measured == "no"
-    assert claims.c10(findings(("flowers102", *won[1:]), name="T4")).measured == "not addressed"
+    assert vit.c10(findings(won, name="T4")).measured == "yes"
+    assert vit.c10(findings(lost, name="T4")).measured == "no"
+    assert vit.c10(findings(("flowers102", *won[1:]), name="T4")).measured == "not addressed"
 
 
 def test_printed_accuracies_have_no_spread_and_decide_nothing():
     parts = PARTS["T4", "paper"]
-    found = Findings([MeasuredPart(part, [], [row.network for row in part.printed.values()], []) for part in parts])
-    assert claims.c9(found).published == "undecided"
-    assert "+3.800 points (no spread)" in claims.c9(found).printed_because
+    found = Findings([MeasuredPart(part, [], list(part.printed.values()), []) for part in parts])
+    assert vit.c9(found).published == "undecided"
+    assert "+3.800 points (no spread)" in vit.c9(found).printed_because
 
 
 def lines(halfway: float, **fields: Any) -> dict[str, Any]:
@@ -185,13 +183,13 @@ def lines(halfway: float, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("halfway", "answer"), [(32.0, "yes"), (28.0, "no"), (30.0, "undecided")])
 def test_faster_is_judged_halfway(halfway, answer):
     pair = [lines(halfway, shape="hourglass_vit"), lines(30.0, shape="conventional_vit")]
-    assert claims.faster(Findings([], {"curves": pair})).measured == answer
+    assert vit.faster(Findings([], {"curves": pair})).measured == answer
 
 
 @pytest.mark.parametrize(("halfway", "answer"), [(49.0, "yes"), (20.0, "no")])
 def test_sooner_is_the_first_epoch_near_the_last_value(halfway, answer):
     sizes = [lines(30.0, part="small", params=1), lines(halfway, part="large", params=2)]
-    assert claims.sooner(Findings([], {"curves": sizes})).measured == answer
+    assert vit.sooner(Findings([], {"curves": sizes})).measured == answer
 
 
 # At the smoke scale everything is real.

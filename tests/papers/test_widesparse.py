@@ -14,7 +14,7 @@ from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, Measu
 from isthmus.papers.widesparse import claims, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
-from isthmus.papers.widesparse.models import FIGURE_4, FIGURE_5, SPARSE_5
+from isthmus.papers.widesparse.studies import FIGURE_4, FIGURE_5, SPARSE_5
 from tests.papers.networks import around, classifier, completed, findings, models, smoke
 
 PAPER = load_paper("widesparse")
@@ -106,7 +106,7 @@ def test_the_wide_mixer_of_table_1_is_wider_at_every_scale_with_equal_connection
     assert rows == [f"T1a.{n}.{s}" for s in ("cifar10", "cifar100") for n in (1, 2, 3)] + ["T1b.1", "T1b.2"]
     trained = models(PARTS["T1", "paper"][0])
     for row in list(PARTS["T1", "paper"][0].printed.values())[1:]:
-        assert sum(all(m.get(k) == v for k, v in row.network.model.items()) for m in trained) == 1
+        assert sum(all(m.get(k) == v for k, v in row.model.items()) for m in trained) == 1
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -1,14 +1,16 @@
 """How claims are tested: the same test for every part, on measured and on printed numbers, and the rules behind it.
 
-A finding that is undecided says how many seeds would decide it if the measured difference is the true one. Printed
-numbers are taken as exact; the rounding of their last digit is ignored.
+The docstring of a test is printed with its answer. A finding that is undecided says how many seeds would decide it if
+the measured difference is the true one. Every pair, budget or setting is tested at 95 % on its own, without a
+correction for their number. Printed numbers are taken as exact; the rounding of their last digit is ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from isthmus.core.errors import UserError
@@ -41,19 +43,16 @@ class Claims:
     def __call__(self, name: str, statement: str = "") -> Callable[[Judge], ClaimTest]:
         """A test that reads all findings."""
         known = self.published.get(name)
+        given = (known.statement, known.supported) if known else (statement, "")
+        return lambda judge: ClaimTest(name, given[0], judge, given[1])
 
-        def register(judge: Judge) -> ClaimTest:
-            return ClaimTest(name, known.statement if known else statement, judge, known.supported if known else "")
-
-        return register
-
-    def each_part(self, name: str, *tables: str, statement: str = "") -> Callable[[Test], ClaimTest]:
-        """A test of the networks of one part, applied to every part (beside one of ``tables``, if given)."""
+    def each_part(self, name: str, *of: str, statement: str = "", elsewhere: str = "") -> Callable[[Test], ClaimTest]:
+        """A test of the networks of one part, applied to every part; ``of`` and ``elsewhere`` as in judge_parts."""
 
         def register(test: Test) -> ClaimTest:
             @wraps(test)
             def judge(findings: Findings) -> Judgement:
-                return judge_parts(findings.parts, test, tables)
+                return judge_parts(findings.parts, test, of, elsewhere)
 
             return self(name, statement)(judge)
 
@@ -64,43 +63,37 @@ class NotStored(UserError):
     """A stored result lacks a metric that a claim needs; the run records have it."""
 
 
-def judge_parts(parts: Sequence[MeasuredPart], test: Test, tables: Sequence[str] = ()) -> Judgement:
-    """The same test for every part, on measured and on printed numbers; the claim must hold in all of them."""
-    chosen = [item for item in parts if not tables or item.part.table in tables]
+def judge_parts(parts: Sequence[MeasuredPart], test: Test, of: Sequence[str] = (), elsewhere: str = "") -> Judgement:
+    """The same test for every part, on measured and on printed numbers; the claim must hold in all of them.
+
+    ``of`` limits the test to parts beside one of these tables or on one of these data sets; where there is none,
+    ``elsewhere`` is the reason that is printed.
+    """
+    chosen = [item for item in parts if not of or {item.part.table, item.part.source} & {*of}]
+    tables = [item.part.table for item in chosen]
     measured = {item.part.title: test(item.networks) for item in chosen}
-    named = {_printed_name(item, chosen): item.part for item in chosen if item.part.printed}
-    return conclude(measured, {name: test(part.printed_networks) for name, part in named.items()})
+    printed = {  # the table; with its data where several parts stand beside it
+        part.table if tables.count(part.table) == 1 else part.printed_title: test(list(part.printed.values()))
+        for part in (item.part for item in chosen)
+        if part.printed
+    }
+    judgement = conclude(measured, printed)
+    return judgement if chosen else replace(judgement, because=elsewhere)
 
 
-def _printed_name(item: MeasuredPart, parts: Sequence[MeasuredPart]) -> str:
-    """The table; with its data where several parts stand beside one table."""
-    shared = sum(other.part.table == item.part.table for other in parts) > 1
-    return item.part.printed_title if shared else item.part.table
-
-
-def conclude(measured: Mapping[str, Finding], printed: Mapping[str, Finding] | None = None) -> Judgement:
+def conclude(measured: Mapping[str, Finding], published: Mapping[str, Finding] = MappingProxyType({})) -> Judgement:
     """Findings by the name of what they are about; all must hold."""
-    printed = printed or {}
-    return Judgement(
-        measured=all_of([answer for answer, _ in measured.values()]),
-        published=all_of([answer for answer, _ in printed.values()]) if printed else "not printed",
-        numbers={"measured": numbers_of(measured), "published": numbers_of(printed)},
-        because=describe(measured),
-        printed_because=describe(printed),
-    )
-
-
-def describe(found: Mapping[str, Finding]) -> str:
-    return "; ".join(f"{name}: {numbers['said']}" for name, (_, numbers) in found.items())
-
-
-def numbers_of(found: Mapping[str, Finding]) -> dict[str, Any]:
-    return {name: {"answer": answer, **numbers} for name, (answer, numbers) in found.items()}
+    (answer, numbers), (printed, printed_numbers) = combine(measured), combine(published)
+    said = numbers.pop("said"), printed_numbers.pop("said")
+    both = {"measured": numbers, "published": printed_numbers}
+    return Judgement(answer, printed if published else "not printed", both, *said)
 
 
 def combine(found: Mapping[str, Finding]) -> Finding:
     """Several findings as one; all must hold."""
-    return all_of([answer for answer, _ in found.values()]), {"said": describe(found), **numbers_of(found)}
+    said = "; ".join(f"{name}: {numbers['said']}" for name, (_, numbers) in found.items())
+    numbers_of = {name: {"answer": answer, **numbers} for name, (answer, numbers) in found.items()}
+    return all_of([answer for answer, _ in found.values()]), {"said": said, **numbers_of}
 
 
 def not_addressed(reason: str) -> Finding:
@@ -109,19 +102,15 @@ def not_addressed(reason: str) -> Finding:
 
 def all_of(answers: Sequence[Answer]) -> Answer:
     """A statement about all cases: one counter-example refutes it; cases that were not addressed do not count."""
-    return _join(answers, "no", "yes")
+    given = set(answers) - {"not addressed"}
+    if not given:
+        return "not addressed"
+    return "no" if "no" in given else "yes" if given == {"yes"} else "undecided"
 
 
 def any_of(answers: Sequence[Answer]) -> Answer:
     """A statement that something happens somewhere: one case shows it; only all cases together refute it."""
-    return _join(answers, "yes", "no")
-
-
-def _join(answers: Sequence[Answer], decisive: Answer, otherwise: Answer) -> Answer:
-    given = set(answers) - {"not addressed"}
-    if not given:
-        return "not addressed"
-    return decisive if decisive in given else otherwise if given == {otherwise} else "undecided"
+    return REVERSED[all_of([REVERSED[answer] for answer in answers])]
 
 
 def agree_over_seeds(holds: Sequence[bool]) -> Answer:

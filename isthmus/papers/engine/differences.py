@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from isthmus.core.config import StudyConfig
-from isthmus.core.protocols import Component
 from isthmus.core.record import flatten
 
 SOURCES = {
@@ -33,7 +32,8 @@ def list_differences(here: StudyConfig, paper: StudyConfig) -> list[str]:
     if None not in steps and steps[0] != steps[1]:
         found.append(f"{steps[0]:,} optimiser steps instead of {steps[1]:,}")
     if here.rates != paper.rates:
-        found.append(f"learning rates: {_join_rates(here.rates)} instead of {_join_rates(paper.rates)}")
+        rates = [", ".join(f"{rate:g}" for rate in study.rates) for study in (here, paper)]
+        found.append(f"learning rates: {rates[0]} instead of {rates[1]}")
     if here.rates_on != paper.rates_on and len(here.rates) > 1:
         found.append("the learning rate is selected on the first seed alone, and the other seeds are trained with it")
     if len(here.seeds) != len(paper.seeds):
@@ -41,20 +41,16 @@ def list_differences(here: StudyConfig, paper: StudyConfig) -> list[str]:
     return found + _candidates(here, paper)
 
 
-def _rows(source: Component) -> int | None:
-    """``ROWS``, corrected where a study holds out another number of validation images than the default."""
-    rows, field = ROWS.get(source.name), type(source).model_fields.get("validation")
-    held_out = getattr(source, "validation", None)
-    if rows is None or field is None or not isinstance(held_out, int):
-        return rows
-    return rows + field.default - held_out
-
-
 def _steps(study: StudyConfig) -> int | None:
-    rows = _rows(study.base.source)
+    """``ROWS``, corrected where a study holds out another number of validation images than the default."""
+    source, train = study.base.source, study.base.train
+    rows, field = ROWS.get(source.name), type(source).model_fields.get("validation")
+    if rows is None:
+        return None
+    if field is not None and isinstance(held_out := getattr(source, "validation", None), int):
+        rows += field.default - held_out
     views = 4 if getattr(study.base.task, "flips", False) else 1
-    train = study.base.train
-    return None if rows is None else -(-rows * views // train.batch_size) * train.epochs
+    return -(-rows * views // train.batch_size) * train.epochs
 
 
 def _settings(here: Mapping[str, object], paper: Mapping[str, object], of: str) -> list[str]:
@@ -81,10 +77,6 @@ def _candidates(here: StudyConfig, paper: StudyConfig) -> list[str]:
         return []
     others = f", and {len(ours) - shared} others" if shared < len(ours) else ""
     return [f"{shared} of the {len(theirs)} networks of the paper's scale are trained{others}"]
-
-
-def _join_rates(rates: Sequence[float]) -> str:
-    return ", ".join(f"{rate:g}" for rate in rates)
 
 
 def _count(number: object, noun: str) -> str:

@@ -10,35 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from isthmus.core.config import StudyConfig
 from isthmus.core.record import read_metrics
-from isthmus.papers import Paper
+from isthmus.papers import load_paper
 from isthmus.papers.engine.differences import list_differences
 from isthmus.papers.engine.networks import Network
 from isthmus.studies.fronts import Candidate
-from isthmus.studies.statistics import Answer, Sample
+from isthmus.studies.statistics import Answer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-
-
-@dataclass(frozen=True)
-class PrintedRow:
-    """A row of a paper: its columns, and its network with the settings by which a candidate is recognised as it."""
-
-    columns: Mapping[str, Any]
-    network: Network
-
-
-def printed_row(
-    identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
-    unit: str = "points",
-) -> PrintedRow:  # fmt: skip
-    """A printed network is selected by its printed mean, because no validation result is printed."""
-    settings = {name: value for name, value in model.items() if name != "name"}
-    network = Network(identity, model["name"], settings, params, params, quality.mean, quality, unit)
-    return PrintedRow(columns, network)
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,8 @@ class Part:
     table: str = ""
     printed_title: str = ""
     """The table with its data: ``Table 8, ImageNet-32``."""
-    printed: Mapping[str, PrintedRow] = field(default_factory=dict)
+    printed: Mapping[str, Network] = field(default_factory=dict)
+    """By id; a candidate is recognised as one of them by its settings."""
     same_setup: bool = False
     """Data and protocol are the paper's, so measured and printed values can be compared."""
     subject: str = ""
@@ -67,10 +50,6 @@ class Part:
     @property
     def source(self) -> str:
         return self.study.base.source.name
-
-    @property
-    def printed_networks(self) -> list[Network]:
-        return [row.network for row in self.printed.values()]
 
     @cached_property
     def differences(self) -> list[str]:
@@ -162,6 +141,8 @@ class ClaimTest:
 
 
 Analysis = Callable[[AnalysisInput], Mapping[str, Any]]
+Parts = Callable[[Scale], Sequence[Part]]
+Draw = Callable[[Findings], "Figure"]
 
 
 @dataclass(frozen=True)
@@ -171,35 +152,37 @@ class Exhibit:
     id: str
     printed_as: str
     shows: str
-    parts: Callable[[Scale], Sequence[Part]]
     tests: Mapping[str, ClaimTest]
-    draw: Callable[[Findings], Figure]
+    parts: Parts
+    draw: Draw
     analyse: Analysis | None = None
     """Measures what run records do not hold. For an exhibit without parts it is the whole measurement."""
     first: Callable[[Scale], Sequence[StudyConfig]] | None = None
     """Studies that must run before the parts, such as a tokenizer's."""
 
 
-def no_parts(scale: Scale) -> list[Part]:
-    return []
-
-
-@dataclass(frozen=True)
 class Exhibits:
-    """Makes the exhibits of a paper by id, such as T1 or F3."""
+    """Makes the exhibits of a paper by id, such as T1 or F3.
 
-    paper: Paper
-    shared: Mapping[str, tuple[str, str]]
-    """For ids without a published entry of their own: how they are printed, and the id of the entry they share."""
+    ``shared`` is for ids without a published entry of their own: how they are printed, and the id of the entry they
+    share.
+    """
+
+    def __init__(self, paper: str, shared: Mapping[str, tuple[str, str]]) -> None:
+        self.paper, self.shared = load_paper(paper), shared
 
     def __call__(
-        self, name: str, parts: Callable[[Scale], Sequence[Part]], *tests: ClaimTest,
-        draw: Callable[[Findings], Figure], analyse: Analysis | None = None,
-        first: Callable[[Scale], Sequence[StudyConfig]] | None = None,
+        self, name: str, *tests: ClaimTest, draw: Draw, parts: Parts = lambda scale: (), printed_as: str = "",
+        shows: str = "", **more: Any,
     ) -> Exhibit:  # fmt: skip
-        printed_as, entry = self.shared.get(name, ("", name))
-        table = self.paper.tables.get(entry)
-        published = self.paper.figures[entry] if table is None else table
-        shows = self.paper.figures[entry].shows if table is None else table.caption
-        found = {test.id: test for test in tests}
-        return Exhibit(name, printed_as or published.printed_as, shows, parts, found, draw, analyse, first)
+        """An exhibit that the paper does not have brings ``printed_as`` and ``shows``."""
+        if not shows:
+            title, entry = self.shared.get(name, ("", name))
+            table = self.paper.tables.get(entry)
+            printed_as = title or (table or self.paper.figures[entry]).printed_as
+            shows = table.caption if table else self.paper.figures[entry].shows
+        return Exhibit(name, printed_as, shows, {test.id: test for test in tests}, parts, draw, **more)
+
+
+def by_id(*exhibits: Exhibit) -> dict[str, Exhibit]:
+    return {exhibit.id: exhibit for exhibit in exhibits}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.papers.engine.exhibit import Findings
+from isthmus.papers.engine.exhibit import Draw, Findings
 from isthmus.papers.engine.networks import Network
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.text import architecture_title
@@ -52,15 +52,6 @@ def style(place: int) -> dict[str, Any]:
     return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
 
 
-def members(networks: Iterable[Network]) -> list[Network]:
-    """The networks that would be selected as the budget grows."""
-    front: list[Network] = []
-    for network in sorted(networks, key=lambda item: (item.params, -item.chosen_by, item.id)):
-        if not front or network.chosen_by > front[-1].chosen_by:
-            front.append(network)
-    return front
-
-
 def fronts(findings: Findings) -> Figure:
     """A row for each part: the measured front, and the printed one if there is one."""
     anything = any(item.part.printed for item in findings.parts)
@@ -69,7 +60,7 @@ def fronts(findings: Findings) -> Figure:
         draw_fronts(left, item.networks, item.part.subject)
         finish(left, f"measured: {item.part.title}", "Parameters", "Test PSNR (dB), mean ± 1 σ")
         for right in others:
-            if printed := item.part.printed_networks:
+            if printed := list(item.part.printed.values()):
                 draw_fronts(right, printed, item.part.subject)
                 finish(right, f"published: {item.part.printed_title}", "Parameters", "PSNR (dB), mean ± 1 σ")
             else:
@@ -85,12 +76,12 @@ def draw_fronts(axis: Axes, networks: Sequence[Network], subject: str) -> None:
     shapes = sorted({network.shape for network in networks}, key=lambda shape: (shape != subject, shape))
     for place, shape in enumerate(shapes):
         group = [network for network in networks if network.shape == shape]
-        front = members(group)
-        look = style(place)
-        axis.step(
-            [network.params for network in front], [network.quality.mean for network in front], where="post",
-            color=look["color"], linewidth=1.4,
-        )  # fmt: skip
+        front: list[Network] = []  # those that would be selected as the budget grows
+        for network in sorted(group, key=lambda item: (item.params, -item.chosen_by, item.id)):
+            if not front or network.chosen_by > front[-1].chosen_by:
+                front.append(network)
+        x, y = [network.params for network in front], [network.quality.mean for network in front]
+        axis.step(x, y, where="post", color=style(place)["color"], linewidth=1.4)
         scatter(axis, [(network.params, network) for network in group], architecture_title(shape), place)
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(MaxNLocator(6))
@@ -132,28 +123,29 @@ def draw_grid(count: int, draw: Callable[[Axes, int], None], **size: float) -> F
 
 
 ACCURACY = "Test accuracy (%), mean ± 1 σ"
+Groups = Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]]
 
 
-def curves(axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Network], float]) -> None:
-    """A line for each group of networks over one quantity."""
+def draw_accuracy(
+    axis: Axes, groups: Mapping[str, Sequence[Network]], x: Callable[[Network], float], title: str, label: str,
+    log: float | None = None,
+) -> None:  # fmt: skip
+    """The test accuracy over one quantity, a line for each group of networks."""
     for place, (name, members) in enumerate(groups.items()):
         points = sorted(((x(network), network) for network in members), key=lambda point: (point[0], point[1].id))
         scatter(axis, points, name, place, line=len(points) > 1)
+    if log is not None:
+        logarithmic(axis, log)
+    finish(axis, title, label, ACCURACY)
 
 
-def plot_over(
-    x: Callable[[Network], float], title: str, groups: Callable[[Sequence[Network]], Mapping[str, Sequence[Network]]],
-    log: float | None = None,
-) -> Callable[[Findings], Figure]:  # fmt: skip
+def plot_over(x: Callable[[Network], float], label: str, groups: Groups, log: float | None = None) -> Draw:
     """A figure with one panel for each part: accuracy over ``x``, a line for each group."""
 
     def draw(findings: Findings) -> Figure:
         figure, (axes,) = page(1, len(findings.parts))
         for item, axis in zip(findings.parts, axes, strict=True):
-            curves(axis, groups(item.networks), x)
-            if log is not None:
-                logarithmic(axis, log)
-            finish(axis, item.part.title, title, ACCURACY)
+            draw_accuracy(axis, groups(item.networks), x, item.part.title, label, log)
         return figure
 
     return draw
@@ -162,6 +154,19 @@ def plot_over(
 def by_shape(networks: Sequence[Network]) -> dict[str, list[Network]]:
     names = dict.fromkeys(network.shape for network in networks)
     return {name: [network for network in networks if network.shape == name] for name in names}
+
+
+def by_field(name: str) -> Groups:
+    """A group for each value of a model setting."""
+
+    def groups(networks: Sequence[Network]) -> dict[str, list[Network]]:
+        values = sorted({network.model[name] for network in networks}, key=str)
+        return {f"{name} {value}": [n for n in networks if n.model[name] == value] for value in values}
+
+    return groups
+
+
+over_parameters = plot_over(lambda network: network.params, "parameters", by_shape)
 
 
 def ratios(findings: Findings) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from isthmus.studies.fronts import Candidate
@@ -28,6 +28,8 @@ class Network:
     """On test data; higher is better."""
     unit: str = "dB"
     """The unit of the quality. Accuracies are in percent, and their differences in points."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """The printed row, of a network that a paper prints."""
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.model.get(name) == value for name, value in settings.items())
@@ -58,6 +60,15 @@ def measured_network(candidate: Candidate, identity: str, noise: Noise | None) -
         quality=Sample.of([factor * value for value in candidate.test], candidate.seeds, noise),
         unit=unit,
     )
+
+
+def printed_network(
+    identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
+    unit: str = "points",
+) -> Network:  # fmt: skip
+    """It is selected by its printed mean, because no validation result is printed."""
+    settings = {name: value for name, value in model.items() if name != "name"}
+    return Network(identity, model["name"], settings, params, params, quality.mean, quality, unit, columns)
 
 
 def find_network(networks: Iterable[Network], shape: str, **settings: Any) -> Network | None:
@@ -107,3 +118,14 @@ def meetings(
         if (one.id, other.id) not in found:
             found[one.id, other.id] = Meeting(budget, one, other, compare(one.quality, other.quality))
     return list(found.values())
+
+
+def count_parameters(model: Mapping[str, Any], input_shape: Sequence[int], output_shape: Sequence[int]) -> int:
+    """Of a printed network, because papers print millions at most."""
+    import torch
+
+    from isthmus.core.registry import create_model
+
+    with torch.device("meta"):
+        network = create_model(**model, input_shape=input_shape, output_shape=output_shape)
+    return sum(parameter.numel() for parameter in network.parameters())

@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from isthmus.core.config import RunConfig, study_config
 from isthmus.papers.engine.differences import SOURCES
-from isthmus.papers.engine.exhibit import SCALES, Part, Scale
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network
 
 Settings = dict[str, Any]
 Model = dict[str, Any]
-Studies = Mapping[Scale, Callable[[], Settings]]
-"""The settings of a StudyConfig at each scale, made on request."""
+Base = RunConfig | Settings
+Notes = Mapping[str, Sequence[str]]
+"""Differences that the configs do not show, for one scale or for ``all``."""
 
 
-def make_part(title: str, scale: Scale, studies: Studies, notes: Mapping[str, Sequence[str]], **more: Any) -> Part:
-    """A study at one scale, to be compared with the paper's. ``notes`` are for one scale, or for ``all``."""
-    study = study_config(studies[scale]())
+def make_part(
+    title: str, scale: Scale, study: Callable[[Scale], Settings], notes: Notes, printed: Iterable[Network] = (),
+    **more: Any,
+) -> Part:  # fmt: skip
+    """A study at one scale, to be compared with the paper's. ``study`` gives the settings of its StudyConfig."""
+    here = study_config(study(scale))
     return Part(
-        title=f"{title}, {SOURCES.get(study.base.source.name, study.base.source.name)}",
-        study=study,
+        title=f"{title}, {SOURCES.get(here.base.source.name, here.base.source.name)}",
+        study=here,
         notes=[*notes.get(scale, ()), *notes.get("all", ())],
-        paper_study=None if scale == "paper" else lambda: study_config(studies["paper"]()),
+        paper_study=None if scale == "paper" else lambda: study_config(study("paper")),
+        printed={row.id: row for row in printed},
         **{"same_setup": scale == "paper"} | more,
     )
 
 
-def at_each_scale(make: Callable[[Scale], Settings]) -> Studies:
-    return {scale: partial(make, scale) for scale in SCALES}
-
-
 def describe_study(
-    name: str, scale: Scale, base: RunConfig | Mapping[str, Any], models: Iterable[Model], **fields: Any
+    name: str, scale: Scale, base: Base, models: Iterable[Model], seeds: int = 3, **fields: Any
 ) -> Settings:
-    """The settings of a study whose networks share one set-up. The paper's scale uses a GPU where there is one."""
+    """The settings of a study whose networks share one set-up; two seeds at the smoke scale.
+
+    The paper's scale uses a GPU where there is one.
+    """
     if scale == "paper" and isinstance(base, RunConfig):
-        base = base.model_copy(update={"train": base.train.model_copy(update={"device": device()})})
-    return {"name": f"{name}-{scale}", "base": base, "candidates": list(models), **fields}
+        base = change_training(base, device=_device())
+    repeats = range(2 if scale == "smoke" else seeds)
+    return {"name": f"{name}-{scale}", "base": base, "candidates": list(models), "seeds": repeats, **fields}
 
 
 def smoke_base(**train: Any) -> Settings:
@@ -47,22 +52,17 @@ def smoke_base(**train: Any) -> Settings:
     return {"source": {"name": "digits"}, "task": {"name": "classification"}, "train": shared | train, "threads": 1}
 
 
-def change_training(recipe: RunConfig, threads: int | None = None, **train: Any) -> RunConfig:
-    settings = type(recipe.train)(**recipe.train.model_dump() | train)
-    return recipe.model_copy(update={"train": settings, "threads": threads or recipe.threads})
+def change_training(recipe: RunConfig, **train: Any) -> RunConfig:
+    return recipe.model_copy(update={"train": type(recipe.train)(**recipe.train.model_dump() | train)})
 
 
-def shorten(recipe: RunConfig, epochs: int, **train: Any) -> RunConfig:
-    """Fewer epochs, and one thread, so that two workers share two cores."""
-    return change_training(recipe, threads=1, epochs=epochs, **train)
+def shorten(recipe: RunConfig, epochs: int, task: Settings | None = None, **train: Any) -> RunConfig:
+    """Fewer epochs, changes of the task, and one thread, so that two workers share two cores."""
+    changed = type(recipe.task)(**recipe.task.model_dump() | (task or {}))
+    return change_training(recipe, epochs=epochs, **train).model_copy(update={"task": changed, "threads": 1})
 
 
-def change_task(recipe: RunConfig, **settings: Any) -> RunConfig:
-    task = type(recipe.task)(**recipe.task.model_dump() | settings)
-    return recipe.model_copy(update={"task": task})
-
-
-def device() -> str:
+def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -16,7 +16,7 @@ from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
 from isthmus.papers import import_exhibits, list_papers, load_paper
 from isthmus.papers.engine.claims import NotStored
-from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, MeasuredPart, Part, Scale
+from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, Part, Scale
 from isthmus.papers.engine.rows import identify, make_rows, recall_candidate
 from isthmus.papers.engine.tables import markdown, rows_csv
 from isthmus.studies.fronts import summarise
@@ -39,12 +39,12 @@ CarryOut = Callable[[StudyConfig, Options, int], Done]
 
 def list_reproductions() -> dict[str, dict[str, Exhibit]]:
     """The tables and figures of each paper that can be reproduced."""
-    return {paper: _exhibits(paper) for paper in list_papers()}
+    return {paper: import_exhibits(paper) for paper in list_papers()}
 
 
 def list_exhibits(paper: str | None = None) -> list[dict[str, str]]:
     """A line for each table and figure of one paper, or of all papers."""
-    papers = list_reproductions() if paper is None else {paper: _exhibits(paper)}
+    papers = list_reproductions() if paper is None else {paper: import_exhibits(paper)}
     return [
         {"paper": key, "table": name, "printed as": exhibit.printed_as, "shows": exhibit.shows}
         for key, exhibits in papers.items()
@@ -53,15 +53,10 @@ def list_exhibits(paper: str | None = None) -> list[dict[str, str]]:
 
 
 def find_exhibit(paper: str, table: str) -> Exhibit:
-    known = _exhibits(paper)
+    known: dict[str, Exhibit] = import_exhibits(paper)
     if table.upper() not in known:
         raise UserError(f"{paper} has no {table!r} to reproduce; {nearest(table.upper(), known)}")
     return known[table.upper()]
-
-
-def _exhibits(paper: str) -> dict[str, Exhibit]:
-    exhibits: dict[str, Exhibit] = import_exhibits(paper).TABLES
-    return exhibits
 
 
 def reproduce(
@@ -79,11 +74,17 @@ def reproduce(
     command = f"isthmus reproduce {paper} {table} --scale {scale}"
     options = Options(data_dir=data_dir, command=command)
     parts = exhibit.parts(chosen)
-    _check_data(parts, data_dir)
-    extra = count(1)
+    sources = {part.study.base.source.model_dump_json(): part.study.base.source for part in parts}
+    for source in list(sources.values())[1:]:
+        load_data(source, data_dir)  # missing files of later parts are reported before the first part trains
     for study in exhibit.first(chosen) if exhibit.first else ():
         carry_out(study, options, workers)
-    measured = [_measure(part, options, workers, carry_out, extra) for part in parts]
+    measured, extra = [], count(1)
+    for part in parts:
+        done = carry_out(part.study, options, workers)
+        measured.append(identify(part, summarise(done.records()), done.folders, extra))
+        if not measured[-1].candidates:
+            raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
     analysis = exhibit.analyse(AnalysisInput(measured, chosen, data_dir)) if exhibit.analyse else {}
     findings = Findings(measured, analysis)
     result = {
@@ -110,53 +111,25 @@ def default_folder(paper: str, table: str, scale: str) -> Path:
     return home() / "reproductions" / f"{paper}-{table.upper()}-{scale}"
 
 
-def judge_again(folder: Path) -> dict[str, Any]:
-    """Test the claims of a stored result again, from its stored values, and rewrite its tables."""
-    result = read_json(folder / "result.json")
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise UserError(f"{folder / 'result.json'} is not a result of `isthmus reproduce`")
-    exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
-    measured = []
-    for part in exhibit.parts(result["scale"]):
-        stored = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
-        candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in stored]
-        measured.append(identify(part, candidates, (), extra))
-    result.setdefault("quantities", [])
-    result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
-    result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
-    _write_tables(folder, result)
-    return result
-
-
 def judge_below(root: Path) -> Iterator[Path]:
-    """Test the claims of every stored result below a folder again."""
+    """Test the claims of every stored result below a folder again, from its stored values, and rewrite its tables."""
     found = sorted(root.rglob("result.json"))
     if not found:
         raise UserError(f"there is no result of `isthmus reproduce` below {root}")
     for path in found:
-        judge_again(path.parent)
+        result = read_json(path)
+        if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+            raise UserError(f"{path} is not a result of `isthmus reproduce`")
+        exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
+        measured = []
+        for part in exhibit.parts(result["scale"]):
+            rows = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
+            candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in rows]
+            measured.append(identify(part, candidates, (), extra))
+        result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
+        result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
+        _write_tables(path.parent, result)
         yield path.parent
-
-
-def _write_tables(folder: Path, result: dict[str, Any]) -> None:
-    write_text(folder / "table.md", markdown(result))
-    write_text(folder / "rows.csv", rows_csv(result))
-    write_text(folder / "result.json", _canonical(result))
-
-
-def _check_data(parts: Sequence[Part], data_dir: Path | None) -> None:
-    """Load the data of the later parts now, so that missing files are reported before the first part trains."""
-    sources = {part.study.base.source.model_dump_json(): part.study.base.source for part in parts}
-    for source in list(sources.values())[1:]:
-        load_data(source, data_dir)
-
-
-def _measure(part: Part, options: Options, workers: int, carry_out: CarryOut, extra: count[int]) -> MeasuredPart:
-    done = carry_out(part.study, options, workers)
-    measured = identify(part, summarise(done.records()), done.folders, extra)
-    if not measured.candidates:
-        raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
-    return measured
 
 
 def _differences(parts: Sequence[Part]) -> list[str]:
@@ -182,15 +155,6 @@ def _judge_claims(exhibit: Exhibit, findings: Findings, stored: Sequence[dict[st
     return claims
 
 
-def _canonical(result: dict[str, Any]) -> str:
-    return json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _has_printed_front(item: MeasuredPart, result: dict[str, Any]) -> bool:
-    table = load_paper(result["paper"]).tables.get(item.part.table)
-    return table is not None and bool(table.task) and len(table.rows) == len(item.part.printed)
-
-
 def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Findings) -> None:
     """Everything in one folder; ``result.json`` last, so that its presence means the folder is complete."""
     from isthmus.reports import write_report
@@ -198,8 +162,19 @@ def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Fin
     figure = exhibit.draw(findings)
     write_with(folder / "figure.png", lambda path: figure.savefig(path, format="png", dpi=150))
     folders = [path for item in findings.parts for path in item.folders]
-    tables = [f"{result['paper']}/{item.part.table}" for item in findings.parts if _has_printed_front(item, result)]
+    known, fronts = load_paper(result["paper"]).tables, []
+    for part in (item.part for item in findings.parts):
+        table = known.get(part.table)
+        if table and table.task and len(table.rows) == len(part.printed):
+            fronts.append(f"{result['paper']}/{part.table}")
     title = f"{result['title']}: {result['printed_as']}, scale {result['scale']}"
     if findings.parts:
-        write_report(folders, folder, title, result["command"], published=tables)
+        write_report(folders, folder, title, result["command"], published=fronts)
     _write_tables(folder, result)
+
+
+def _write_tables(folder: Path, result: dict[str, Any]) -> None:
+    write_text(folder / "table.md", markdown(result))
+    write_text(folder / "rows.csv", rows_csv(result))
+    text = json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_text(folder / "result.json", text + "\n")

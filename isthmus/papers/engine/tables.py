@@ -35,16 +35,10 @@ def note(result: Result) -> str:
 
 
 def table(result: Result) -> list[dict[str, str]]:
-    """The rows as text: printed beside measured, and each lead over a rival, measured and printed."""
-    rows = _rows(result)
-    empty = all(row[name] == NOTHING for row in rows for name in LEADS)
-    return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
-
-
-def _rows(result: Result) -> list[dict[str, str]]:
+    """The rows as text: printed beside measured, and each lead over a rival, if there are any."""
     fields = list(dict.fromkeys(name for row in result["rows"] for name in row["model"]))
     parts = len({row["part"] for row in result["rows"]}) > 1
-    return [
+    rows = [
         {
             "row": row["id"],
             **({"part": row["part"] if row["measured"] else row["printed_in"]} if parts else {}),
@@ -59,17 +53,17 @@ def _rows(result: Result) -> list[dict[str, str]]:
         }
         for row in result["rows"]
     ]
+    empty = all(row[name] == NOTHING for row in rows for name in LEADS)
+    return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
 
 
 def _quality(value: Mapping[str, Any] | None, unit: str) -> str:
     if value is None:
         return NOTHING
-    if unit == "points":
-        spread = "" if value["std"] is None else f" ± {value['std']:.2f}"
-        return f"{value['mean']:.2f}{spread}"
-    digits = 3 if round(value["mean"], 3) == value["mean"] or "values" in value else 4
-    spread = "" if value["std"] is None else f" ± {value['std']:.4f}"
-    return f"{value['mean']:.{digits}f}{spread}"
+    digits, more = (2, 2) if unit == "points" else (4, 4)
+    if unit != "points" and ("values" in value or round(value["mean"], 3) == value["mean"]):
+        digits = 3
+    return f"{value['mean']:.{digits}f}" + ("" if value["std"] is None else f" ± {value['std']:.{more}f}")
 
 
 def _lead(lead: Mapping[str, Any] | None) -> str:
@@ -88,7 +82,18 @@ def markdown(result: Result) -> str:
         *_section("Values", quantities(result)),
         "## Claims",
         "",
-        *markdown_table([_claim(claim) for claim in result["claims"]]),
+        *markdown_table(
+            [
+                {
+                    "claim": claim["id"],
+                    "says": claim["statement"],
+                    "measured": claim["measured"],
+                    "same test, printed numbers": claim["published"],
+                    "supported by its own tables": claim["supported"] or NOTHING,
+                }
+                for claim in result["claims"]
+            ]
+        ),
     ]
     for claim in result["claims"]:
         lines += ["", f"**{claim['id']}** {claim['statement']} *Test:* {claim['test']}"]
@@ -131,23 +136,14 @@ def _value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _claim(claim: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "claim": claim["id"],
-        "says": claim["statement"],
-        "measured": claim["measured"],
-        "same test, printed numbers": claim["published"],
-        "supported by its own tables": claim["supported"] or NOTHING,
-    }
-
-
 def rows_csv(result: Result) -> str:
     """Every row with all digits, then every other value; lists are JSON."""
-    rows = []
-    for row in result["rows"]:
-        values = flatten({name: value for name, value in row.items() if name != "config" and value is not None})
-        rows.append(values | {"config": row["config"]})
-    rows += [dict(item) for item in result["quantities"]]
+    rows = [
+        flatten({name: value for name, value in row.items() if name != "config" and value is not None})
+        | {"config": row["config"]}
+        for row in result["rows"]
+    ]
+    rows += result["quantities"]
     cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
     names = list(dict.fromkeys(name for row in cells for name in row))
     text = io.StringIO()

@@ -1,13 +1,9 @@
-"""Tests of the Hourglass paper's claims about MLPs. Each docstring states its test and is printed with the answer.
-
-Each test is applied to the measurement and, where the paper prints the numbers, to those too. Every budget, pair or
-setting is tested at 95 % on its own, without a correction for their number.
-"""
+"""Tests of the Hourglass paper's claims about MLPs; each docstring states its test."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -106,40 +102,35 @@ def c4(networks: Sequence[Network]) -> Finding:
     pairs = _by_projection(networks)
     if not pairs:
         return not_addressed("no network was trained with both kinds of W_in")
-    losses = [compare(frozen.quality, trained.quality) for frozen, trained in pairs]
-    trained_ones, frozen_ones = (
-        [network for network in networks if (network.model["w_in"] == "trainable") == is_trained]
-        for is_trained in (True, False)
-    )
-    budgets = meetings(frozen_ones, trained_ones, lambda network: network.trainable)
+    changes = [change.difference for _, _, change in pairs]
+    frozen, trained = ([n for n in networks if (n.model["w_in"] == "trainable") == kind] for kind in (False, True))
+    budgets = meetings(frozen, trained, lambda network: network.trainable)
     decisions = [meeting.interval.decision for meeting in budgets]
-    little = all_of([loss.above(-LITTLE) for loss in losses])
+    little = all_of([change.above(-LITTLE) for _, _, change in pairs])
     saved = any_of([AHEAD[decision] for decision in decisions])
-    changes = [loss.difference for loss in losses]
     return all_of([little, "undecided" if saved == "not addressed" else saved]), {
         "said": f"frozen − trained from {min(changes):+.3f} to {max(changes):+.3f} dB (little: {little}); "
         f"frozen {tally(decisions, 'budgets of trained parameters')} (saved: {saved})",
-        "little_is_lost": {"answer": little, "cases": _cases(pairs, losses)},
+        "little_is_lost": {"answer": little, "cases": _cases(pairs)},
         "trained_parameters_are_saved": {"answer": saved, "budgets": [_meeting_numbers(item) for item in budgets]},
     }
 
 
-def _cases(pairs: Sequence[tuple[Network, Network]], changes: Sequence[Interval]) -> list[dict[str, Any]]:
-    return [
-        {"w_in": frozen.model["w_in"]} | case(frozen, trained, change)
-        for (frozen, trained), change in zip(pairs, changes, strict=True)
-    ]
-
-
-def _by_projection(networks: Sequence[Network]) -> list[tuple[Network, Network]]:
-    """Each network with a trained W_in after the best of its shape with a frozen one."""
-    pairs = []
+def _by_projection(networks: Sequence[Network]) -> list[tuple[Network, Network, Interval]]:
+    """Each network with a trained W_in after the best of its shape with a frozen one, and the difference."""
+    found = []
     for trained in networks:
         if trained.model.get("w_in") == "trainable":
             shape = {name: trained.model[name] for name in ("d_z", "d_h", "depth")}
-            frozen = [other for other in networks if other.has(shape) and other.model["w_in"] != "trainable"]
-            pairs += [(best(frozen), trained)] if frozen else []
-    return pairs
+            others = [other for other in networks if other.has(shape) and other.model["w_in"] != "trainable"]
+            if others:
+                frozen = best(others)
+                found.append((frozen, trained, compare(frozen.quality, trained.quality)))
+    return found
+
+
+def _cases(pairs: Iterable[tuple[Network, Network, Interval]]) -> list[dict[str, Any]]:
+    return [{"w_in": frozen.model["w_in"]} | case(frozen, trained, change) for frozen, trained, change in pairs]
 
 
 @claim.each_part(
@@ -152,9 +143,8 @@ def conventional_gains(networks: Sequence[Network]) -> Finding:
     pairs = _by_projection(_of(networks, "conventional"))
     if not pairs:
         return not_addressed("no conventional network was trained with both kinds of W_in")
-    gains = [compare(frozen.quality, trained.quality) for frozen, trained in pairs]
-    decisions = [gain.decision for gain in gains]
-    numbers = {"said": f"frozen {tally(decisions, 'networks')}", "cases": _cases(pairs, gains)}
+    decisions = [gain.decision for _, _, gain in pairs]
+    numbers = {"said": f"frozen {tally(decisions, 'networks')}", "cases": _cases(pairs)}
     return any_of([AHEAD[word] for word in decisions]), numbers
 
 
@@ -180,7 +170,7 @@ def c5(findings: Findings) -> Judgement:
         numbers[reading] = asdict(ratio) | {"decision": interval.decision, "holds 1.27": holds}
     decisions = {entry["decision"] for entry in numbers.values()}
     answer: Answer = "yes" if decisions == {"ahead"} else "no" if decisions == {"behind"} else "undecided"
-    printed = {row.network.shape: row.columns["effective_rank"] for row in item.part.printed.values()}
+    printed = {row.shape: row.columns["effective_rank"] for row in item.part.printed.values()}
     ratios = ", ".join(f"{name} {entry['difference']:.2f} ({entry['decision']})" for name, entry in numbers.items())
     return Judgement(
         measured=answer, published="undecided", numbers={"measured": numbers, "published": printed},
@@ -193,13 +183,11 @@ def c5(findings: Findings) -> Judgement:
 def c6(findings: Findings) -> Judgement:
     """The interval of the difference in PSNR, Hourglass minus conventional: yes if all of it lies within 0.1 dB of
     0.37 dB, no if none of it does. The printed difference, 0.092 dB, has no spread and is taken as exact."""
-    low, high = 0.27, 0.47
-    inside = Rule(lambda gap: all_of([gap.above(low), REVERSED[gap.above(high)]]), (low, high))
+    inside = Rule(lambda gap: all_of([gap.above(0.27), REVERSED[gap.above(0.47)]]), (0.27, 0.47))
 
     def test(networks: Sequence[Network]) -> Finding:
-        groups = (_of(networks, shape) for shape in ("hourglass", "conventional"))
-        first, second = (best(group) if group else None for group in groups)
-        return pair(first, second, inside)
+        groups = [_of(networks, shape) for shape in ("hourglass", "conventional")]
+        return pair(*(best(group) if group else None for group in groups), inside)
 
     return replace(judge_parts(findings.parts, test), published="no", printed_because="T1.2 − T1.1 is 0.092 dB")
 
@@ -214,27 +202,27 @@ def c11(findings: Findings) -> Judgement:
     return replace(judgement, measured="not addressed", numbers=numbers, because=reason)
 
 
+STATED: dict[str, dict[str, Callable[[Mapping[str, int]], bool]]] = {
+    "hourglass": {
+        "L >= 4": lambda model: model["depth"] >= 4,
+        "d_z >= 3075": lambda model: model["d_z"] >= 3075,
+        "115 <= d_h <= 765": lambda model: 115 <= model["d_h"] <= 765,
+    },
+    "conventional": {"L <= 3": lambda model: model["depth"] <= 3, "d_h >= 3075": lambda model: model["d_h"] >= 3075},
+}
+"""The ranges in which the paper finds good shapes."""
+
+
 def _count_rows(networks: Sequence[Network]) -> Finding:
-    wide, square = ([n.model for n in _of(networks, shape)] for shape in ("hourglass", "conventional"))
-    counts = {
-        "hourglass": {
-            "rows": len(wide),
-            "L >= 4": sum(model["depth"] >= 4 for model in wide),
-            "d_z >= 3075": sum(model["d_z"] >= 3075 for model in wide),
-            "115 <= d_h <= 765": sum(115 <= model["d_h"] <= 765 for model in wide),
-        },
-        "conventional": {
-            "rows": len(square),
-            "L <= 3": sum(model["depth"] <= 3 for model in square),
-            "d_h >= 3075": sum(model["d_h"] >= 3075 for model in square),
-        },
-    }
-    inside = all(number == group["rows"] for group in counts.values() for number in group.values())
-    said = "; ".join(
-        f"of {group['rows']} {shape} rows " + ", ".join(f"{n} have {what}" for what, n in list(group.items())[1:])
-        for shape, group in counts.items()
-    )
-    return "yes" if inside else "no", {"said": said, **counts}
+    counts: dict[str, dict[str, int]] = {}
+    said = []
+    for shape, ranges in STATED.items():
+        rows = [network.model for network in _of(networks, shape)]
+        inside = {name: sum(map(holds, rows)) for name, holds in ranges.items()}
+        counts[shape] = {"rows": len(rows), **inside}
+        said.append(f"of {len(rows)} {shape} rows " + ", ".join(f"{n} have {name}" for name, n in inside.items()))
+    holds = all(number == group["rows"] for group in counts.values() for number in group.values())
+    return "yes" if holds else "no", {"said": "; ".join(said), **counts}
 
 
 @claim.each_part("C12", "T8", "T9")

@@ -28,15 +28,14 @@ from typing import Any
 
 from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network, printed_network
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hourglass import recipes
 from isthmus.recipes.mlps import conventional, hourglass
 from isthmus.recipes.mlps import mnist as mnist_recipe
 from isthmus.studies.statistics import Sample
 
-MNIST_RATES = (1e-4, 5e-4, 1e-3, 5e-3)
-IMAGENET_RATES = (1e-4, 3e-4, 5e-4, 7e-4)
 FROZEN = ("uniform", "gaussian", "orthogonal")
 NORMS, ACTIVATIONS = ("layer", "rms", "none"), ("gelu", "relu", "silu")
 INITS = ("zero_w2", "pytorch", "depth_scaled_w2", "xavier", "orthogonal")
@@ -57,33 +56,30 @@ TITLES = {
     "generative_classification": "generative classification",
 }  # fmt: skip
 
-MNIST_HOURGLASS = [
-    hourglass(785, 16, 3), hourglass(785, 64, 4), hourglass(785, 128, 5), hourglass(785, 256, 4),
-    hourglass(1000, 256, 6),
-]  # fmt: skip
-MNIST_CONVENTIONAL = [
-    conventional(392, 784, 1), conventional(588, 785, 1), conventional(784, 785, 1), conventional(784, 785, 2),
-    conventional(784, 1176, 2),
-]  # fmt: skip
-CIFAR_DENOISE = [
-    *(hourglass(3546, d_h, 5) for d_h in (8, 16, 64, 128)), hourglass(3075, 765, 2),
-    conventional(1536, 2304, 1), conventional(2048, 2304, 1), conventional(1536, 2304, 2),
-    conventional(1024, 2048, 4), conventional(1536, 3072, 2),
-]  # fmt: skip
-CIFAR_SUPER_RESOLUTION = [
-    hourglass(1024, 32, 5), hourglass(1024, 128, 5), hourglass(1536, 128, 5), hourglass(2048, 115, 5),
-    hourglass(3546, 16, 5),
-    conventional(512, 768, 1), conventional(768, 1152, 1), conventional(768, 1152, 2), conventional(1024, 1536, 2),
-    conventional(1536, 2304, 1),
-]  # fmt: skip
-DIGITS = [
-    hourglass(65, 4, 1), hourglass(65, 16, 2), hourglass(80, 32, 2),
-    conventional(32, 64, 1), conventional(64, 65, 1), conventional(64, 96, 2),
-]  # fmt: skip
-SMALL_MNIST = [hourglass(785, 4, 1), hourglass(785, 64, 2), conventional(392, 784, 1), conventional(588, 785, 1)]
-PHOTOS = [hourglass(769, 8, 1), hourglass(769, 256, 2), conventional(512, 768, 1), conventional(640, 768, 1)]
+
+def _networks(*, h: Iterable[tuple[int, int, int]] = (), c: Iterable[tuple[int, int, int]] = ()) -> list[Model]:
+    """Hourglass and conventional networks by d_z, d_h and depth."""
+    return [*(hourglass(*shape) for shape in h), *(conventional(*shape) for shape in c)]
+
+
+MNIST_HOURGLASS = _networks(h=((785, 16, 3), (785, 64, 4), (785, 128, 5), (785, 256, 4), (1000, 256, 6)))
+MNIST_CONVENTIONAL = _networks(c=((392, 784, 1), (588, 785, 1), (784, 785, 1), (784, 785, 2), (784, 1176, 2)))
+CIFAR_DENOISE = _networks(
+    h=((3546, 8, 5), (3546, 16, 5), (3546, 64, 5), (3546, 128, 5), (3075, 765, 2)),
+    c=((1536, 2304, 1), (2048, 2304, 1), (1536, 2304, 2), (1024, 2048, 4), (1536, 3072, 2)),
+)
+CIFAR_SUPER_RESOLUTION = _networks(
+    h=((1024, 32, 5), (1024, 128, 5), (1536, 128, 5), (2048, 115, 5), (3546, 16, 5)),
+    c=((512, 768, 1), (768, 1152, 1), (768, 1152, 2), (1024, 1536, 2), (1536, 2304, 1)),
+)
+DIGITS = _networks(h=((65, 4, 1), (65, 16, 2), (80, 32, 2)), c=((32, 64, 1), (64, 65, 1), (64, 96, 2)))
+SMALL_MNIST = _networks(h=((785, 4, 1), (785, 64, 2)), c=((392, 784, 1), (588, 785, 1)))
+PHOTOS = _networks(h=((769, 8, 1), (769, 256, 2)), c=((512, 768, 1), (640, 768, 1)))
 SMALL_MNIST_SOURCE = {"name": "mnist5k", "validation": 2200, "test": 2200}
 PHOTOS_SOURCE = {"name": "photos", "patches_per_photo": 32}
+DIGITS_SOURCE = {"name": "digits"}
+RATES = {"mnist": (5e-4, 1e-3), "cifar10": (1e-4, 3e-4)}
+"""At the cpu scale."""
 
 COLOUR = {
     "T6": ("imagenet224", "denoise"), "T7": ("imagenet224", "super_resolution"),
@@ -91,90 +87,108 @@ COLOUR = {
 }  # fmt: skip
 
 
-def colour(table: str, scale: Scale) -> Part:
+def _part(
+    title: str, name: str, scale: Scale, task: Settings, paper: Callable[[], Settings],
+    cpu: tuple[str, int, Iterable[Model]], smoke: tuple[Settings, Iterable[Model]], notes: Iterable[str] = (),
+    at_paper: Sequence[str] = (), at_cpu: Sequence[str] = (), block: str = BLOCK, **more: Any,
+) -> list[Part]:  # fmt: skip
+    """A study at three scales: that of the paper; the data, epochs and networks of ``cpu``; the data and networks of
+    ``smoke``."""
+
+    def study(chosen: Scale) -> Settings:
+        if chosen == "paper":
+            return paper()
+        source, epochs, batch_size, models, rates = smoke[0], 1, 64, smoke[1], {}
+        if chosen == "cpu":
+            source, epochs, batch_size, models = {"name": cpu[0]}, cpu[1], 128, cpu[2]
+            rates = {"learning_rates": RATES[cpu[0]], "rates_on": "first_seed"}
+        base = {"source": source, "task": task, "train": {"epochs": epochs, "batch_size": batch_size}, "threads": 1}
+        return describe_study(f"hourglass-{source['name']}-{name}", chosen, base, models, **rates)
+
+    unstated = [*([NOISE] if task["name"] == "denoise" else []), *([block] if block else []), *UNSTATED]
+    all_notes = {"all": [*notes, *unstated], "paper": at_paper, "cpu": at_cpu}
+    return [make_part(title, scale, study, all_notes, **{"subject": "hourglass_mlp"} | more)]
+
+
+def _paper(name: str, recipe: RunConfig, models: Iterable[Model] = ()) -> Settings:
+    """Appendix A: these networks, or the whole search on MNIST; five seeds of everything."""
+    models = list(models)
+    mnist = recipe.source.name == "mnist"
+    rates = (1e-4, 5e-4, 1e-3, 5e-3) if mnist else (1e-4, 3e-4, 5e-4, 7e-4)
+    # The stated ranges of the search on MNIST; the paper does not print how fine its grid was.
+    ranges = {"d_z": (785, 4500, 5), "d_h": (4, 2500, 7), "depth": (1, 40, 6)}
+    vary = {field: {"low": a, "high": b, "log": True, "points": n} for field, (a, b, n) in ranges.items()}
+    spaces = [
+        {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]},
+        {"model": {"name": "conventional_mlp"}, "vary": vary, "where": ["d_h > d_z"]},
+    ]
+    searched = {} if models else {"spaces": spaces}
+    return describe_study(f"hourglass-{name}", "paper", recipe, models, 5, learning_rates=rates, **searched)
+
+
+def colour(table: str, scale: Scale) -> list[Part]:
     """Tables 6 to 9. Both colour data sets have one stand-in, so Tables 6 and 8 share runs, and 7 and 9."""
     (source, task), printed = COLOUR[table], printed_rows(table)
-    models, small, few = CIFAR_DENOISE, SMALL_MNIST_SOURCE, SMALL_MNIST
+    models, few = CIFAR_DENOISE, (SMALL_MNIST_SOURCE, SMALL_MNIST)
     if task == "super_resolution":
-        models, small, few = CIFAR_SUPER_RESOLUTION, PHOTOS_SOURCE, PHOTOS
+        models, few = CIFAR_SUPER_RESOLUTION, (PHOTOS_SOURCE, PHOTOS)
     words = task.replace("_", "-")
-    recipe = partial(recipes.imagenet, source, task)
     unsearched = "the grid of the paper's search is not printed; only the members of its fronts are trained"
-    return make_part(
-        TITLES[task],
-        scale,
-        {
-            "paper": lambda: _paper(f"{source}-{words}", recipe(), IMAGENET_RATES, models_of(printed)),
-            "cpu": lambda: _cpu(f"cifar10-{words}", "cifar10", {"name": task}, 2, (1e-4, 3e-4), models),
-            "smoke": lambda: _smoke(f"{small['name']}-{words}", small, {"name": task}, few),
-        },
-        _notes(task, paper=[unsearched], cpu=[SHARED_RANGE]),
-        **_beside(table, printed),
-    )
+    return _part(
+        TITLES[task], words, scale, {"name": task},
+        lambda: _paper(f"{source}-{words}", recipes.imagenet(source, task), models_of(printed)),
+        ("cifar10", 2, models), few, at_paper=[unsearched], at_cpu=[SHARED_RANGE], **_beside(table, printed),
+    )  # fmt: skip
 
 
-MNIST: dict[str, tuple[Settings, int]] = {  # task and epochs at the cpu scale
-    "denoise": ({"name": "denoise"}, 5),
-    "super_resolution": ({"name": "super_resolution", "flips": True}, 1),
-    "generative_classification": ({"name": "generative_classification"}, 5),
-}
-
-
-def mnist(name: str, scale: Scale) -> Part:
-    (task, epochs), words = MNIST[name], name.replace("_", "-")
-    models = [*MNIST_HOURGLASS, *MNIST_CONVENTIONAL]
+def mnist(task: str, scale: Scale) -> list[Part]:
+    """Figures 6 to 8."""
+    enlarges, words = task == "super_resolution", task.replace("_", "-")
     grid = "the paper prints the ranges of its search and not the grid; here: 5 d_z, 7 d_h and 6 depths"
-    return make_part(
-        TITLES[name],
-        scale,
-        {
-            "paper": lambda: _paper(f"mnist-{words}", mnist_recipe(name, 50), MNIST_RATES),
-            "cpu": lambda: _cpu(f"mnist-{words}", "mnist", task, epochs, (5e-4, 1e-3), models),
-            "smoke": lambda: _smoke(f"digits-{words}", {"name": "digits"}, task, DIGITS),
-        },
-        _notes(name, "for MNIST the paper plots its fronts and prints no numbers", paper=[grid], cpu=[SHARED_RANGE]),
-        subject="hourglass_mlp",
-    )
+    return _part(
+        TITLES[task], words, scale, {"name": task} | ({"flips": True} if enlarges else {}),
+        lambda: _paper(f"mnist-{words}", mnist_recipe(task, 50)),
+        ("mnist", 1 if enlarges else 5, [*MNIST_HOURGLASS, *MNIST_CONVENTIONAL]), (DIGITS_SOURCE, DIGITS),
+        ["for MNIST the paper plots its fronts and prints no numbers"], at_paper=[grid], at_cpu=[SHARED_RANGE],
+    )  # fmt: skip
 
 
 def fixed_input(scale: Scale) -> list[Part]:
     """Figure 4: W_in trained and frozen, and the conventional network with a frozen one that keeps the dimension."""
-    more: Settings = {"subject": "hourglass_mlp", "fields": ("d_z", "d_h", "depth", "w_in")}
-    unnamed = "the figure's networks, and how a fixed W_in is drawn, are not printed"
-    if scale == "paper":
-        note = f"{unnamed}; here: those of Tables 6 and 7, and PyTorch's initialisation left as it is"
-        return [
-            make_part(TITLES[task], scale, {"paper": partial(_fixed_input, table)}, _notes(task, note), **more)
-            for table, task in (("T6", "denoise"), ("T7", "super_resolution"))
-        ]
+
+    def paper(table: str) -> Settings:
+        """Only in denoising has the conventional network the dimension of its input; in super-resolution it widens."""
+        frozen = printed_rows(table, lambda row: table == "T6" or row["architecture"] == "hourglass")
+        models = [*models_of(printed_rows(table)), *models_of(frozen, w_in="uniform")]
+        return _paper(f"fixed-input-{table.lower()}", recipes.imagenet(*COLOUR[table]), models)
+
+    def with_projections(models: Iterable[Model], *kinds: str) -> list[Model]:
+        return [{**model, "w_in": kind} for kind in ("trainable", *kinds) for model in models]
+
     models = [*MNIST_HOURGLASS, *(model for model in MNIST_CONVENTIONAL if model["d_z"] == 784)]
-    small = [hourglass(65, 4, 1), hourglass(65, 16, 2), conventional(64, 65, 1), conventional(64, 96, 2)]
-    one_task = "denoising alone; the figure shows super-resolution as well"
-    part = _denoise(
-        "denoising", "fixed-input", scale,
-        partial(_fixed_input, "T6"),
-        2,
-        lambda: _with_projections(models, FROZEN),
-        lambda: _with_projections(small, ["orthogonal"]),
-        _notes("denoise", f"{unnamed}; here: {', '.join(FROZEN)}", one_task),
-        **more,
-    )  # fmt: skip
-    return [part]
+    small = _networks(h=((65, 4, 1), (65, 16, 2)), c=((64, 65, 1), (64, 96, 2)))
+    unnamed = "the figure's networks, and how a fixed W_in is drawn, are not printed; here: "
+    notes = [f"{unnamed}{', '.join(FROZEN)}", "denoising alone; the figure shows super-resolution as well"]
+    if scale == "paper":
+        notes = [f"{unnamed}those of Tables 6 and 7, and PyTorch's initialisation left as it is"]
+    return [
+        part
+        for table in (("T6", "T7") if scale == "paper" else ("T6",))
+        for part in _part(
+            TITLES[COLOUR[table][1]], "fixed-input", scale, {"name": COLOUR[table][1]}, partial(paper, table),
+            ("mnist", 2, with_projections(models, *FROZEN)), (DIGITS_SOURCE, with_projections(small, "orthogonal")),
+            notes, fields=("d_z", "d_h", "depth", "w_in"),
+        )
+    ]  # fmt: skip
 
 
-def _with_projections(models: Iterable[Model], kinds: Iterable[str]) -> list[Model]:
-    return [{**model, "w_in": kind} for kind in ("trainable", *kinds) for model in models]
-
-
-def _fixed_input(table: str) -> Settings:
-    """Only in denoising has the conventional network the dimension of its input; in super-resolution it widens."""
-    frozen = printed_rows(table, lambda row: table == "T6" or row["architecture"] == "hourglass")
-    models = [*models_of(printed_rows(table)), *models_of(frozen, w_in="uniform")]
-    return _paper(f"fixed-input-{table.lower()}", recipes.imagenet(*COLOUR[table]), IMAGENET_RATES, models)
-
-
-def ablation(scale: Scale) -> Part:
+def ablation(scale: Scale) -> list[Part]:
     """Figure 9: d_h varied at L = 5, and L varied at one d_h, d_z held fixed."""
+
+    def sweep(d_z: int, widths: Iterable[int], depths: Iterable[int], d_h: int) -> list[Model]:
+        models = [hourglass(d_z, width, 5) for width in widths] + [hourglass(d_z, d_h, depth) for depth in depths]
+        return [model for place, model in enumerate(models) if model not in models[:place]]
+
     printed = printed_rows("T8", lambda row: row["d_z"] == 3546 and (row["L"] == 5 or row["d_h"] == 270))
     widths = (8, 16, 48, 64, 86, 115, 128, 270, 765, 1146, 1560, 2014)  # those of Tables 6 to 9
     unnamed = (
@@ -182,148 +196,68 @@ def ablation(scale: Scale) -> Part:
         "stand for it as published"
     )
     smaller = "d_z is 1000 instead of 3546, and the fixed d_h 64 instead of 270: about the same ratio"
-    return _denoise(
-        "denoising", "ablation", scale,
-        lambda: _imagenet32("ablation", "denoise", _sweep(3546, widths, range(1, 11), 270)),
-        5,
-        lambda: _sweep(1000, (8, 16, 32, 64, 128, 256, 512), (1, 2, 3, 5, 7, 9), 64),
-        lambda: _sweep(65, (4, 8, 16), (1, 5, 7), 4),
-        _notes("denoise", unnamed, cpu=[smaller]),
-        **_beside("T8", printed),
+    return _part(
+        "denoising", "ablation", scale, {"name": "denoise"},
+        lambda: _paper("ablation", recipes.imagenet(*COLOUR["T8"]), sweep(3546, widths, range(1, 11), 270)),
+        ("mnist", 5, sweep(1000, (8, 16, 32, 64, 128, 256, 512), (1, 2, 3, 5, 7, 9), 64)),
+        (DIGITS_SOURCE, sweep(65, (4, 8, 16), (1, 5, 7), 4)), [unnamed], at_cpu=[smaller], **_beside("T8", printed),
     )  # fmt: skip
 
 
-def _sweep(d_z: int, widths: Iterable[int], depths: Iterable[int], d_h: int) -> list[Model]:
-    models = [hourglass(d_z, width, 5) for width in widths] + [hourglass(d_z, d_h, depth) for depth in depths]
-    return [model for place, model in enumerate(models) if model not in models[:place]]
-
-
-def ranks(scale: Scale) -> Part:
+def ranks(scale: Scale) -> list[Part]:
     """Table 1: one network of each shape; smaller ones have both ratios d_h / d_z and about equal sizes."""
-    printed, task = printed_rows("T1"), {"name": "super_resolution"}
-    halves = [conventional(1536, 1773, 2), hourglass(1537, 573, 6)]
-    small = [conventional(500, 578, 2), hourglass(769, 32, 3)]
-    return make_part(
-        "super-resolution",
-        scale,
-        {
-            "paper": lambda: _imagenet32("rank", "super_resolution", models_of(printed)),
-            "cpu": lambda: _cpu("cifar10-rank", "cifar10", task, 4, (1e-4, 3e-4), halves),
-            "smoke": lambda: _smoke("photos-rank", PHOTOS_SOURCE, task, small),
-        },
-        _notes(
-            "super_resolution",
-            "the paper does not say of which matrix, layer and data it takes the effective rank: five readings",
-            "the printed Hourglass is no row of Table 9, and has 54.10 M parameters, not the printed 55.00",
-            cpu=["both networks are half as wide as the printed ones, with their ratios d_h / d_z"],
-        ),
+    printed = printed_rows("T1")
+    notes = [
+        "the paper does not say of which matrix, layer and data it takes the effective rank: five readings",
+        "the printed Hourglass is no row of Table 9, and has 54.10 M parameters, not the printed 55.00",
+    ]
+    halves = "both networks are half as wide as the printed ones, with their ratios d_h / d_z"
+    return _part(
+        "super-resolution", "rank", scale, {"name": "super_resolution"},
+        lambda: _paper("rank", recipes.imagenet(*COLOUR["T9"]), models_of(printed)),
+        ("cifar10", 4, [conventional(1536, 1773, 2), hourglass(1537, 573, 6)]),
+        (PHOTOS_SOURCE, [conventional(500, 578, 2), hourglass(769, 32, 3)]), notes, at_cpu=[halves],
         **_beside("T1", printed),
-    )
+    )  # fmt: skip
 
 
-def norm_activation_init(scale: Scale) -> Part:
+def norm_activation_init(scale: Scale) -> list[Part]:
     """A study of ours that section 4 leaves to future work: one network of each shape, everything else varied."""
-    names = ("norm", "activation", "init")
+    names, all_cells = ("norm", "activation", "init"), (NORMS, ACTIVATIONS, INITS)
 
-    def vary(models: Sequence[Model], cells: Iterable[tuple[str, ...]]) -> list[Model]:
-        return [{**model, **dict(zip(names, cell, strict=True))} for cell in cells for model in models]
+    def vary(models: Sequence[Model], *values: Iterable[str]) -> list[Model]:
+        return [{**model, **dict(zip(names, cell, strict=True))} for cell in product(*values) for model in models]
 
     large = [hourglass(3075, 765, 4), conventional(3072, 3075, 1)]
     medium = [hourglass(785, 96, 4), conventional(392, 784, 2)]
     small = [hourglass(65, 16, 2), conventional(48, 64, 1)]
-    notes = _notes("denoise", "the paper prints no such study: section 4 names it as future work", block=False)
-    return _denoise(
-        "norm, activation and initialisation: denoising", "norm-activation-init", scale,
-        lambda: _imagenet32("norm-activation-init", "denoise", vary(large, product(NORMS, ACTIVATIONS, INITS))),
-        2,
-        lambda: vary(medium, product(NORMS, ACTIVATIONS, INITS)),
-        lambda: vary(small, product(("layer", "none"), ("gelu",), INITS[:2])),
-        notes, subject="hourglass_mlp", rival_agrees_in=names, same_setup=False,
-        fields=("d_z", "d_h", "depth", *names),
+    return _part(
+        "norm, activation and initialisation: denoising", "norm-activation-init", scale, {"name": "denoise"},
+        lambda: _paper("norm-activation-init", recipes.imagenet(*COLOUR["T8"]), vary(large, *all_cells)),
+        ("mnist", 2, vary(medium, *all_cells)),
+        (DIGITS_SOURCE, vary(small, ("layer", "none"), ("gelu",), INITS[:2])),
+        ["the paper prints no such study: section 4 names it as future work"], block="",
+        rival_agrees_in=names, same_setup=False, fields=("d_z", "d_h", "depth", *names),
     )  # fmt: skip
 
 
-def _denoise(
-    title: str, name: str, scale: Scale, paper: Callable[[], Settings], epochs: int,
-    models: Callable[[], list[Model]], few: Callable[[], list[Model]], notes: Mapping[str, Sequence[str]],
-    **more: Any,
-) -> Part:  # fmt: skip
-    """Denoising of MNIST at the cpu scale, and of the small digits at the smoke scale."""
-    task = {"name": "denoise"}
-    return make_part(
-        title, scale,
-        {
-            "paper": paper,
-            "cpu": lambda: _cpu(f"mnist-{name}", "mnist", task, epochs, (5e-4, 1e-3), models()),
-            "smoke": lambda: _smoke(f"digits-{name}", {"name": "digits"}, task, few()),
-        },
-        notes, **more,
-    )  # fmt: skip
-
-
-def _imagenet32(name: str, task: str, models: Iterable[Model]) -> Settings:
-    return _paper(name, recipes.imagenet("imagenet32", task), IMAGENET_RATES, models)
-
-
-def _paper(name: str, recipe: RunConfig, rates: Sequence[float], models: Iterable[Model] = ()) -> Settings:
-    """Appendix A: these networks, or the whole search, on the recipe's data; five seeds of everything."""
-    models = list(models)
-    spaces = [] if models else _mnist_search()
-    return describe_study(
-        f"hourglass-{name}", "paper", recipe, models, spaces=spaces, learning_rates=rates, seeds=range(5)
-    )
-
-
-def _mnist_search() -> list[Settings]:
-    """The stated ranges of the search on MNIST; the paper does not print how fine its grid was."""
-    ranges = {"d_z": (785, 4500, 5), "d_h": (4, 2500, 7), "depth": (1, 40, 6)}
-    vary = {name: {"low": a, "high": b, "log": True, "points": n} for name, (a, b, n) in ranges.items()}
-    return [
-        {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]},
-        {"model": {"name": "conventional_mlp"}, "vary": vary, "where": ["d_h > d_z"]},
-    ]
-
-
-def _cpu(
-    name: str, source: str, task: Settings, epochs: int, rates: Sequence[float], models: Iterable[Model]
-) -> Settings:
-    seeds = {"rates_on": "first_seed", "seeds": (0, 1, 2)}
-    base = _base({"name": source}, task, epochs, 128)
-    return describe_study(f"hourglass-{name}", "cpu", base, models, learning_rates=rates, **seeds)
-
-
-def _smoke(name: str, source: Settings, task: Settings, models: Iterable[Model]) -> Settings:
-    return describe_study(f"hourglass-{name}", "smoke", _base(source, task, 1, 64), models, seeds=(0, 1))
-
-
-def _base(source: Settings, task: Settings, epochs: int, batch_size: int) -> Settings:
-    return {"source": source, "task": task, "train": {"epochs": epochs, "batch_size": batch_size}, "threads": 1}
-
-
-def _notes(task: str, *notes: str, block: bool = True, **at_scale: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Notes for all scales and for one, and what the paper leaves open."""
-    unstated = ([NOISE] if task == "denoise" else []) + ([BLOCK] if block else [])
-    return {"all": [*notes, *unstated, *UNSTATED], **at_scale}
-
-
-def _beside(table: str, printed: Mapping[str, PrintedRow]) -> Settings:
+def _beside(table: str, printed: Iterable[Network]) -> Settings:
     data = "ImageNet-224" if table in ("T6", "T7") else "ImageNet-32"
-    title = f"Table {table[1:]}, {data}"
-    return {"table": table, "printed_title": title, "printed": printed, "subject": "hourglass_mlp"}
+    return {"table": table, "printed_title": f"Table {table[1:]}, {data}", "printed": printed}
 
 
-def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> dict[str, PrintedRow]:
+def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> list[Network]:
     """Rows of Tables 1 and 6 to 9. A printed spread is five standard deviations over five runs; Table 1 has one run."""
-    found = {}
+    found = []
     for identity, row in load_paper("hourglass").tables[table].rows.items():
         std = round(row["psnr_5sigma_dB"] / 5, 6) if "psnr_5sigma_dB" in row else None
         model = {"d_z": row["d_z"], "d_h": row["d_h"], "depth": row["L"], "w_in": "trainable"}
+        model["name"] = f"{row['architecture']}_mlp"
         quality = Sample(row["psnr_dB"], std, 1 if table == "T1" else 5)
-        name = {"name": f"{row['architecture']}_mlp"}
         if keep(row):
-            found[identity] = printed_row(identity, row, name | model, row["params_M"] * 1e6, quality, "dB")
+            found.append(printed_network(identity, row, model, row["params_M"] * 1e6, quality, "dB"))
     return found
 
 
-def models_of(printed: Mapping[str, PrintedRow], **fields: Any) -> list[Model]:
-    return [{"name": row.network.shape, **row.network.model, **fields} for row in printed.values()]
+def models_of(printed: Iterable[Network], **fields: Any) -> list[Model]:
+    return [{"name": row.shape, **row.model, **fields} for row in printed]

@@ -1,13 +1,12 @@
-"""Tests of the Hyper-SET paper's claims. Each docstring states its test and is printed with the answer.
+"""Tests of the Hyper-SET paper's claims; each docstring states its test.
 
-Networks are compared on test accuracy in percent: of images, solved boards or (ablations) cells. Every pair is tested
-at 95 % on its own, without a correction for their number.
+Networks are compared on test accuracy in percent: of images, solved boards or (ablations) cells.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -41,70 +40,65 @@ SAME_RANK = 0.5
 claim = Claims("hyperset")
 
 
-def _width(networks: Sequence[Network]) -> int:
-    """The d that the models share: the narrowest."""
-    return min(int(item.model["d"]) for item in networks)
+def _at_one_width(networks: Sequence[Network]) -> dict[str, Network]:
+    """The networks of the width that all models share, which is the narrowest, by their architecture."""
+    d = min(item.model["d"] for item in networks)
+    return {item.shape: item for item in networks if item.model["d"] == d}
 
 
-def _split(findings: Findings, here: Callable[[str], bool], test: Test, elsewhere: Test) -> Judgement:
-    """One test on the data for which ``here`` holds, and another on the rest, where the rest is trained."""
-    parts = [item for item in findings.parts if here(item.part.source)]
+def _against_transformer(networks: Sequence[Network]) -> tuple[Network | None, Network | None]:
+    """Hyper-SET and the Transformer of the same width."""
+    found = _at_one_width(networks)
+    return found.get("hyper_set"), found.get("recurrent_transformer")
+
+
+def _split(findings: Findings, here: Collection[str], test: Test, elsewhere: Test) -> Judgement:
+    """One test on the data sets of ``here``, and another on the rest, where the rest is trained."""
+    parts = [item for item in findings.parts if item.part.source in here]
     rest = [item for item in findings.parts if item not in parts]
     first = judge_parts(parts, test)
     if not rest:
         more = "other data than CIFAR-10's are trained at the paper's scale alone"
         return replace(first, because=f"{first.because}; {more}")
     second = judge_parts(rest, elsewhere)
+
+    def join(*words: Any) -> Any:
+        return "no" if "no" in words else "yes" if {*words} == {"yes"} else "undecided"
+
     return Judgement(
-        _join(first.measured, second.measured), _join(first.published, second.published),
+        join(first.measured, second.measured), join(first.published, second.published),
         {key: {**first.numbers[key], **second.numbers[key]} for key in ("measured", "published")},
         f"{first.because}; {second.because}", f"{first.printed_because}; {second.printed_because}",
     )  # fmt: skip
-
-
-def _join(first: Any, second: Any) -> Any:
-    words = {first, second}
-    return "no" if "no" in words else "yes" if words == {"yes"} else "undecided"
 
 
 @claim.each_part("C1")
 def c1(networks: Sequence[Network]) -> Finding:
     """Solved boards at the iterations of the training, Hyper-SET less the Transformer of the same width: yes if decided
     ahead, no if decided behind. The paper prints two means of five runs and no spread, which decide nothing."""
-    d = _width(networks)
-    return pair(find_network(networks, "hyper_set", d=d), find_network(networks, "recurrent_transformer", d=d))
+    return pair(*_against_transformer(networks))
 
 
-def _gains(findings: Findings, network: Network | None) -> list[float] | None:
-    """Solved boards at twice the iterations of the training, less those at the iterations of the training."""
-    if network is None or network.id not in findings.analysis["extrapolation"]:
-        return None
-    found = findings.analysis["extrapolation"][network.id]
-    return [run[2 * found["trained"]] - run[found["trained"]] for run in found["runs"]]
-
-
-def _gains_more(findings: Findings, first: Network | None, second: Network | None) -> Finding:
-    gains = _gains(findings, first), _gains(findings, second)
-    if gains[0] is None or gains[1] is None:
+def _gains_more(findings: Findings, *ends: Network | None) -> Finding:
+    """Gains in solved boards from the iterations of the training to twice as many, of one network less another's."""
+    found = [findings.analysis["extrapolation"].get(network.id) for network in ends if network]
+    if len(found) < 2 or None in found:
         return not_addressed("one of the two models has no finished run")
-    if len(gains[0]) < 2 or len(gains[1]) < 2:
+    first, second = ([run[2 * each["trained"]] - run[each["trained"]] for run in each["runs"]] for each in found)
+    if len(first) < 2 or len(second) < 2:
         return not_addressed("one run has no spread")
-    gap = compare_runs(gains[0], gains[1])
-    means = [statistics.fmean(values) for values in gains if values]
+    gap, means = compare_runs(first, second), [statistics.fmean(gains) for gains in (first, second)]
     text = f"twice the iterations bring {means[0]:+.2f} and {means[1]:+.2f} points; the difference is {gap.text()}"
-    return AHEAD[gap.decision], {"said": text, "gains": list(gains)}
+    return AHEAD[gap.decision], {"said": text, "gains": [first, second]}
 
 
 @claim("C2")
 def c2(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, of Hyper-SET less that of the
     Transformer of the same width, over seeds: yes if the interval lies above 0, no if below."""
-    found: dict[str, Finding] = {}
-    for item in findings.parts:
-        d = _width(item.networks)
-        ends = (find_network(item.networks, shape, d=d) for shape in ("hyper_set", "recurrent_transformer"))
-        found[item.part.title] = _gains_more(findings, *ends)
-    return conclude(found)
+    return conclude(
+        {item.part.title: _gains_more(findings, *_against_transformer(item.networks)) for item in findings.parts}
+    )
 
 
 @claim("C3")
@@ -117,14 +111,14 @@ def c3(findings: Findings) -> Judgement:
             curves = [line(run, name)[: entry["trained"] + 1] for run in entry["runs"]]
             falls = [sum(after < before for before, after in pairwise(curve)) for curve in curves]
             text = f"{min(falls)} to {max(falls)} of {entry['trained']} iterations lower it"
-            ends = f"from {_mean(curves, 0):.4g} to {_mean(curves, -1):.4g}"
             answer = agree_over_seeds([number == entry["trained"] for number in falls])
-            found[f"{title}, {name.replace('_', ' ')}"] = answer, {"said": f"{ends}; {text}"}
+            found[f"{title}, {name.replace('_', ' ')}"] = answer, {"said": f"{_ends(curves, -1, '.4g')}; {text}"}
     return conclude(found)
 
 
-def _mean(curves: Sequence[Sequence[float]], place: int) -> float:
-    return statistics.fmean(curve[place] for curve in curves)
+def _ends(curves: Sequence[Sequence[float]], end: int, digits: str) -> str:
+    low, high = (statistics.fmean(curve[place] for curve in curves) for place in (0, end))
+    return f"from {low:{digits}} to {high:{digits}}"
 
 
 @claim("C4")
@@ -134,16 +128,14 @@ def c4(findings: Findings) -> Judgement:
     undecided. How large the angles are is printed beside it."""
     found: dict[str, Finding] = {}
     for title, entry in findings.analysis["tokens"].items():
-        end = entry["trained"]
-        holds = []
-        for run in entry["runs"]:
-            rank, full, angle = (line(run, name) for name in ("effective_rank", "full_rank", "angle"))
-            holds.append(rank[end] > rank[0] and angle[end] > angle[0] and abs(full[end] - full[0]) < SAME_RANK)
-        words = []
-        for name in ("effective_rank", "full_rank", "angle"):
-            curves = [line(run, name) for run in entry["runs"]]
-            words.append(f"{name.replace('_', ' ')} from {_mean(curves, 0):.3g} to {_mean(curves, end):.3g}")
-        found[title] = agree_over_seeds(holds), {"said": ", ".join(words)}
+        names, end = ("effective_rank", "full_rank", "angle"), entry["trained"]
+        curves = {name: [line(run, name) for run in entry["runs"]] for name in names}
+        holds = [
+            rank[end] > rank[0] and angle[end] > angle[0] and abs(full[end] - full[0]) < SAME_RANK
+            for rank, full, angle in zip(*curves.values(), strict=True)
+        ]
+        words = ", ".join(f"{name.replace('_', ' ')} {_ends(curves[name], end, '.3g')}" for name in names)
+        found[title] = agree_over_seeds(holds), {"said": words}
     return conclude(found)
 
 
@@ -153,20 +145,14 @@ def c5(findings: Findings) -> Judgement:
     Transformer on CIFAR-100 and on ImageNet-100: yes if all are decided so, no if one is decided the other way."""
 
     def best(networks: Sequence[Network]) -> Finding:
-        ours, others = _same_width(networks)
-        return combine({other.shape: pair(ours, other) for other in others})
+        others = _at_one_width(networks)
+        ours = others.pop("hyper_set", None)
+        return combine({shape: pair(ours, other) for shape, other in others.items()})
 
     def behind(networks: Sequence[Network]) -> Finding:
-        ours, others = _same_width(networks)
-        return pair(ours, find_network(others, "recurrent_transformer"), TRAILS)
+        return pair(*_against_transformer(networks), TRAILS)
 
-    return _split(findings, lambda source: source in ("cifar10", "digits"), best, behind)
-
-
-def _same_width(networks: Sequence[Network]) -> tuple[Network | None, list[Network]]:
-    d = _width(networks)
-    others = [item for item in networks if item.shape != "hyper_set" and item.model["d"] == d]
-    return find_network(networks, "hyper_set", d=d), others
+    return _split(findings, ("cifar10", "digits"), best, behind)
 
 
 @claim("C6")
@@ -175,8 +161,7 @@ def c6(findings: Findings) -> Judgement:
     0.35 to 0.45, no if not. For the paper's sizes it is counted here."""
 
     def test(networks: Sequence[Network]) -> Finding:
-        ours, others = _same_width(networks)
-        theirs = find_network(others, "recurrent_transformer")
+        ours, theirs = _against_transformer(networks)
         if ours is None or theirs is None:
             return not_addressed("one of the two models has no finished run")
         saved = 1 - ours.params / theirs.params
@@ -197,14 +182,14 @@ def c7(findings: Findings) -> Judgement:
     of the Transformer on ImageNet-100: yes if all are decided so, no if one is decided the other way."""
 
     def best(networks: Sequence[Network]) -> Finding:
-        others = [item for item in networks if item.model["d"] == _width(networks)]
-        return combine({item.shape: pair(_widest(networks, "hyper_set"), item) for item in others})
+        others = _at_one_width(networks).items()
+        return combine({shape: pair(_widest(networks, "hyper_set"), other) for shape, other in others})
 
     def test(networks: Sequence[Network]) -> Finding:
         rival = find_network(networks, "recurrent_transformer")
         return pair(_widest(networks, "hyper_set"), rival, within(COMPARABLE))
 
-    return _split(findings, lambda source: source != "imagenet100", best, test)
+    return _split(findings, ("cifar10", "cifar100", "digits"), best, test)
 
 
 @claim(
@@ -248,7 +233,7 @@ def c10(networks: Sequence[Network]) -> Finding:
 def c11(findings: Findings) -> Judgement:
     """The gain in solved boards from the iterations of the training to twice as many, with learned positions less that
     with sinusoidal ones, over seeds: yes if the interval lies above 0, no if below."""
-    return _compare_ablations(findings, {"learned − sinusoidal": ({}, {"positions": "sinusoidal"})}, gains=True)
+    return _compare_ablations(findings, {"learned − sinusoidal": {"positions": "sinusoidal"}}, gains=True)
 
 
 CHOSEN: Mapping[str, Any] = {
@@ -256,16 +241,14 @@ CHOSEN: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def _compare_ablations(
-    findings: Findings, pairs: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]], gains: bool = False
-) -> Judgement:
-    """Pairs of ablations, named by what differs from the chosen settings: their right cells, or the gain in boards."""
+def _compare_ablations(findings: Findings, changes: Mapping[str, Mapping[str, Any]], gains: bool = False) -> Judgement:
+    """The chosen settings against each change of them: the right cells, or the gain in boards."""
     (item,) = findings.parts
     networks = item.networks if gains else by_cells(item)
     found: dict[str, Finding] = {}
-    for title, settings in pairs.items():
-        first, second = (find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in settings)
-        found[title] = _gains_more(findings, first, second) if gains else pair(first, second)
+    for title, change in changes.items():
+        ends = [find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in ({}, change)]
+        found[title] = _gains_more(findings, *ends) if gains else pair(*ends)
     return conclude(found)
 
 
@@ -286,7 +269,7 @@ def by_cells(item: MeasuredPart) -> list[Network]:
 def conditioning(findings: Findings) -> Judgement:
     """Right cells with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
-    return _compare_ablations(findings, {f"x(0) − {name}": ({}, {"step_sizes": name}) for name in ("X_t", "time")})
+    return _compare_ablations(findings, {f"x(0) − {name}": {"step_sizes": name} for name in ("X_t", "time")})
 
 
 @claim(
@@ -295,11 +278,11 @@ def conditioning(findings: Findings) -> Judgement:
 def time_network(findings: Findings) -> Judgement:
     """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
     decided behind."""
-    return _compare_ablations(findings, {"with − without": ({}, {"time_mlp": False})})
+    return _compare_ablations(findings, {"with − without": {"time_mlp": False}})
 
 
 @claim("4.3c", "Only the last layer of the step network should start at zero (our question; section 4.3).")
 def start(findings: Findings) -> Judgement:
     """Right cells where only the last layer of the step network starts at zero, less those where all do, so that the
     steps never depend on the time: yes if decided ahead, no if decided behind."""
-    return _compare_ablations(findings, {"zero_last − zero_all": ({}, {"step_init": "zero_all"})})
+    return _compare_ablations(findings, {"zero_last − zero_all": {"step_init": "zero_all"}})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
-from isthmus.papers.engine.figures import ACCURACY, by_shape, curves, draw_band, draw_grid, finish, page, scatter, style
-from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.figures import by_shape, draw_accuracy, draw_band, draw_grid, finish, page, scatter, style
+from isthmus.papers.engine.networks import Network, find_network
 from isthmus.papers.hyperset.claims import CHOSEN, by_cells
 from isthmus.papers.hyperset.measurements import line
 from isthmus.papers.hyperset.studies import ABLATIONS
@@ -26,24 +26,11 @@ TITLES = {
 TOLD = ("positions", "step_sizes", "time_mlp", "step_init")
 
 
-def _labels(networks: Sequence[Network]) -> dict[str, str]:
-    """By id: the architecture, its width, and the other fields in which these networks differ."""
-    values = {name: {network.model[name] for network in networks if name in network.model} for name in TOLD}
-    telling = [name for name in TOLD if len(values[name]) > 1]
-
-    def label(network: Network) -> str:
-        fields = [f"{name} {network.model[name]}" for name in telling if name in network.model]
-        return ", ".join([f"{architecture_title(network.shape)}, d {network.model['d']}", *fields])
-
-    return {network.id: label(network) for network in networks}
-
-
 def one_layer(findings: Findings) -> Figure:
     """Table 1: accuracy over the parameters, and over the iterations at test time; a row for each data set."""
     figure, rows = page(len(findings.parts), 2)
     for item, (left, right) in zip(findings.parts, rows, strict=True):
-        curves(left, by_shape(item.networks), lambda network: network.params)
-        finish(left, item.part.title, "parameters", ACCURACY)
+        draw_accuracy(left, by_shape(item.networks), lambda network: network.params, item.part.title, "parameters")
         _over_iterations(right, item, findings, "Test accuracy (%)")
     return figure
 
@@ -57,10 +44,13 @@ def extrapolation(findings: Findings) -> Figure:
 
 
 def _over_iterations(axis: Axes, item: MeasuredPart, findings: Findings, quality: str) -> None:
-    labels = _labels(item.networks)
+    """A line for each network, named by its architecture, its width, and the other fields in which they differ."""
+    values = {name: {network.model[name] for network in item.networks if name in network.model} for name in TOLD}
     for place, network in enumerate(item.networks):
+        telling = [f"{name} {network.model[name]}" for name in TOLD if len(values[name]) > 1 and name in network.model]
+        label = ", ".join([f"{architecture_title(network.shape)}, d {network.model['d']}", *telling])
         found = findings.analysis["extrapolation"][network.id]
-        _band(axis, found["runs"], labels[network.id], place)
+        _band(axis, found["runs"], label, place)
     _mark_trained(axis, found["trained"])
     finish(axis, item.part.title, ITERATION, quality)
 
@@ -74,44 +64,21 @@ def _mark_trained(axis: Axes, trained: int) -> None:
     axis.axvline(trained, color="#5b5b5b", linewidth=0.9, linestyle=(0, (3, 3)))
 
 
-def energies(findings: Findings) -> Figure:
-    """Figure 4: a row for each data set."""
-    return _over_seeds(findings, ("attention_energy", "feed_forward_energy"), first_head=False)
-
-
-def ranks_and_angles(findings: Findings) -> Figure:
-    """Figure 5: of the first head, a row for each data set."""
-    return _over_seeds(findings, ("effective_rank", "full_rank", "angle"), first_head=True)
-
-
-def _over_seeds(findings: Findings, names: Sequence[str], first_head: bool) -> Figure:
+def over_seeds(names: Sequence[str], findings: Findings, first_head: bool = False) -> Figure:
+    """Figures 4 and 5: a row for each data set; of all heads, or of the first."""
     found = findings.analysis["tokens"]
     figure, axes = page(len(found), len(names))
     for (title, entry), row in zip(found.items(), axes, strict=True):
         for place, (axis, name) in enumerate(zip(row, names, strict=True)):
-            runs = [_first(run, name) if first_head else line(run, name) for run in entry["runs"]]
+            runs = [[heads[0] for heads in run[name]] if first_head else line(run, name) for run in entry["runs"]]
             _band(axis, runs, f"{len(runs)} seeds", place)
             _mark_trained(axis, entry["trained"])
             finish(axis, title, ITERATION, TITLES[name] + (", head 1" if first_head else ""))
     return figure
 
 
-def _first(run: Mapping[str, Any], name: str) -> list[float]:
-    return [heads[0] for heads in run[name]]
-
-
-def ranks_of_heads(findings: Findings) -> Figure:
-    """Figures 9 and 11."""
-    return _heads(findings, "effective_rank")
-
-
-def angles_of_heads(findings: Findings) -> Figure:
-    """Figures 10 and 12."""
-    return _heads(findings, "angle")
-
-
-def _heads(findings: Findings, name: str) -> Figure:
-    """A panel for each head: the mean of the seeds and their range."""
+def over_heads(name: str, findings: Findings) -> Figure:
+    """Figures 9 to 12: a panel for each head, with the mean of the seeds and their range."""
     ((title, entry),) = findings.analysis["tokens"].items()
 
     def draw(axis: Axes, head: int) -> None:
@@ -140,8 +107,7 @@ def layers(findings: Findings) -> Figure:
     groups: dict[str, list[Network]] = {}
     for network in item.networks:
         groups.setdefault(f"{network.shape} d {network.model['d']}", []).append(network)
-    curves(left, groups, lambda network: float(network.model["layers"]))
-    finish(left, item.part.title, "distinct layers", ACCURACY)
+    draw_accuracy(left, groups, lambda network: float(network.model["layers"]), item.part.title, "distinct layers")
     for place, (name, members) in enumerate(groups.items()):
         points = sorted((network.model["layers"], network.params) for network in members)
         right.plot(*zip(*points, strict=True), label=name, **style(place))
@@ -154,15 +120,11 @@ def ablations(findings: Findings) -> Figure:
     figure, ((left, right),) = page(1, 2, width=6.4)
     (item,) = findings.parts
     networks = by_cells(item)
-    named = {
-        name: next((network for network in networks if network.has({**CHOSEN, **fields})), None)
-        for name, fields in ABLATIONS.items()
-    }
-    for place, (name, network) in enumerate(named.items()):
-        if network is not None:
+    for place, (name, fields) in enumerate(ABLATIONS.items()):
+        if (network := find_network(networks, "hyper_set", **{**CHOSEN, **fields})) is not None:
             scatter(left, [(place, network)], "", place)
             _band(right, findings.analysis["extrapolation"][network.id]["runs"], name, place)
-    left.set_xticks(range(len(named)), list(named))
+    left.set_xticks(range(len(ABLATIONS)), list(ABLATIONS))
     finish(left, item.part.title, "", "right cells (%), mean ± 1 σ")
     _mark_trained(right, findings.analysis["extrapolation"][item.networks[0].id]["trained"])
     finish(right, item.part.title, ITERATION, "solved boards (%)")

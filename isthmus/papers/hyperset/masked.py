@@ -6,20 +6,19 @@ A tokenizer is trained first where the paper takes a public one. All tables are 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
+from isthmus.core.config import StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
-from isthmus.papers.engine.claims import AHEAD, REVERSED, Claims, Finding, combine, conclude, not_addressed, within
+from isthmus.papers.engine.claims import LEADS, TRAILS, Claims, Finding, combine, conclude, not_addressed, within
 from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
 from isthmus.papers.engine.figures import finish, page, style
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part
+from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
 from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
-from isthmus.studies.statistics import Sample, compare
+from isthmus.studies.statistics import Interval, Sample, compare
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,27 +46,15 @@ def tokenizers(scale: Scale) -> list[StudyConfig]:
     """What is trained before; at the paper's scale the tokenizer is a file."""
     if scale == "paper":
         return []
-    base = cifar10_tokenizer() if scale == "cpu" else _smoke_tokenizer()
-    return [study_config(describe_study("hyperset-tokenizer", scale, base, [base.model.model_dump()]))]
-
-
-def _smoke_tokenizer() -> RunConfig:
-    model = {"name": "vq_tokenizer", "codes": 16, "stride": 2, "d_code": 4, "width": 8, "blocks": 0}
-    train = {"epochs": 1, "batch_size": 64, "learning_rate": 2e-3}
-    settings = {"source": {"name": "digits"}, "task": {"name": "tokenization"}, "model": model, "train": train}
-    return run_config({**settings, "threads": 1})
-
-
-def _base(scale: Scale) -> RunConfig | Settings:
-    if scale == "paper":
-        return recipes.paper_masked()
-    tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if scale == "cpu" else (SMOKE_TOKENIZER, "digits")
-    source = {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}}
-    train = {
-        "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
-        "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
-    }  # fmt: skip
-    return {"source": source, "task": {"name": "masked_tokens"}, "train": train, "threads": 1}
+    base = cifar10_tokenizer()
+    if scale == "smoke":
+        model = {"name": "vq_tokenizer", "codes": 16, "stride": 2, "d_code": 4, "width": 8, "blocks": 0}
+        train = {"epochs": 1, "batch_size": 64, "learning_rate": 2e-3}
+        settings = {"source": {"name": "digits"}, "task": {"name": "tokenization"}, "model": model, "train": train}
+        base = run_config({**settings, "threads": 1})
+    return [
+        study_config({"name": f"hyperset-tokenizer-{scale}", "base": base, "candidates": [base.model.model_dump()]})
+    ]
 
 
 def models(scale: Scale) -> list[Model]:
@@ -84,18 +71,20 @@ def models(scale: Scale) -> list[Model]:
 
 def parts(scale: Scale) -> list[Part]:
     def study(chosen: Scale) -> Settings:
-        seeds = tuple(range(3 if chosen == "paper" else 2))
-        return describe_study("hyperset-masked", chosen, _base(chosen), models(chosen), seeds=seeds)
+        tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if chosen == "cpu" else (SMOKE_TOKENIZER, "digits")
+        train = {
+            "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+            "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
+        }  # fmt: skip
+        source = {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}}
+        small = {"source": source, "task": {"name": "masked_tokens"}, "train": train, "threads": 1}
+        base, seeds = (recipes.paper_images("hyper_set"), 3) if chosen == "paper" else (small, 2)
+        return describe_study("hyperset-masked", chosen, base, models(chosen), seeds)
 
     unprinted = "how many runs the tables rest on is not printed"
     notes = {"all": [BETAS, unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
     more: Settings = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")}
-    return [make_part("masked images", scale, at_each_scale(study), notes, **more)]
-
-
-def _row(network: Network) -> int:
-    """Which of the printed rows a network stands for."""
-    return 0 if network.shape == "recurrent_transformer" else 1 if network.model["ff_ratio"] == 1 else 2
+    return [make_part("masked images", scale, study, notes, **more)]
 
 
 def restore_images(table: str) -> Analysis:
@@ -105,78 +94,46 @@ def restore_images(table: str) -> Analysis:
         from isthmus.analysis.reconstruction import of_run
 
         (item,) = given.parts
-        images = ROWS[given.scale]
-        runs = {
-            _row(network): [of_run(folder, given.data_dir, images) for folder in folders]
-            for network, folders in item.runs()
-        }
-        found = {
-            str(row): {
-                metric: {
-                    f"{line['masked']:g}": [_at(run, line["masked"], metric) for run in each]
-                    for line in each[0]["table"]
-                }
+        found: dict[str, dict[str, dict[str, list[float]]]] = {}
+        for network, folders in item.runs():
+            ours = network.shape == "hyper_set"
+            row = str(0 if not ours else 1 if network.model["ff_ratio"] == 1 else 2)  # the printed row it stands for
+            runs = [of_run(folder, given.data_dir, ROWS[given.scale]) for folder in folders]
+            missing, lines = runs[0]["missing"], list(zip(*(run["table"] for run in runs), strict=True))
+            found[row] = {
+                metric: {f"{each[0]['masked']:g}": [float(line[metric]) for line in each] for each in lines}
                 for metric in METRICS
-                if metric in each[0]["table"][0]
+                if metric in lines[0][0]
             }
-            for row, each in runs.items()
-        }
-        missing = next(iter(runs.values()))[0]["missing"]
-        return {"masked": found, "restored": images, "quantities": _quantities(table, found), "differences": missing}
+        quantities = [
+            Quantity(
+                f"{identity}.{metric}", f"{metric.upper()}, {printed['model']} M = {printed['ff_ratio']}d",
+                printed[metric], statistics.fmean(found[str(row)][metric][f"{SHARES[table]:g}"]),
+            )
+            for row, (identity, printed) in enumerate(load_paper("hyperset").tables[table].rows.items())
+            for metric in METRICS
+            if metric in found.get(str(row), {})
+        ]  # fmt: skip
+        return {"masked": found, "restored": ROWS[given.scale], "quantities": quantities, "differences": missing}
 
     return analyse
 
 
-def _at(run: Mapping[str, Any], share: float, metric: str) -> float:
-    return float(next(line[metric] for line in run["table"] if line["masked"] == share))
-
-
-def _quantities(table: str, found: Mapping[str, Any]) -> list[Quantity]:
-    share = f"{SHARES[table]:g}"
-    rows = list(load_paper("hyperset").tables[table].rows.items())
-    return [
-        Quantity(
-            f"{identity}.{metric}", f"{metric.upper()}, {printed['model']} M = {printed['ff_ratio']}d",
-            printed[metric], statistics.fmean(found[str(row)][metric][share]),
-        )
-        for row, (identity, printed) in enumerate(rows)
-        for metric in METRICS
-        if metric in found.get(str(row), {})
-    ]  # fmt: skip
-
-
-Judge = Callable[[str, Sample, Sample], Finding]
-
-
-def _judge_row(findings: Findings, table: str, row: int, judge: Judge) -> Judgement:
+def _judge_row(findings: Findings, table: str, row: int, judge: Callable[[str, Interval], Finding]) -> Judgement:
     """A row against the Transformer's, metric by metric, as measured and as printed."""
-    masked, share = findings.analysis["masked"], f"{SHARES[table]:g}"
+    masked, share, published = findings.analysis["masked"], f"{SHARES[table]:g}", load_paper("hyperset").tables[table]
     if str(row) not in masked or "0" not in masked:
         return conclude({"measured": not_addressed("one of the two models has no finished run")})
     measured = {
-        metric: judge(metric, Sample.of(values[share]), Sample.of(masked["0"][metric][share]))
+        metric: judge(metric, compare(Sample.of(values[share]), Sample.of(masked["0"][metric][share])))
         for metric, values in masked[str(row)].items()
     }
-    rows = list(load_paper("hyperset").tables[table].rows.values())
+    theirs, *ours = published.rows.values()
     printed = {
-        metric: judge(metric, Sample(rows[row][metric], None, 1), Sample(rows[0][metric], None, 1))
+        metric: judge(metric, compare(Sample(ours[row - 1][metric], None, 1), Sample(theirs[metric], None, 1)))
         for metric in METRICS
     }
-    name = f"{SHARES[table]:.0%} masked"
-    return conclude({name: combine(measured)}, {load_paper("hyperset").tables[table].printed_as: combine(printed)})
-
-
-def _trails(metric: str, ours: Sample, theirs: Sample) -> Finding:
-    gap = compare(ours, theirs)
-    ahead = AHEAD[gap.decision]
-    return (REVERSED[ahead] if METRICS[metric] > 0 else ahead), {"said": gap.text(), "difference": gap.difference}
-
-
-def _matches(metric: str, ours: Sample, theirs: Sample) -> Finding:
-    gap = compare(ours, theirs)
-    if metric not in CLOSE:
-        return not_addressed(gap.text())
-    return within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
+    return conclude({f"{SHARES[table]:.0%} masked": combine(measured)}, {published.printed_as: combine(printed)})
 
 
 def c8(table: str) -> ClaimTest:
@@ -184,7 +141,12 @@ def c8(table: str) -> ClaimTest:
     def judge(findings: Findings) -> Judgement:
         """With the Transformer's iterations and M = d, Hyper-SET is worse in every metric that can be taken here: yes
         if decided worse in all, no if decided better in one."""
-        return _judge_row(findings, table, 1, _trails)
+
+        def is_worse(metric: str, gap: Interval) -> Finding:
+            rule = TRAILS if METRICS[metric] > 0 else LEADS
+            return rule.judge(gap), {"said": gap.text(), "difference": gap.difference}
+
+        return _judge_row(findings, table, 1, is_worse)
 
     return judge
 
@@ -193,7 +155,13 @@ def c8(table: str) -> ClaimTest:
 def c9(findings: Findings) -> Judgement:
     """With twice the iterations and M = 8d, Hyper-SET at 40 % masked tokens is within 0.1 dB and 0.005 of SSIM of the
     Transformer: yes if both intervals lie within that, no if one lies outside. Other metrics are printed beside it."""
-    return _judge_row(findings, "T2", 2, _matches)
+
+    def matches(metric: str, gap: Interval) -> Finding:
+        if metric not in CLOSE:
+            return not_addressed(gap.text())
+        return within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
+
+    return _judge_row(findings, "T2", 2, matches)
 
 
 def quality(findings: Findings) -> Figure:

@@ -39,29 +39,36 @@ def boards_and_cells(given: AnalysisInput) -> dict[str, Any]:
     for item in given.parts:
         for network, candidate in zip(item.networks, item.candidates, strict=True):
             cells = [100 * share for share in candidate.metrics["cell_accuracy"]]
-            runs = ", ".join(f"{share:.1f}" for share in cells)
-            found["quantities"].append(
-                Quantity(
-                    f"{network.id}, cells", "right cells (%), as trained", None, statistics.fmean(cells),
-                    note=f"runs: {runs}",
-                )
-            )  # fmt: skip
+            what, note = "right cells (%), as trained", f"runs: {', '.join(f'{share:.1f}' for share in cells)}"
+            mean = statistics.fmean(cells)
+            found["quantities"].append(Quantity(f"{network.id}, cells", what, None, mean, note=note))
     return found
 
 
 def tokens(given: AnalysisInput) -> dict[str, Any]:
-    """``tokens[part]``: the curves of each Hyper-SET run by head, from X_0 to twice the trained iterations."""
+    """``tokens[part]``: the curves of each Hyper-SET run by head, from X_0 to twice the trained iterations.
+
+    The quantities are every number at X_0 and at the last trained iteration, averaged over heads and seeds.
+    """
     from isthmus.analysis.token_dynamics import of_run
 
     found: dict[str, Any] = {}
     quantities: list[Quantity] = []
+    printed = {("angle", "start"): 70, ("angle", "end"): 90}
     for item in given.parts:
         ((network, folders),) = item.runs()
         runs = [of_run(folder, given.data_dir) for folder in folders]
-        title, trained = item.part.title, runs[0]["trained_iterations"]
-        found[title] = {"row": network.id, "trained": trained, "runs": [run["curves"] for run in runs]}
-        found[title]["sphere"] = runs[0]["sphere"]
-        quantities += _quantities(title, found[title])
+        title, trained, curves = item.part.title, runs[0]["trained_iterations"], [run["curves"] for run in runs]
+        found[title] = {"row": network.id, "trained": trained, "runs": curves, "sphere": runs[0]["sphere"]}
+        quantities += [
+            Quantity(
+                f"{title}, {name}, {word}", f"{name.replace('_', ' ')} at the {word}, {title}",
+                printed.get((name, word)), statistics.fmean(line(run, name)[place] for run in curves), "",
+                "printed for one head, and approximately" if (name, word) in printed else "",
+            )
+            for name in NUMBERS
+            for word, place in (("start", 0), ("end", trained))
+        ]  # fmt: skip
     return {
         "tokens": found,
         "quantities": quantities,
@@ -70,20 +77,6 @@ def tokens(given: AnalysisInput) -> dict[str, Any]:
             "the average angle is eq. (14), the arccos of the mean cosine; the authors' code averages the angles",
         ],
     }
-
-
-def _quantities(title: str, found: Mapping[str, Any]) -> list[Quantity]:
-    """Every number at X_0 and at the last trained iteration, averaged over heads and seeds."""
-    printed = {("angle", 0): 70, ("angle", 1): 90}
-    return [
-        Quantity(
-            f"{title}, {name}, {word}", f"{name.replace('_', ' ')} at the {word}, {title}", printed.get((name, place)),
-            statistics.fmean(line(run, name)[number] for run in found["runs"]), "",
-            "printed for one head, and approximately" if (name, place) in printed else "",
-        )
-        for name in NUMBERS
-        for place, (word, number) in enumerate((("start", 0), ("end", found["trained"])))
-    ]  # fmt: skip
 
 
 def line(curves: Mapping[str, Sequence[Any]], name: str) -> list[float]:

@@ -2,68 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
 from isthmus.recipes import recipe
 from isthmus.recipes.images import published_network
 
-NAMES = {
-    "hyperset-sudoku": "paper_sudoku",
-    "hyperset-sudoku-transformer": "paper_sudoku_transformer",
-    "hyperset-cifar10": "paper_cifar10",
-    "hyperset-cifar10-scale-up": "paper_cifar10_scale_up",
-    "hyperset-cifar10-base": "paper_cifar10_base",
-    "hyperset-cifar10-transformer": "paper_cifar10_transformer",
-    "hyperset-cifar10-crate": "paper_cifar10_crate",
-    "hyperset-cifar10-crate-t": "paper_cifar10_crate_t",
-    "hyperset-cifar100": "paper_cifar100",
-    "hyperset-imagenet100": "paper_imagenet100",
-    "hyperset-imagenet100-hub": "paper_imagenet100_hub",
-    "hyperset-cifar10-native": "paper_cifar10_native",
-    "hyperset-cifar100-native": "paper_cifar100_native",
-    "hyperset-imagenet100-native": "paper_imagenet100_native",
-    "hyperset-imagenet100-hub-native": "paper_imagenet100_hub_native",
-    "hyperset-masked": "paper_masked",
-    "hyperset-masked-8d": "paper_masked_8d",
-    "hyperset-masked-transformer": "paper_masked_transformer",
-    "hyperset-digits": "paper_digits",
-    "hyperset-mnist5k": "paper_mnist5k",
-}
-
 
 def hard_sudoku(name: str) -> RunConfig:
     """Table 3. β₁ is printed as 0.0 and is 0.9 in the authors' code: ``train.betas=[0.0,0.95]`` is the printed one."""
-    return run_config(
-        {
-            "source": {
-                "name": "sudoku_csv", "path": "sudoku/sudoku_hard_17to34_train.csv.gz", "most": 9000,
-                "validation_path": "sudoku/sudoku_hard_17to34_valid.csv.gz",
-                "test_path": "sudoku/sudoku_hard_17to34_test.csv.gz", "most_held_out": 1000,
-            },
-            "task": {"name": "sudoku"},
-            "model": published_network(name, "sudoku"),
-            "train": {
-                "epochs": 200, "batch_size": 16, "learning_rate": 1e-4, "weight_decay": 0.1, "betas": [0.9, 0.95],
-                "schedule": "cosine", "final_learning_rate": 1e-7, "clip_norm": 1.0,
-            },
-        }
-    )  # fmt: skip
+    files = {split: f"sudoku/sudoku_hard_17to34_{split}.csv.gz" for split in ("train", "valid", "test")}
+    source = {
+        "name": "sudoku_csv", "path": files["train"], "most": 9000, "validation_path": files["valid"],
+        "test_path": files["test"], "most_held_out": 1000,
+    }  # fmt: skip
+    train = {
+        "epochs": 200, "batch_size": 16, "learning_rate": 1e-4, "weight_decay": 0.1, "betas": [0.9, 0.95],
+        "schedule": "cosine", "final_learning_rate": 1e-7, "clip_norm": 1.0,
+    }  # fmt: skip
+    model = published_network(name, "sudoku")
+    return run_config({"source": source, "task": {"name": "sudoku"}, "model": model, "train": train})
 
-
-paper_sudoku = recipe(
-    "The paper's Sudoku (Tables 3 and 4): 9,000 boards with 17 to 34 givens, 200 epochs, 24 iterations of d 768.",
-    hard_sudoku, "hyper_set",
-)  # fmt: skip
-paper_sudoku_transformer = recipe(
-    "The paper's rival on Sudoku: a Transformer layer of the same width, 24 iterations.",
-    hard_sudoku, "recurrent_transformer",
-)  # fmt: skip
 
 CIFAR10, CIFAR100 = {"name": "cifar10"}, {"name": "cifar100"}
-CMC = {"name": "imagenet100", "folder": "imagenet", "listed": "cmc"}
+CMC: dict[str, Any] = {"name": "imagenet100", "folder": "imagenet", "listed": "cmc"}
 HUB = {"name": "imagenet100", "hub": "ilee0022/ImageNet100"}
+NATIVE: dict[str, Any] = {"resize": None, "patch": 4}
+"""Images at their own size."""
 
 
 def classification(
@@ -73,71 +39,16 @@ def classification(
 
     Augmentation, label smoothing, and which epoch is reported are not printed; here: none, none, the last.
     """
-    return run_config(
-        {
-            "source": source,
-            "task": {"name": "classification", "resize": resize},
-            "model": published_network(name, variant, patch=patch),
-            "train": {
-                "epochs": 200, "batch_size": 128, "learning_rate": 1e-4, "betas": [0.9, 0.95], "schedule": "cosine",
-                "clip_norm": 1.0, "select": "last",
-            },
-        }
-    )  # fmt: skip
+    train = {
+        "epochs": 200, "batch_size": 128, "learning_rate": 1e-4, "betas": [0.9, 0.95], "schedule": "cosine",
+        "clip_norm": 1.0, "select": "last",
+    }  # fmt: skip
+    model, task = published_network(name, variant, patch=patch), {"name": "classification", "resize": resize}
+    return run_config({"source": source, "task": task, "model": model, "train": train})
 
 
-native_pixels = partial(classification, resize=None)
-
-paper_cifar10 = recipe(
-    "The paper's Hyper-SET Small on CIFAR-10 at 224 pixels (Tables 5 and 6); 84.64 % there.", classification, CIFAR10
-)
-paper_cifar10_scale_up = recipe(
-    "The paper's Hyper-SET with d 512 on CIFAR-10 (Table 7); 85.27 % there.",
-    classification, CIFAR10, variant="small-scale-up",
-)  # fmt: skip
-paper_cifar10_base = recipe(
-    "The paper's Hyper-SET with d 768 on CIFAR-10 (Table 7), as in Figure 6.", classification, CIFAR10, variant="base"
-)
-paper_cifar10_transformer = recipe(
-    "The paper's Transformer on CIFAR-10; 84.55 % there.", classification, CIFAR10, "recurrent_transformer"
-)
-paper_cifar10_crate = recipe("The paper's CRATE on CIFAR-10; 80.73 % there.", classification, CIFAR10, "crate")
-paper_cifar10_crate_t = recipe(
-    "The paper's CRATE-T on CIFAR-10; 78.57 % there.", classification, CIFAR10, "crate_t", "small-t"
-)
-paper_cifar100 = recipe(
-    "The paper's Hyper-SET Small on CIFAR-100 at 224 pixels; 54.15 % there.", classification, CIFAR100
-)
-paper_imagenet100 = recipe(
-    "The paper's Hyper-SET Small on the hundred classes of the CMC list (126,689 and 5,000 images); 54.78 % there.",
-    classification, CMC,
-)  # fmt: skip
-paper_imagenet100_hub = recipe(
-    "The paper's Hyper-SET Small on the hub's ImageNet-100 (117,000 and 13,000 images).", classification, HUB
-)
-paper_cifar10_native = recipe(
-    "The paper's Hyper-SET Small on CIFAR-10 at its own 32 pixels, with patches of 4.", native_pixels, CIFAR10, patch=4
-)
-paper_cifar100_native = recipe(
-    "The paper's Hyper-SET Small on CIFAR-100 at its own 32 pixels, with patches of 4.",
-    native_pixels, CIFAR100, patch=4,
-)  # fmt: skip
-paper_imagenet100_native = recipe(
-    "The paper's Hyper-SET Small on the CMC list's classes, at the 256 pixels that the source keeps.",
-    native_pixels, CMC,
-)  # fmt: skip
-paper_imagenet100_hub_native = recipe(
-    "The paper's Hyper-SET Small on the hub's ImageNet-100, at the 256 pixels that the source keeps.",
-    native_pixels, HUB,
-)  # fmt: skip
-paper_digits = recipe(
-    "The paper's Hyper-SET Small on embedded digits of 8 pixels, with patches of 2.",
-    native_pixels, {"name": "digits"}, patch=2,
-)  # fmt: skip
-paper_mnist5k = recipe(
-    "The paper's Hyper-SET Small on 5,000 embedded digits of 28 pixels, with patches of 4.",
-    native_pixels, {"name": "mnist5k"}, patch=4,
-)  # fmt: skip
+def _small(data: str, source: dict[str, Any], **settings: Any) -> Callable[[], RunConfig]:
+    return recipe(f"The paper's Hyper-SET Small on {data}", classification, source, **settings)
 
 
 def paper_images(name: str, variant: str = "masked-images") -> RunConfig:
@@ -146,31 +57,70 @@ def paper_images(name: str, variant: str = "masked-images") -> RunConfig:
     The tokenizer is the public VQGAN f16/1024, whose weights must be in the data folder as safetensors; the images are
     those of ImageNet-1k in the CMC list.
     """
-    return run_config(
-        {
-            "source": {
-                "name": "tokens",
-                "tokenizer": "vqgan/vqgan_imagenet_f16_1024.safetensors",
-                "images": {"name": "imagenet100", "folder": "imagenet", "listed": "cmc", "size": 256},
-            },
-            "task": {"name": "masked_tokens"},
-            "model": published_network(name, variant),
-            "train": {
-                "epochs": 300, "batch_size": 256, "learning_rate": 1e-4, "weight_decay": 0.1, "betas": [0.9, 0.96],
-                "schedule": "constant", "clip_norm": 3.0,
-            },
-        }
-    )  # fmt: skip
+    tokenizer = "vqgan/vqgan_imagenet_f16_1024.safetensors"
+    source = {"name": "tokens", "tokenizer": tokenizer, "images": CMC | {"size": 256}}
+    train = {
+        "epochs": 300, "batch_size": 256, "learning_rate": 1e-4, "weight_decay": 0.1, "betas": [0.9, 0.96],
+        "schedule": "constant", "clip_norm": 3.0,
+    }  # fmt: skip
+    model = published_network(name, variant)
+    return run_config({"source": source, "task": {"name": "masked_tokens"}, "model": model, "train": train})
 
 
-paper_masked = recipe(
-    "The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters.", paper_images, "hyper_set"
-)
-paper_masked_8d = recipe(
-    "The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters.",
-    paper_images, "hyper_set", "masked-images-8d",
-)  # fmt: skip
-paper_masked_transformer = recipe(
-    "The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters.",
-    paper_images, "recurrent_transformer",
-)  # fmt: skip
+RECIPES = {
+    "hyperset-sudoku": recipe(
+        "The paper's Sudoku (Tables 3 and 4): 9,000 boards with 17 to 34 givens, 200 epochs, 24 iterations of d 768.",
+        hard_sudoku, "hyper_set",
+    ),
+    "hyperset-sudoku-transformer": recipe(
+        "The paper's rival on Sudoku: a Transformer layer of the same width, 24 iterations.",
+        hard_sudoku, "recurrent_transformer",
+    ),
+    "hyperset-cifar10": _small("CIFAR-10 at 224 pixels (Tables 5 and 6); 84.64 % there.", CIFAR10),
+    "hyperset-cifar10-scale-up": recipe(
+        "The paper's Hyper-SET with d 512 on CIFAR-10 (Table 7); 85.27 % there.",
+        classification, CIFAR10, variant="small-scale-up",
+    ),
+    "hyperset-cifar10-base": recipe(
+        "The paper's Hyper-SET with d 768 on CIFAR-10 (Table 7), as in Figure 6.",
+        classification, CIFAR10, variant="base",
+    ),
+    "hyperset-cifar10-transformer": recipe(
+        "The paper's Transformer on CIFAR-10; 84.55 % there.", classification, CIFAR10, "recurrent_transformer"
+    ),
+    "hyperset-cifar10-crate": recipe("The paper's CRATE on CIFAR-10; 80.73 % there.", classification, CIFAR10, "crate"),
+    "hyperset-cifar10-crate-t": recipe(
+        "The paper's CRATE-T on CIFAR-10; 78.57 % there.", classification, CIFAR10, "crate_t", "small-t"
+    ),
+    "hyperset-cifar100": _small("CIFAR-100 at 224 pixels; 54.15 % there.", CIFAR100),
+    "hyperset-imagenet100": _small(
+        "the hundred classes of the CMC list (126,689 and 5,000 images); 54.78 % there.", CMC
+    ),
+    "hyperset-imagenet100-hub": _small("the hub's ImageNet-100 (117,000 and 13,000 images).", HUB),
+    "hyperset-cifar10-native": _small("CIFAR-10 at its own 32 pixels, with patches of 4.", CIFAR10, **NATIVE),
+    "hyperset-cifar100-native": _small("CIFAR-100 at its own 32 pixels, with patches of 4.", CIFAR100, **NATIVE),
+    "hyperset-imagenet100-native": _small(
+        "the CMC list's classes, at the 256 pixels that the source keeps.", CMC, resize=None
+    ),
+    "hyperset-imagenet100-hub-native": _small(
+        "the hub's ImageNet-100, at the 256 pixels that the source keeps.", HUB, resize=None
+    ),
+    "hyperset-digits": _small(
+        "embedded digits of 8 pixels, with patches of 2.", {"name": "digits"}, resize=None, patch=2
+    ),
+    "hyperset-mnist5k": _small(
+        "5,000 embedded digits of 28 pixels, with patches of 4.", {"name": "mnist5k"}, **NATIVE
+    ),
+    "hyperset-masked": recipe(
+        "The paper's masked images (Tables 8 and 9): M = d, 12 iterations, 3.94 M parameters.",
+        paper_images, "hyper_set",
+    ),
+    "hyperset-masked-8d": recipe(
+        "The paper's larger model of masked images (Table 2): M = 8d, 24 iterations, 8.07 M parameters.",
+        paper_images, "hyper_set", "masked-images-8d",
+    ),
+    "hyperset-masked-transformer": recipe(
+        "The paper's rival on masked images (Table 2): a Transformer layer, 12 iterations, 8.85 M parameters.",
+        paper_images, "recurrent_transformer",
+    ),
+}  # fmt: skip

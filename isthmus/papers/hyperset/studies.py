@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.parts import Model, Settings, at_each_scale, describe_study, make_part, shorten, smoke_base
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import count_parameters, printed_network
+from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
@@ -52,79 +52,68 @@ SMALLER_IMAGES = (
 )
 FASTER = "the learning rate is 1e-3 instead of 1e-4, because there are so few steps"
 
+Models = Callable[[Scale], list[Model]]
+
 # Sudoku
 
 
-def hyper_set(scale: Scale, **fields: Any) -> Model:
+def _sudoku(name: str, scale: Scale, **fields: Any) -> Model:
     if scale == "paper":
-        return published_network("hyper_set", "sudoku", **fields)
-    frequencies, ratio = (64, 2) if scale == "cpu" else (16, 4)
-    settings = {"time_frequencies": frequencies, "ff_ratio": ratio, "step_sizes": "X_0"}
-    return {"name": "hyper_set", **_sudoku(scale), **settings, **fields}
-
-
-def transformer(scale: Scale) -> Model:
-    name = "recurrent_transformer"
-    return published_network(name, "sudoku") if scale == "paper" else {"name": name, **_sudoku(scale)}
-
-
-def _sudoku(scale: Scale) -> Model:
-    shared: Model = {"positions": "learned", "head_bias": False}
+        return published_network(name, "sudoku", **fields)
+    shared: Model = {"name": name, "positions": "learned", "head_bias": False}
     if scale == "smoke":
-        return {"d": 16, "num_heads": 2, "iterations": 3, **shared}
-    return {"d": 64, "num_heads": 4, "iterations": 6, "trained_on": "every", **shared}
+        return shared | {"d": 16, "num_heads": 2, "iterations": 3} | fields
+    return shared | {"d": 64, "num_heads": 4, "iterations": 6, "trained_on": "every"} | fields
 
 
-def matched_hyper_set(scale: Scale) -> Model:
-    """Hyper-SET as wide as the Transformer has parameters."""
-    width = {"paper": {"d": 912, "num_heads": 12}, "cpu": {"d": 84}, "smoke": {"d": 18}}[scale]
-    return hyper_set(scale, **width)
+def hyper_set(scale: Scale, **fields: Any) -> Model:
+    frequencies, ratio = (64, 2) if scale == "cpu" else (16, 4)
+    small = {"time_frequencies": frequencies, "ff_ratio": ratio, "step_sizes": "X_0"}
+    return _sudoku("hyper_set", scale, **({} if scale == "paper" else small) | fields)
 
 
-def _sudoku_base(scale: Scale) -> RunConfig | Settings:
+def _sudoku_base(scale: Scale) -> Base:
     if scale == "paper":
-        return recipes.paper_sudoku()
+        return recipes.hard_sudoku("hyper_set")
     full = scale == "cpu"
-    rows = dict(zip(("train", "validation", "test"), (16_000, 500, 1000) if full else (96, 16, 32), strict=True))
     train = {
         "epochs": 3 if full else 1, "batch_size": 32, "learning_rate": SUDOKU_RATES[1 if full else 0],
         "weight_decay": 0.01, "betas": [0.9, 0.95], "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 1.0,
         "select": "last",
     }  # fmt: skip
+    rows = {"train": 16_000, "validation": 500, "test": 1000} if full else {"train": 96, "validation": 16, "test": 32}
     source = {"name": "sudoku", "givens": [60] if full else [72], **rows}
     return {"source": source, "task": {"name": "sudoku", "symmetries": True}, "train": train, "threads": 1}
 
 
 def _sudoku_part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]],
-    rates: Sequence[float] = SUDOKU_RATES, **more: Any,
-) -> Part:  # fmt: skip
+    title: str, name: str, scale: Scale, models: Models, rates: Sequence[float] = SUDOKU_RATES, **more: Any
+) -> list[Part]:
     def study(chosen: Scale) -> Settings:
-        repeats = range({"paper": RUNS, "cpu": 3, "smoke": 2}[chosen])
         tried = {"learning_rates": rates, "rates_on": "first_seed"} if chosen == "cpu" and rates else {}
-        base = _sudoku_base(chosen)
-        return describe_study(f"hyperset-{name}", chosen, base, models(chosen), seeds=tuple(repeats), **tried)
+        seeds = RUNS if chosen == "paper" else 3
+        return describe_study(f"hyperset-{name}", chosen, _sudoku_base(chosen), models(chosen), seeds, **tried)
 
-    notes = {"all": [BETA], "cpu": [SMALLER_SUDOKU]}
     described = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")} | more
-    return make_part(title, scale, at_each_scale(study), notes, **described)
+    return [make_part(title, scale, study, {"all": [BETA], "cpu": [SMALLER_SUDOKU]}, **described)]
 
 
 def extrapolation(scale: Scale) -> list[Part]:
-    """Figure 3: Hyper-SET and the Transformer; and, ours, a Hyper-SET of the Transformer's parameters."""
-    printed = {}
+    """Figure 3: Hyper-SET and the Transformer; and, ours, a Hyper-SET as wide as the Transformer has parameters."""
+    shapes = {"hyperset": ("hyper_set", 5_195_584), "transformer": ("recurrent_transformer", 7_156_992)}
+    printed = []
     for model, value in load_paper("hyperset").claims["C1"].numbers.items():
-        shape, size = {"hyperset": ("hyper_set", 5_195_584), "transformer": ("recurrent_transformer", 7_156_992)}[model]
-        columns = {"model": model, "board_accuracy": value}
         # Means of five runs without a spread; the Transformer's size is counted, not printed.
-        row = printed_row(f"F3.{model}", columns, {"name": shape, "d": 768}, size, Sample(value, None, RUNS))
-        printed[f"F3.{model}"] = row
-    more: Settings = {"table": "F3", "printed_title": "Figure 3, hard Sudoku", "printed": printed}
+        settings, quality = {"name": shapes[model][0], "d": 768}, Sample(value, None, RUNS)
+        columns = {"model": model, "board_accuracy": value}
+        printed.append(printed_network(f"F3.{model}", columns, settings, shapes[model][1], quality))
 
     def models(chosen: Scale) -> list[Model]:
-        return [hyper_set(chosen), transformer(chosen), matched_hyper_set(chosen)]
+        width = {"paper": {"d": 912, "num_heads": 12}, "cpu": {"d": 84}, "smoke": {"d": 18}}[chosen]
+        return [hyper_set(chosen), _sudoku("recurrent_transformer", chosen), hyper_set(chosen, **width)]
 
-    return [_sudoku_part("Hyper-SET and the Transformer", "sudoku", scale, models, **more)]
+    beside: Settings = {"table": "F3", "printed_title": "Figure 3, hard Sudoku", "printed": printed}
+    return _sudoku_part("Hyper-SET and the Transformer", "sudoku", scale, models, **beside)
 
 
 ABLATIONS: dict[str, Model] = {
@@ -139,17 +128,16 @@ ABLATIONS: dict[str, Model] = {
 
 def ablations(scale: Scale) -> list[Part]:
     """Ours: what the step sizes are conditioned on and start from, and how positions are encoded."""
-
-    def models(chosen: Scale) -> list[Model]:
-        return [hyper_set(chosen, **fields) for fields in ABLATIONS.values()]
-
     more: Settings = {"subject": "", "fields": ("step_sizes", "time_mlp", "step_init", "positions")}
-    return [_sudoku_part("Hyper-SET", "ablations", scale, models, rates=(), **more)]
+    return _sudoku_part(
+        "Hyper-SET", "ablations", scale,
+        lambda chosen: [hyper_set(chosen, **fields) for fields in ABLATIONS.values()], rates=(), **more,
+    )  # fmt: skip
 
 
 def sudoku_tokens(scale: Scale) -> list[Part]:
     """Figures 1, 9 and 10, and the upper halves of 4 and 5: the Hyper-SET of Figure 3."""
-    return [_sudoku_part("Hyper-SET", "sudoku-tokens", scale, lambda chosen: [hyper_set(chosen)], subject="")]
+    return _sudoku_part("Hyper-SET", "sudoku-tokens", scale, lambda chosen: [hyper_set(chosen)], subject="")
 
 
 # Images
@@ -158,6 +146,8 @@ WIDTHS: dict[str, tuple[int, int]] = {"small": (384, 6), "small_scale_up": (512,
 DEPTH: dict[Scale, int] = {"paper": 12, "cpu": 6, "smoke": 4}
 SHRUNK: dict[Scale, int] = {"paper": 1, "cpu": 4, "smoke": 24}
 """By how much the widths are divided."""
+DATA = {"cifar10": recipes.CIFAR10, "cifar100": recipes.CIFAR100, "imagenet100": recipes.CMC}
+MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate": "crate", "hyperset": "hyper_set"}
 
 
 def classifier(name: str, scale: Scale, size: str = "small", layers: int = 1) -> Model:
@@ -171,69 +161,47 @@ def classifier(name: str, scale: Scale, size: str = "small", layers: int = 1) ->
     return model | ({"time_frequencies": 512 // SHRUNK[scale] // 2 * 2} if name == "hyper_set" else {})
 
 
-def wide_crate(scale: Scale) -> Model:
-    """CRATE as wide as the Transformer has parameters; ours."""
-    width = {"paper": {"d": 708, "num_heads": 12}, "cpu": {"d": 176, "num_heads": 4}, "smoke": {"d": 30}}[scale]
-    return classifier("crate", scale) | width
-
-
-def _images_base(scale: Scale, source: Mapping[str, Any]) -> RunConfig | Settings:
-    if scale == "smoke":
-        return smoke_base()
-    if scale == "paper":
-        return recipes.classification(dict(source))
-    return shorten(recipes.native_pixels(recipes.CIFAR10, patch=4), 3, learning_rate=1e-3)
-
-
-DATA: dict[str, dict[str, Any]] = {
-    "cifar10": recipes.CIFAR10, "cifar100": recipes.CIFAR100, "imagenet100": recipes.CMC,
-}  # fmt: skip
-MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate": "crate", "hyperset": "hyper_set"}
-
-
 def _images_part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], list[Model]], data: str = "cifar10",
-    seeds: int = 3, **more: Any,
-) -> Part:  # fmt: skip
+    title: str, name: str, scale: Scale, models: Models, data: str = "cifar10", seeds: int = 3, **more: Any
+) -> Part:
     def study(chosen: Scale) -> Settings:
-        repeats = tuple(range({"paper": 3, "cpu": seeds, "smoke": 2}[chosen]))
-        return describe_study(
-            f"hyperset-{name}", chosen, _images_base(chosen, DATA[data]), models(chosen), seeds=repeats
-        )
+        base: Mapping[Scale, Callable[[], Base]] = {
+            "paper": lambda: recipes.classification(DATA[data]),
+            "cpu": lambda: shorten(recipes.classification(recipes.CIFAR10, **recipes.NATIVE), 3, learning_rate=1e-3),
+            "smoke": smoke_base,
+        }
+        repeats = 3 if chosen == "paper" else seeds
+        return describe_study(f"hyperset-{name}", chosen, base[chosen](), models(chosen), repeats)
 
     notes = {"all": [HELD_OUT, UNPRINTED, BETA], "cpu": [SMALLER_IMAGES, FASTER]}
     described = {"subject": "hyper_set", "fields": ("d", "layers", "iterations")} | more
-    return make_part(title, scale, at_each_scale(study), notes, **described)
+    return make_part(title, scale, study, notes, **described)
 
 
 def data_sets(scale: Scale) -> list[Part]:
-    """Table 1: a part for each data set at the paper's scale, CIFAR-10 alone at the others; and, ours, a wide CRATE."""
-    return [_table_1(data, scale) for data in (DATA if scale == "paper" else ["cifar10"])]
+    """Table 1: a part for each data set at the paper's scale, CIFAR-10 alone at the others.
 
-
-PARAMETERS = {
-    ("transformer", "small"): 2_070_154, ("crate_t", "small"): 599_050, ("crate", "small"): 746_890,
-    ("hyperset", "small"): 1_238_858, ("hyperset", "small_scale_up"): 1_978_954,
-}  # fmt: skip
-"""Counted with the ten classes of CIFAR-10; the paper prints millions."""
-
-
-def _table_1(data: str, scale: Scale) -> Part:
+    Ours is a CRATE as wide as the Transformer has parameters.
+    """
     rows = load_paper("hyperset").tables["T1"].rows
 
     def models(chosen: Scale) -> list[Model]:
+        width = {"paper": {"d": 708, "num_heads": 12}, "cpu": {"d": 176, "num_heads": 4}, "smoke": {"d": 30}}[chosen]
         printed = [classifier(MODELS[row["model"]], chosen, row["size"]) for row in rows.values()]
-        return [*printed, wide_crate(chosen)]
+        return [*printed, classifier("crate", chosen) | width]
 
-    printed = {f"{identity}.{data}": _cell(f"{identity}.{data}", row, data) for identity, row in rows.items()}
-    more: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
-    return _images_part("one layer", data, scale, models, data, **more)
-
-
-def _cell(identity: str, row: Mapping[str, Any], data: str) -> PrintedRow:
-    """The paper does not print the number of runs; it is taken as one."""
-    model = {"name": MODELS[row["model"]], "d": WIDTHS[row["size"]][0], "layers": 1}
-    return printed_row(identity, row, model, PARAMETERS[row["model"], row["size"]], Sample(row[data], None, 1))
+    parts = []
+    for data in DATA if scale == "paper" else ["cifar10"]:
+        printed = []
+        for identity, row in rows.items():
+            model = classifier(MODELS[row["model"]], "paper", row["size"])
+            params = count_parameters(model, (3, 224, 224), (10,))  # the paper prints millions, for CIFAR-10
+            settings = {name: model[name] for name in ("name", "d", "layers")}
+            # The number of runs is not printed.
+            printed.append(printed_network(f"{identity}.{data}", row, settings, params, Sample(row[data], None, 1)))
+        beside: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
+        parts.append(_images_part("one layer", data, scale, models, data, **beside))
+    return parts
 
 
 def splits(scale: Scale) -> list[Part]:
@@ -251,11 +219,9 @@ def splits(scale: Scale) -> list[Part]:
 
 def image_tokens(scale: Scale) -> list[Part]:
     """Figures 11 and 12, and the lower halves of 4 and 5: the Hyper-SET Small of Table 1."""
-
-    def models(chosen: Scale) -> list[Model]:
-        return [classifier("hyper_set", chosen)]
-
-    return [_images_part("Hyper-SET", "cifar10-tokens", scale, models, subject="")]
+    return [
+        _images_part("Hyper-SET", "cifar10-tokens", scale, lambda chosen: [classifier("hyper_set", chosen)], subject="")
+    ]
 
 
 def both_tokens(scale: Scale) -> list[Part]:

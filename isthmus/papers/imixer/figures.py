@@ -23,17 +23,8 @@ def first_block(findings: Findings) -> Figure:
     return figure
 
 
-def norms(findings: Findings) -> Figure:
-    """Figure 5."""
-    return _by_block(findings, "norms")
-
-
-def cosines(findings: Findings) -> Figure:
-    """Figure 6."""
-    return _by_block(findings, "cosines")
-
-
-def _by_block(findings: Findings, name: str) -> Figure:
+def by_block(name: str, findings: Findings) -> Figure:
+    """Figures 5 and 6."""
     found = findings.analysis["convergence"]
     blocks = len(next(iter(found.values()))[name])
     return draw_grid(blocks, lambda axis, block: _curves(axis, found, block, name), width=4)

@@ -23,44 +23,33 @@ def convergence(given: AnalysisInput) -> dict[str, Any]:
     (item,) = given.parts
     found: dict[str, Any] = {}
     remaining: dict[str, list[list[float]]] = {}
+    quantities = []
     for network, folders in sorted(item.runs(), key=lambda pair: pair[0].model["iterations"]):
         n = int(network.model["iterations"])
         runs = [of_run(folder, given.data_dir) for folder in folders]
-        lines = {name: _by_block([run[name] for run in runs]) for name in ("norms", "cosines")}
-        found[str(n)] = {**lines, "row": network.id}
-        remaining[str(n)] = [[_share(steps, n) for steps in block] for block in lines["norms"]]
+        norms, cosines = (
+            [[[_mean(rows) for rows in run[name][block]] for run in runs] for block in range(len(runs[0][name]))]
+            for name in ("norms", "cosines")
+        )
+        found[str(n)] = {"norms": norms, "cosines": cosines, "row": network.id}
+        last = min(n, len(norms[0][0]) - 1)
+        remaining[str(n)] = [[min(FAR, run[last] / max(run[0], math.ulp(1.0))) for run in block] for block in norms]
+        for number, (block, curves) in enumerate(zip(remaining[str(n)], cosines, strict=True), start=1):
+            note = f"cosine there {statistics.fmean(run[min(n, len(run) - 1)] for run in curves):.4f}"
+            what = "step after n iterations, as a share of the first"
+            quantities.append(Quantity(f"n {n}, block {number}", what, None, statistics.fmean(block), "", note))
     return {
         "convergence": found,
         "remaining": {n: blocks[0] for n, blocks in remaining.items()},
         "remaining_by_block": remaining,
-        "quantities": [
-            Quantity(
-                f"n {n}, block {number}", "step after n iterations, as a share of the first", None,
-                statistics.fmean(block), "", f"cosine there {_cosine(found[n], number - 1, int(n)):.4f}",
-            )
-            for n, blocks in remaining.items()
-            for number, block in enumerate(blocks, start=1)
-        ],
+        "quantities": quantities,
         "differences": ["the paper plots these curves and prints no values; all runs are iterated eight times here"],
-    }  # fmt: skip
-
-
-def _by_block(runs: Sequence[Sequence[Sequence[Sequence[float | None]]]]) -> list[list[list[float]]]:
-    """``[run][block][a][row]`` as ``[block][run][a]``, in the mean over rows."""
-    return [[[_mean(rows) for rows in run[block]] for run in runs] for block in range(len(runs[0]))]
+    }
 
 
 def _mean(rows: Sequence[float | None]) -> float:
     known = [value for value in rows if value is not None]
     return statistics.fmean(known) if len(known) == len(rows) else FAR
-
-
-def _share(steps: Sequence[float], n: int) -> float:
-    return min(FAR, steps[min(n, len(steps) - 1)] / max(steps[0], math.ulp(1.0)))
-
-
-def _cosine(lines: dict[str, Any], block: int, n: int) -> float:
-    return statistics.fmean(run[min(n, len(run) - 1)] for run in lines["cosines"][block])
 
 
 def maps(given: AnalysisInput) -> dict[str, Any]:

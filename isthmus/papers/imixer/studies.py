@@ -17,40 +17,23 @@ bound):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.parts import (
-    Model,
-    Settings,
-    at_each_scale,
-    change_task,
-    describe_study,
-    make_part,
-    shorten,
-    smoke_base,
-)
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import Network, count_parameters, printed_network
+from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.imixer import recipes
+from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
 
-SEEDS = range(10)
-SIZES: dict[str, recipes.Size] = {"small": "s", "base": "b", "large": "l"}
+SEEDS = 10
+SIZES = ("small", "base", "large")
 RATIOS = (0.25, 0.5, 1.0, 2.0)
 STEPS = (1, 2, 4)
 NORMS = ("spectral", "none", "batch")
-SHRUNK_SIZES: dict[str, Model] = {  # C 512, 768, 1024 and 8, 12, 24 blocks divided by 16 and by 4
-    "small": {"C": 32, "depth": 2, "token_hidden": 32, "channel_hidden": 128, "drop_path": 0.1},
-    "base": {"C": 48, "depth": 3, "token_hidden": 48, "channel_hidden": 192, "drop_path": 0.2},
-    "large": {"C": 64, "depth": 6, "token_hidden": 64, "channel_hidden": 256, "drop_path": 0.3, "patch": 8},
-}
-TINY: dict[str, Model] = {
-    "small": {"C": 8, "depth": 1, "token_hidden": 8, "channel_hidden": 16},
-    "base": {"C": 12, "depth": 1, "token_hidden": 12, "channel_hidden": 24},
-    "large": {"C": 16, "depth": 2, "token_hidden": 16, "channel_hidden": 32},
-}
 UNPRINTED = (
     "the paper does not print which epoch it reports, its crops, and its cutout; here: the last epoch, timm's crops "
     "and flips, and random erasing alone"
@@ -63,76 +46,68 @@ SHRUNK = (
 COARSE = "here iMixer-L and Mixer-L have patches of 8 pixels, a quarter of the tokens, to take a quarter of the time"
 FASTER = "the learning rate is 1e-3 at a batch of 128, because there are so few steps; the rule would give 1.25e-4"
 FOUR = "the paper's four data sets are run at its own scale; here MNIST and CIFAR-10 stand for them"
-BOTH = "Mixer-S and iMixer-S"
 
 
 def imixer(size: str, scale: Scale, **fields: Any) -> Model:
-    """One of three sizes, shrunk as the scale asks; h_r = 2 and n = 2 unless ``fields`` say otherwise."""
+    """One of three sizes, shrunk to the scale; h_r = 2 and n = 2 unless ``fields`` say otherwise."""
     given = {"h_r": 2.0, "iterations": 2} | fields
-    if scale == "paper":
-        return recipes.imixer(SIZES[size], **given)
-    return {"name": "imixer", **_shrink(size, scale), **given}
+    return recipes.imixer(size[0], **given) if scale == "paper" else {"name": "imixer", **_shrink(size, scale), **given}
 
 
 def mixer(size: str, scale: Scale) -> Model:
-    if scale == "paper":
-        return recipes.mixer(SIZES[size])
-    return {"name": "mlp_mixer", **_shrink(size, scale), "norm_eps": 1e-6, "init": "xavier"}
+    shrunk = {"name": "mlp_mixer", "norm_eps": 1e-6, "init": "xavier"}
+    return recipes.mixer(size[0]) if scale == "paper" else shrunk | _shrink(size, scale)
 
 
 def _shrink(size: str, scale: Scale) -> Model:
-    return {"patch": 4, **SHRUNK_SIZES[size]} if scale == "cpu" else {"patch": 2, **TINY[size]}
+    """A sixteenth or a sixty-fourth of the channels, and as many hidden tokens as channels."""
+    known, few = published_network("imixer", size[0]), scale == "smoke"
+    C = known["C"] // (64 if few else 16)
+    widths = {"C": C, "token_hidden": C, "channel_hidden": (2 if few else 4) * C}
+    if few:
+        return {"patch": 2, "depth": 2 if size == "large" else 1, **widths}
+    patch = 8 if size == "large" else 4
+    return {"patch": patch, "depth": known["depth"] // 4, "drop_path": known["drop_path"], **widths}
 
 
-def _both(size: str) -> Callable[[Scale], list[Model]]:
-    return lambda scale: [mixer(size, scale), imixer(size, scale)]
-
-
-def _base(size: str, scale: Scale, source: str) -> RunConfig | Settings:
+def _base(size: str, scale: Scale, source: str) -> Base:
     if scale == "smoke":
         return smoke_base()
-    recipe = recipes.from_scratch(SIZES[size], source)
+    recipe = recipes.from_scratch(size[0], source)
     if scale == "paper":
         return recipe
     # Warm-up and cool-down keep their shares of the epochs.
     schedule = {"warmup_epochs": 0.13, "cooldown_epochs": 0.07}
-    return change_task(shorten(recipe, 2, batch_size=128, learning_rate=1e-3, **schedule), resize=None, crop_ratio=1.0)
+    task = {"resize": None, "crop_ratio": 1.0}
+    return shorten(recipe, 2, task, batch_size=128, learning_rate=1e-3, **schedule)
 
 
 def _part(
-    title: str, name: str, scale: Scale, models: Callable[[Scale], Sequence[Model]], size: str = "small",
-    source: str = "cifar10", stand_in: str = "cifar10", seeds: Sequence[int] = SEEDS, notes: Iterable[str] = (),
-    **more: Any,
+    title: str, name: str, scale: Scale, models: Callable[[Scale], Iterable[Model]], size: str = "small",
+    source: str = "cifar10", stand_in: str = "cifar10", seeds: int = SEEDS, notes: Iterable[str] = (), **more: Any,
 ) -> Part:  # fmt: skip
     def study(chosen: Scale) -> Settings:
-        repeats = {"paper": seeds, "cpu": range(3), "smoke": range(2)}[chosen]
-        data = source if chosen == "paper" else stand_in
+        repeats, data = (seeds, source) if chosen == "paper" else (3, stand_in)
         label = f"imixer-{name}" if chosen != "paper" or data == "cifar10" else f"imixer-{name}-{data}"
-        return describe_study(label, chosen, _base(size, chosen, data), models(chosen), seeds=tuple(repeats))
+        return describe_study(label, chosen, _base(size, chosen, data), models(chosen), repeats)
 
-    cpu = [SHRUNK, *([COARSE] if size == "large" else []), FASTER]
+    all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": [SHRUNK, *([COARSE] if size == "large" else []), FASTER]}
     fields = ("C", "depth", "h_r", "iterations", "norm")
     described = {"subject": "imixer", "rival_agrees_in": ("C", "depth"), "fields": fields} | more
-    all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": cpu}
-    return make_part(title, scale, at_each_scale(study), all_notes, **described)
+    return make_part(title, scale, study, all_notes, **described)
 
 
-def _cell(
-    identity: str, row: Mapping[str, Any], mean: float, std: float | None, model: Model, runs: int = 10
-) -> PrintedRow:
+def _both(size: str, scale: Scale, name: str, **more: Any) -> Part:
+    """A Mixer and an iMixer of one size."""
+    title = f"Mixer-{size[0].upper()} and iMixer-{size[0].upper()}"
+    return _part(title, name, scale, lambda chosen: [mixer(size, chosen), imixer(size, chosen)], size, **more)
+
+
+def _cell(identity: str, row: Mapping[str, Any], column: str, model: Model, runs: int = SEEDS) -> Network:
+    """A printed mean and spread; the paper does not print parameters, which are counted with ten classes."""
     settings = {name: value for name, value in model.items() if name not in ("drop_path", "init", "norm_eps")}
-    return printed_row(identity, row, settings, _count_parameters(model), Sample(mean, std, runs))
-
-
-def _count_parameters(model: Model) -> int:
-    """With ten classes; the paper does not print them."""
-    import torch
-
-    from isthmus.core.registry import create_model
-
-    with torch.device("meta"):
-        network = create_model(**model, input_shape=(3, 224, 224), output_shape=(10,))
-    return sum(parameter.numel() for parameter in network.parameters())
+    quality = Sample(row[column], row[f"{column}_std"], runs)
+    return printed_network(identity, row, settings, count_parameters(model, (3, 224, 224), (10,)), quality)
 
 
 def sizes(scale: Scale) -> list[Part]:
@@ -141,34 +116,34 @@ def sizes(scale: Scale) -> list[Part]:
 
 
 def size_part(size: str, scale: Scale) -> Part:
-    letter, models = SIZES[size].upper(), {"mixer": mixer(size, "paper"), "imixer": imixer(size, "paper")}
-    printed = {}
-    for identity, row in load_paper("imixer").tables["T1"].rows.items():
-        name = f"{identity}.{size}"
-        printed[name] = _cell(name, row, row[size], row[f"{size}_std"], models[row["model"]])
-    more: Settings = {"table": "T1", "printed_title": f"Table 1, {size}", "printed": printed}
-    return _part(f"Mixer-{letter} and iMixer-{letter}", size, scale, _both(size), size, **more)
+    models = {"mixer": mixer(size, "paper"), "imixer": imixer(size, "paper")}
+    rows = load_paper("imixer").tables["T1"].rows.items()
+    printed = [_cell(f"{identity}.{size}", row, size, models[row["model"]]) for identity, row in rows]
+    return _both(size, scale, name=size, table="T1", printed_title=f"Table 1, {size}", printed=printed)
 
 
-def _by_steps(table: str, model: Callable[[Mapping[str, Any], int], Model]) -> Settings:
+def _by_steps(table: str, model: Callable[[Mapping[str, Any]], Model]) -> Settings:
     """A table with a column for each n."""
-    printed = {
-        (name := f"{identity}.n{n}"): _cell(name, row, row[f"n{n}"], row[f"n{n}_std"], model(row, n))
+    printed = [
+        _cell(f"{identity}.n{n}", row, f"n{n}", imixer("small", "paper", iterations=n, **model(row)))
         for identity, row in load_paper("imixer").tables[table].rows.items()
         for n in STEPS
-    }
+    ]
     return {"table": table, "printed_title": f"Table {table[1:]}, CIFAR-10", "printed": printed, "subject": ""}
+
+
+def _at_steps(steps: Iterable[int], scale: Scale, changes: Iterable[Model] = ({},)) -> list[Model]:
+    return [imixer("small", scale, iterations=n, **change) for change in changes for n in steps]
 
 
 def search(scale: Scale) -> list[Part]:
     """Table 2: h_r and n."""
 
     def models(chosen: Scale) -> list[Model]:
-        few = chosen == "smoke"
-        ratios, steps = (RATIOS[1::2], STEPS[:2]) if few else (RATIOS, STEPS)
-        return [imixer("small", chosen, h_r=ratio, iterations=n) for ratio in ratios for n in steps]
+        ratios, steps = (RATIOS[1::2], STEPS[:2]) if chosen == "smoke" else (RATIOS, STEPS)
+        return _at_steps(steps, chosen, [{"h_r": ratio} for ratio in ratios])
 
-    beside = _by_steps("T2", lambda row, n: imixer("small", "paper", h_r=float(row["h_r"]), iterations=n))
+    beside = _by_steps("T2", lambda row: {"h_r": float(row["h_r"])})
     return [_part("iMixer-S over h_r and n", "search", scale, models, **beside)]
 
 
@@ -177,15 +152,14 @@ def norms(scale: Scale) -> list[Part]:
 
     def models(chosen: Scale) -> list[Model]:
         changes: list[Model] = [{} if norm == "spectral" else {"norm": norm} for norm in NORMS]
-        steps = STEPS[:2] if chosen == "smoke" else STEPS
-        return [imixer("small", chosen, iterations=n, **change) for change in changes for n in steps]
+        return _at_steps(STEPS[:2] if chosen == "smoke" else STEPS, chosen, changes)
 
     notes = [
         "with batch norm and n = 4 the paper used a smaller batch, which it does not print; here the same",
         "where batch norm stands is not printed; here after each of the two layers in F, with statistics shared by all "
         "iterations",
     ]
-    beside = _by_steps("T3", lambda row, n: imixer("small", "paper", norm=row["norm"], iterations=n))
+    beside = _by_steps("T3", lambda row: {"norm": row["norm"]})
     return [_part("iMixer-S with three norms", "norms", scale, models, notes=notes, **beside)]
 
 
@@ -194,36 +168,27 @@ def data_sets(scale: Scale) -> list[Part]:
     if scale != "paper":
         stand_ins = {"mnist": "mnist", "small": "cifar10"} if scale == "cpu" else {"small": "cifar10"}
         return [
-            _part(BOTH, name, scale, _both("small"), source="cifar100", stand_in=data, notes=[FOUR])
+            _both("small", scale, name=name, source="cifar100", stand_in=data, notes=[FOUR])
             for name, data in stand_ins.items()
         ]
     parts = []
     for identity, row in load_paper("imixer").tables["T4"].rows.items():
         source = row["dataset"]
-        seeds: Sequence[int] = (0,) if source == "imagenet1k" else SEEDS
-        cells = {
-            (cell := f"{identity}.{name}"): _cell(cell, row, row[f"{name}_s"], row[f"{name}_s_std"], model, len(seeds))
-            for name, model in (("mixer", mixer("small", "paper")), ("imixer", imixer("small", "paper")))
-        }
-        more: Settings = {"table": "T4", "printed_title": f"Table 4, {source}", "printed": cells}
-        parts.append(_part(BOTH, "small", scale, _both("small"), source=source, seeds=seeds, **more))
+        seeds = 1 if source == "imagenet1k" else SEEDS
+        models = {"mixer": mixer("small", "paper"), "imixer": imixer("small", "paper")}
+        cells = [_cell(f"{identity}.{name}", row, f"{name}_s", model, seeds) for name, model in models.items()]
+        beside: Settings = {"table": "T4", "printed_title": f"Table 4, {source}", "printed": cells}
+        parts.append(_both("small", scale, name="small", source=source, seeds=seeds, **beside))
     return parts
 
 
 def iterations(scale: Scale) -> list[Part]:
     """Figures 3, 5 and 6: iMixer-S with n = 1, 2 and 4; Table 2 has the same runs."""
-
-    def models(chosen: Scale) -> list[Model]:
-        return [imixer("small", chosen, iterations=n) for n in STEPS]
-
+    models = partial(_at_steps, STEPS)
     return [_part("iMixer-S with h_r = 2", "iterations", scale, models, subject="")]
 
 
 def feature_maps(scale: Scale) -> list[Part]:
     """Figure 7: n = 4 on ImageNet-1k."""
-
-    def models(chosen: Scale) -> list[Model]:
-        return [imixer("small", chosen, iterations=4)]
-
-    title = "iMixer-S with h_r = 2 and n = 4"
-    return [_part(title, "feature-maps", scale, models, source="imagenet1k", seeds=(0,), subject="")]
+    title, models = "iMixer-S with h_r = 2 and n = 4", partial(_at_steps, (4,))
+    return [_part(title, "feature-maps", scale, models, source="imagenet1k", seeds=1, subject="")]

@@ -1,14 +1,9 @@
-"""Tests of the wide-and-sparse paper's claims. Each docstring states its test and is printed with the answer.
-
-Networks are compared on test accuracy in percent. Every pair is tested at 95 % on its own, without a correction for
-their number. For an undecided pair, the number of seeds that would decide it is printed.
-"""
+"""Tests of the wide-and-sparse paper's claims; each docstring states its test. Accuracies are in percent."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from isthmus.analysis import shape_theory as theory
@@ -36,6 +31,7 @@ NEAR = 2.0
 """C and S are near each other up to this factor."""
 EDGE = 0.05
 """How far a Mixer's largest singular value may be from 1 + √γ, relatively: finite matrices are below their limit."""
+MIXERS = ("s_mixer", "rp_s_mixer", "mlp_mixer", "rp_mlp_mixer")
 claim = Claims("widesparse")
 
 
@@ -71,6 +67,11 @@ def series(networks: Iterable[Network]) -> dict[str, list[Network]]:
     return {name: sorted(members, key=lambda item: (width(item), item.id)) for name, members in found.items()}
 
 
+def families(networks: Iterable[Network]) -> dict[str, list[Network]]:
+    """Mixers and SW-MLPs of one kind and one Ω."""
+    return series(of(networks, *MIXERS, "sw_mlp"))
+
+
 def rises(members: Sequence[Network], x: Callable[[Network], float]) -> Finding:
     """Whether the networks with the largest x are ahead of those with the smallest."""
     low, high = min(map(x, members)), max(map(x, members))
@@ -93,17 +94,11 @@ def c1(networks: Sequence[Network]) -> Finding:
     return combine(cases | ({"wide against β-LASSO": pair(mixers[0], quoted[0])} if quoted else {}))
 
 
-@claim("C2")
-def c2(findings: Findings) -> Judgement:
+@claim.each_part("C2", "T1b", elsewhere="ImageNet-1k is trained at the paper's scale alone")
+def c2(networks: Sequence[Network]) -> Finding:
     """On ImageNet-1k, Mixer-B-W is ahead of Mixer-B/16: yes if decided ahead, no if decided behind. The printed error
     of Mixer-B/16 has no spread, and is taken as exact."""
-
-    def test(networks: Sequence[Network]) -> Finding:
-        return pair(find_network(networks, "mlp_mixer", patch=14), find_network(networks, "mlp_mixer", patch=16))
-
-    judgement = judge_parts(findings.parts, test, ["T1b"])
-    reason = "ImageNet-1k is trained at the paper's scale alone"
-    return judgement if judgement.measured != "not addressed" else replace(judgement, because=reason)
+    return pair(find_network(networks, "mlp_mixer", patch=14), find_network(networks, "mlp_mixer", patch=16))
 
 
 @claim.each_part("C3")
@@ -144,15 +139,11 @@ def c4(findings: Findings) -> Judgement:
     )
 
 
-def _mixers(networks: Iterable[Network]) -> list[Network]:
-    return of(networks, "s_mixer", "rp_s_mixer", "mlp_mixer", "rp_mlp_mixer")
-
-
 @claim.each_part("C5")
 def c5(networks: Sequence[Network]) -> Finding:
     """For every Ω and both kinds of permutation, each S-Mixer of the largest effective width S·C is ahead of each of
     the smallest: yes if all are decided ahead, no if one is decided behind."""
-    return combine({name: rises(group, width) for name, group in series(_mixers(networks)).items()})
+    return combine({name: rises(group, width) for name, group in series(of(networks, *MIXERS)).items()})
 
 
 def near_equal(members: Sequence[Network]) -> Finding:
@@ -173,7 +164,7 @@ def c6(networks: Sequence[Network]) -> Finding:
     """With normal and with random permutations, the best network with C/S between 1/2 and 2 is ahead of the best with C
     below that and of the best with C above it, each selected on validation data: yes if decided ahead of both, no if
     decided behind one."""
-    return combine({name: near_equal(group) for name, group in series(_mixers(networks)).items()})
+    return combine({name: near_equal(group) for name, group in series(of(networks, *MIXERS)).items()})
 
 
 @claim.each_part("C7")
@@ -213,12 +204,10 @@ def c8(findings: Findings) -> Judgement:
 def c9(findings: Findings) -> Judgement:
     """The two shallow nets differ by less than one point: yes if the interval lies within that, no if outside of it."""
     shallow = ("monarch_mlp", "kronecker_mlp")
-
-    def test(networks: Sequence[Network]) -> Finding:
-        first, second = (find_network(networks, shape) for shape in shallow)
-        return pair(first, second, within(LITTLE))
-
-    return judge_parts([item for item in findings.parts if of(item.networks, *shallow)], test)
+    return judge_parts(
+        [item for item in findings.parts if of(item.networks, *shallow)],
+        lambda networks: pair(*(find_network(networks, shape) for shape in shallow), within(LITTLE)),
+    )
 
 
 @claim.each_part("C10")
@@ -238,13 +227,12 @@ def c10(networks: Sequence[Network]) -> Finding:
 def c11(findings: Findings) -> Judgement:
     """In the ImageNet setting, SW-MLP's memory and FLOPs divided by RP-Mixer's, computed from the printed settings,
     both lie between 10^3 and 10^6: yes or no. The same test is applied to the printed entries."""
-    found = {name: _ratios(findings.analysis["ratios"][name]) for name in ("measured", "published")}
-    return conclude({"by the rules": found["measured"]}, {"Table S.3": found["published"]})
-
-
-def _ratios(ratios: Mapping[str, float]) -> Finding:
-    holds: Answer = "yes" if all(1e3 <= ratio <= 1e6 for ratio in ratios.values()) else "no"
-    return holds, {"said": ", ".join(f"{name} {ratio:,.0f}" for name, ratio in ratios.items()), **ratios}
+    found: list[Finding] = []
+    for ratios in (findings.analysis["ratios"][name] for name in ("measured", "published")):
+        holds: Answer = "yes" if all(1e3 <= ratio <= 1e6 for ratio in ratios.values()) else "no"
+        said = ", ".join(f"{name} {ratio:,.0f}" for name, ratio in ratios.items())
+        found.append((holds, {"said": said, **ratios}))
+    return conclude({"by the rules": found[0]}, {"Table S.3": found[1]})
 
 
 @claim.each_part("C12")
@@ -270,21 +258,19 @@ def c13(findings: Findings) -> Judgement:
     found: dict[str, Finding] = {}
     for title in dict.fromkeys(line["part"] for line in lines):
         group = [line for line in lines if line["part"] == title]
-        largest = max(line["C"] for line in group)
-        rise = {line["random"]: line["rises"] for line in group if line["C"] == largest}
-        found[title] = _overfits(rise.get(False), rise.get(True), largest)
+        C = max(line["C"] for line in group)
+        rise = {line["random"]: line["rises"] for line in group if line["C"] == C}
+        normal, random = rise.get(False), rise.get(True)
+        if not normal or not random:
+            found[title] = not_addressed("one of the two kinds has no finished run")
+        elif max(*normal, *random) <= 0:
+            found[title] = not_addressed(f"at C = {C} the lowest loss is the last one: nothing overfits")
+        else:
+            gap = compare_runs(normal, [2 * value for value in random])
+            means = [statistics.fmean(values) for values in (normal, random)]
+            text = f"at C = {C} the loss rises by {means[0]:.4f} (normal) and {means[1]:.4f} (random)"
+            found[title] = AHEAD[gap.decision], {"said": f"{text}; normal − 2 · random is {gap.text()}"}
     return conclude(found)
-
-
-def _overfits(normal: Sequence[float] | None, random: Sequence[float] | None, C: int) -> Finding:
-    if not normal or not random:
-        return not_addressed("one of the two kinds has no finished run")
-    if max(*normal, *random) <= 0:
-        return not_addressed(f"at C = {C} the lowest loss is the last one: nothing overfits")
-    gap = compare_runs(normal, [2 * value for value in random])
-    means = [statistics.fmean(values) for values in (normal, random)]
-    text = f"at C = {C} the loss rises by {means[0]:.4f} (normal) and {means[1]:.4f} (random)"
-    return AHEAD[gap.decision], {"said": f"{text}; normal − 2 · random is {gap.text()}"}
 
 
 @claim("4.1", "With the connections held fixed, the width is largest and the density smallest where C = S (eq. 15).")

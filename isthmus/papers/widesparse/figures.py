@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from isthmus.papers.engine.exhibit import Findings, MeasuredPart
+from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.figures import (
     ACCURACY,
     by_shape,
-    curves,
+    draw_accuracy,
     draw_band,
     finish,
     logarithmic,
@@ -17,11 +16,9 @@ from isthmus.papers.engine.figures import (
     scatter,
     style,
 )
-from isthmus.papers.engine.networks import Network
-from isthmus.papers.widesparse.claims import of, series, width
+from isthmus.papers.widesparse.claims import series, width
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -40,49 +37,39 @@ def similarity(findings: Findings) -> Figure:
     lines = next(iter(found.values()))
     peak, dense = max(lines, key=lambda line: line["mean"]), max(lines, key=lambda line: line["p"])
     for axis, line, letter in ((axes[1], peak, "b"), (axes[2], dense, "c")):
-        _matrix(axis, line["matrix"])
+        matrix = list(zip(*line["matrix"], strict=True))
+        axis.imshow(matrix, origin="lower", vmin=0, vmax=1, cmap="magma")
+        axis.set_xticks(range(len(matrix[0])), [str(block + 1) for block in range(len(matrix[0]))])
+        axis.set_yticks(range(len(matrix)), [str(block + 1) for block in range(len(matrix))])
         finish(axis, f"({letter}) 1/p = {1 / line['p']:g}", "block of the Mixer", "block of the MLP")
         axis.grid(visible=False)
-    _shallow(axes[3], findings.parts)
-    return figure
-
-
-def _matrix(axis: Axes, values: Sequence[Sequence[float]]) -> None:
-    turned = [list(line) for line in zip(*values, strict=True)]
-    axis.imshow(turned, origin="lower", vmin=0, vmax=1, cmap="magma")
-    axis.set_xticks(range(len(values)), [str(block) for block in range(1, len(values) + 1)])
-    axis.set_yticks(range(len(turned)), [str(block) for block in range(1, len(turned) + 1)])
-
-
-def _shallow(axis: Axes, parts: Sequence[MeasuredPart]) -> None:
-    networks = [n for item in parts for n in item.networks if n.shape in ("monarch_mlp", "kronecker_mlp")]
+    networks = [n for item in findings.parts for n in item.networks if n.shape in ("monarch_mlp", "kronecker_mlp")]
     for place, network in enumerate(networks):
-        scatter(axis, [(place, network)], network.shape, place)
-    axis.set_xticks(range(len(networks)), [network.shape for network in networks])
-    finish(axis, f"(d) {parts[-1].part.title}", "", ACCURACY)
+        scatter(axes[3], [(place, network)], network.shape, place)
+    axes[3].set_xticks(range(len(networks)), [network.shape for network in networks])
+    finish(axes[3], f"(d) {findings.parts[-1].part.title}", "", ACCURACY)
+    return figure
 
 
 def widths(findings: Findings) -> Figure:
     """Left: accuracy over γm; right: largest singular values of random weights."""
     figure, ((left, right),) = page(1, 2)
     (item,) = findings.parts
-    curves(left, by_shape(item.networks), lambda network: width(network) * network.model["gamma"])
-    logarithmic(left)
-    finish(left, item.part.title, "width γm", ACCURACY)
-    _edges(right, findings.analysis["singular_values"])
-    return figure
-
-
-def _edges(axis: Axes, found: dict[str, Any]) -> None:
+    draw_accuracy(
+        left, by_shape(item.networks), lambda network: width(network) * network.model["gamma"], item.part.title,
+        "width γm", log=10,
+    )  # fmt: skip
+    found = findings.analysis["singular_values"]
     lines = sorted(found["widths"], key=lambda line: line["width"])
     x = [line["width"] for line in lines]
     for place, (name, title) in enumerate({"mixer": "Mixer", "sw_mlp": "SW-MLP"}.items()):
         spread = [line[name]["std"] for line in lines]
-        axis.errorbar(x, [line[name]["mean"] for line in lines], yerr=spread, capsize=2.5, label=title, **style(place))
+        right.errorbar(x, [line[name]["mean"] for line in lines], yerr=spread, capsize=2.5, label=title, **style(place))
     for name, look, title in (("edge", "--", "eq. (17), corrected"), ("printed_edge", ":", "eq. (17), as printed")):
-        axis.plot(x, [line[name] for line in lines], look, color="#22262b", linewidth=1, label=title)
-    axis.axhline(found["dense_edge"], color="#8a929b", linewidth=1, label="1 + √γ")
-    finish(axis, f"Ω {found['omega']:,}, {found['trials']} trials", "width γm", "largest singular value")
+        right.plot(x, [line[name] for line in lines], look, color="#22262b", linewidth=1, label=title)
+    right.axhline(found["dense_edge"], color="#8a929b", linewidth=1, label="1 + √γ")
+    finish(right, f"Ω {found['omega']:,}, {found['trials']} trials", "width γm", "largest singular value")
+    return figure
 
 
 def shape_curves(findings: Findings) -> Figure:
@@ -101,9 +88,8 @@ def densities(findings: Findings) -> Figure:
     """Figure S.1: accuracy over p, the spectrum of the largest exponent, and the largest value over the exponent."""
     figure, (axes,) = page(1, 3)
     (item,) = findings.parts
-    curves(axes[0], by_shape(item.networks), lambda network: float(network.model["p"]))
-    logarithmic(axes[0])
-    finish(axes[0], item.part.title, "p", ACCURACY)
+    groups = by_shape(item.networks)
+    draw_accuracy(axes[0], groups, lambda network: float(network.model["p"]), item.part.title, "p", log=10)
     lines = findings.analysis["scaling"]["exponents"]
     axes[1].hist(lines[-1]["values"], bins=60, density=True, color=style(0)["color"])
     finish(axes[1], f"one draw, a = {lines[-1]['a']:g}", "singular value", "density")
@@ -120,12 +106,10 @@ def expansions(findings: Findings) -> Figure:
     figure, ((left, right),) = page(1, 2)
     (item,) = findings.parts
     square = [network for network in item.networks if network.model["C"] == network.model["S"]]
-    curves(left, by_shape(square), lambda network: float(network.model["gamma"]))
-    finish(left, f"C = S, {item.part.title}", "γ", ACCURACY)
+    title = item.part.title
+    draw_accuracy(left, by_shape(square), lambda network: float(network.model["gamma"]), f"C = S, {title}", "γ")
     groups = {name: members for name, members in series(item.networks).items() if len(members) > 2}
-    curves(right, groups, lambda network: network.model["S"] / network.model["C"])
-    logarithmic(right)
-    finish(right, item.part.title, "S/C", ACCURACY)
+    draw_accuracy(right, groups, lambda network: network.model["S"] / network.model["C"], title, "S/C", log=10)
     return figure
 
 
@@ -177,8 +161,3 @@ def table(findings: Findings) -> Figure:
         text = f"{line.what}: {line.measured} ({line.word or 'not printed'})"
         axis.text(0, 1 - (place + 0.5) / len(lines), text, color=colour, fontsize=7, transform=axis.transAxes)
     return figure
-
-
-def families(networks: Sequence[Network]) -> dict[str, list[Network]]:
-    """Lines of one kind and one Ω."""
-    return series([*of(networks, "s_mixer", "rp_s_mixer", "mlp_mixer", "rp_mlp_mixer"), *of(networks, "sw_mlp")])

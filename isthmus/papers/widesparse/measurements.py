@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from isthmus.analysis import shape_theory as theory
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import AnalysisInput, MeasuredPart, Quantity
-from isthmus.papers.engine.networks import Network, shape_of
-from isthmus.papers.widesparse.models import FIGURE_4, tokens_of
+from isthmus.papers.engine.exhibit import AnalysisInput, Quantity
+from isthmus.papers.engine.networks import shape_of
+from isthmus.papers.widesparse.studies import FIGURE_4, ratio, tokens_of
 
 SHAPES = {"input_shape": (3, 32, 32), "output_shape": (10,), "patch": 8}
 BUILT: dict[str, list[dict[str, Any]]] = {
@@ -48,44 +46,38 @@ def components(given: AnalysisInput) -> dict[str, Any]:
 
 
 def _components(model: Any) -> dict[str, bool]:
+    """A skip is there if a branch's input plus its update is the stream after it."""
+    import torch
+
     from isthmus.analysis.steps import steps_of
     from isthmus.layers.patches import Head, PatchEmbedding
 
     parts, steps = list(model.modules()), steps_of(model)
+    x = torch.randn(2, *model.input_shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        taken = list(model.steps(x)) if hasattr(model, "steps") else []
+    adds = [torch.allclose(step.read + step.update, step.stream, atol=1e-5) for step in taken]
     return {
         "per_patch_fc": any(isinstance(part, PatchEmbedding) for part in parts),
-        "skip": _skips(model),
+        "skip": bool(adds) and all(adds),
         "layer_norm": any("Norm" in type(part).__name__ for part in parts),
         "hidden_layer_in_block": any(len(step.layers) > 1 for step in steps),
         "global_average_pool": any(isinstance(part, Head) for part in parts),
     }
 
 
-def _skips(model: Any) -> bool:
-    """Whether a branch's input plus its update is the stream after it."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, *model.input_shape, generator=generator)
-    if not hasattr(model, "steps"):
-        return False
-    with torch.no_grad():
-        return all(torch.allclose(step.read + step.update, step.stream, atol=1e-5) for step in model.steps(x))
-
-
 def settings(given: AnalysisInput) -> dict[str, Any]:
     """Table S.2 beside the configs of Figure 6 at the paper's scale."""
-    from isthmus.papers.widesparse.studies import ratio
-
     studies = {part.source: part.study for part in ratio("paper")}
     quantities = []
     for identity, row in load_paper("widesparse").tables["TS2"].rows.items():
         study = studies[row["dataset"]]
         train, models = study.base.train, [candidate.model_dump() for candidate in study.candidates]
         task = study.base.task.model_dump()
+        connections = [theory.mixer_connections(m["S"], m["C"], m.get("gamma", 1.0)) for m in models]
         here = {
             "L": models[0]["depth"],
-            "omega": _nominal(models),
+            "omega": round(statistics.median(connections)),
             "gamma": models[0].get("gamma"),
             "optimizer": {"adamw": "AdamW", "sgd": "SGD"}[train.optimizer],
             "init_lr": train.learning_rate,
@@ -96,17 +88,9 @@ def settings(given: AnalysisInput) -> dict[str, Any]:
         for column, value in here.items():
             close = value == row[column] or (column == "omega" and abs(value / row[column] - 1) < 0.01)
             note = "the nearest whole C and S miss it by less than 1 %" if column == "omega" else ""
-            word = "agrees" if close else "differs"
-            quantities.append(
-                Quantity(f"{identity} {column}", f"{row['dataset']}: {column}", row[column], value, word, note)
-            )
+            name, word = f"{row['dataset']}: {column}", "agrees" if close else "differs"
+            quantities.append(Quantity(f"{identity} {column}", name, row[column], value, word, note))
     return {"quantities": quantities, "differences": ["γ is left out of the table where the models are S-Mixers"]}
-
-
-def _nominal(models: Sequence[Mapping[str, Any]]) -> int:
-    """The median Ω of networks with whole C and S."""
-    found = [theory.mixer_connections(model["S"], model["C"], model.get("gamma", 1.0)) for model in models]
-    return round(statistics.median(found))
 
 
 def shape_curves(given: AnalysisInput) -> dict[str, Any]:
@@ -181,20 +165,21 @@ def similarities(given: AnalysisInput) -> dict[str, Any]:
     """Figure 2(a) to (c): CKA of every Mixer with the sparse MLPs of its width, seed by seed."""
     from isthmus.analysis.cka import of_run
 
-    item = next(part for part in given.parts if any(network.shape == "mlp_mixer" for network in part.networks))
+    item = next(part for part in given.parts if part.of("mlp_mixer"))
+    runs = {
+        network.id: dict(zip(candidate.seeds, folders, strict=True))
+        for (network, folders), candidate in zip(item.runs(), item.candidates, strict=True)
+    }
     curves: dict[str, list[dict[str, Any]]] = {}
-    for mixer in (network for network in item.networks if network.shape == "mlp_mixer"):
-        size = mixer.model["S"] * mixer.model["C"]
+    for mixer in item.of("mlp_mixer"):
         lines = []
-        for sparse in (network for network in item.of("sw_mlp") if network.model["m"] == size):
-            found = [of_run(one, given.data_dir, other) for one, other in _by_seed(item, mixer, sparse)]
-            values = [entry["mean_diagonal"] for entry in found]
-            lines.append(
-                {
-                    "p": sparse.model["p"], "row": sparse.id, "values": values, "mean": statistics.fmean(values),
-                    "matrix": found[0]["cka"],
-                }
-            )  # fmt: skip
+        for sparse in item.of("sw_mlp"):
+            if sparse.model["m"] == mixer.model["S"] * mixer.model["C"]:
+                seeds = [seed for seed in runs[mixer.id] if seed in runs[sparse.id]]
+                found = [of_run(runs[mixer.id][seed], given.data_dir, runs[sparse.id][seed]) for seed in seeds]
+                values = [entry["mean_diagonal"] for entry in found]
+                line = {"p": sparse.model["p"], "row": sparse.id, "values": values, "mean": statistics.fmean(values)}
+                lines.append(line | {"matrix": found[0]["cka"]})
         curves[f"S = C = {mixer.model['S']}"] = sorted(lines, key=lambda line: -float(line["p"]))
     return {
         "cka": curves,
@@ -206,37 +191,22 @@ def similarities(given: AnalysisInput) -> dict[str, Any]:
     }
 
 
-def _by_seed(item: MeasuredPart, first: Network, second: Network) -> list[tuple[Path, Path]]:
-    """Folders of runs of both with the same seed."""
-    runs = {
-        network.id: dict(zip(candidate.seeds, folders, strict=True))
-        for (network, folders), candidate in zip(item.runs(), item.candidates, strict=True)
-    }
-    return [(run, runs[second.id][seed]) for seed, run in runs[first.id].items() if seed in runs[second.id]]
-
-
 def curves(given: AnalysisInput) -> dict[str, Any]:
     """Figures S.6 to S.8: the validation loss of every run, and how far it rises above its lowest value."""
-    lines = []
-    for item in given.parts:
-        for network, losses in item.curves("loss"):
-            lines.append(
-                {
-                    "part": item.part.title, "row": network.id, "C": network.model["C"],
-                    "random": shape_of(network.model).startswith("rp_"), "losses": losses,
-                    "rises": [loss[-1][1] - min(value for _, value in loss) for loss in losses],
-                }
-            )  # fmt: skip
-    return {
-        "curves": lines,
-        "quantities": [
-            Quantity(
-                f"{line['row']} rise", f"last − lowest validation loss, C {line['C']}, "
-                f"{'random' if line['random'] else 'normal'}", None, statistics.fmean(line["rises"]),
-            )
-            for line in lines
-        ],
-    }  # fmt: skip
+    lines = [
+        {
+            "part": item.part.title, "row": network.id, "C": network.model["C"],
+            "random": shape_of(network.model).startswith("rp_"), "losses": losses,
+            "rises": [loss[-1][1] - min(value for _, value in loss) for loss in losses],
+        }
+        for item in given.parts
+        for network, losses in item.curves("loss")
+    ]  # fmt: skip
+    quantities = []
+    for line in lines:
+        what = f"last − lowest validation loss, C {line['C']}, {'random' if line['random'] else 'normal'}"
+        quantities.append(Quantity(f"{line['row']} rise", what, None, statistics.fmean(line["rises"])))
+    return {"curves": lines, "quantities": quantities}
 
 
 def pictures(given: AnalysisInput) -> dict[str, Any]:
@@ -256,14 +226,11 @@ def pictures(given: AnalysisInput) -> dict[str, Any]:
     for name, (model, place) in models.items():
         (layer,) = steps_of(create_model(**model))[place].layers.values()
         found[name] = (corner(layer) > 0).int().tolist()
-    m, p = 64, 1 / 8
-    quantities = [
-        Quantity(
-            f"FS9 {name}", "share of entries that are connections", None,
-            sum(map(sum, picture)) / m**2, "", f"p = {p:g} on average" if name == "M ⊙ A" else f"1/S = {p:g} exactly",
-        )
-        for name, picture in found.items()
-    ]  # fmt: skip
+    quantities = []
+    for name, picture in found.items():
+        note = "p = 0.125 on average" if name == "M ⊙ A" else "1/S = 0.125 exactly"
+        share = sum(map(sum, picture)) / 64**2
+        quantities.append(Quantity(f"FS9 {name}", "share of entries that are connections", None, share, "", note))
     return {"pictures": found, "quantities": quantities, "differences": ["a permutation and a mask drawn here"]}
 
 
@@ -285,11 +252,24 @@ def costs(given: AnalysisInput) -> dict[str, Any]:
             name = f"{line['model']}, {line['setting']}: {what}"
             quantities.append(Quantity(f"TS3 {name}", name, printed, line[f"{what} here"], word, note))
     by_name = {(line["model"], line["setting"]): line for line in lines}
+    sparse, mixer = (by_name[model, "imagenet"] for model in ("sw_mlp", "rp_mixer"))
+    speeds = []
+    for word in ("here", "published"):
+        slow, random, normal = (
+            by_name[model, "cifar"][f"s/epoch {word}"] for model in ("sw_mlp", "rp_mixer", "mlp_mixer")
+        )
+        speeds.append(
+            f"{word}: SW-MLP takes {slow / random:.1f} times as long as RP-Mixer, and RP-Mixer {random / normal:.3f} "
+            "times as long as MLP-Mixer"
+        )
     return {
         "costs": lines,
         "ratios": {
-            name: _ratios(by_name, column)
-            for name, column in (("measured", "by rule"), ("published", "published"), ("here", "here"))
+            name: {
+                what: sparse[f"{column} {where}"] / mixer[f"{column} {where}"]
+                for what, column in (("memory", "bytes"), ("FLOPs", "FLOPs"))
+            }
+            for name, where in (("measured", "by rule"), ("published", "published"), ("here", "here"))
         },
         "quantities": quantities,
         "differences": [
@@ -301,24 +281,5 @@ def costs(given: AnalysisInput) -> dict[str, Any]:
             f"thread{'s' * (threads > 1)}, taken for 50,000 images; the paper's are on a V100",
             "the ImageNet setting is counted and not run: its SW-MLP would take 23.2 TB",
         ],
-        "summary": [_speeds(by_name)],
+        "summary": ["; ".join(speeds)],
     }
-
-
-def _ratios(lines: Mapping[tuple[str, str], Mapping[str, Any]], column: str) -> dict[str, float]:
-    sparse, mixer = lines["sw_mlp", "imagenet"], lines["rp_mixer", "imagenet"]
-    names = {"memory": "bytes", "FLOPs": "FLOPs"}
-    return {name: sparse[f"{what} {column}"] / mixer[f"{what} {column}"] for name, what in names.items()}
-
-
-def _speeds(lines: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
-    here, there = (
-        {model: lines[model, "cifar"][f"s/epoch {where}"] for model in ("sw_mlp", "rp_mixer", "mlp_mixer")}
-        for where in ("here", "published")
-    )
-    said = [
-        f"{word}: SW-MLP takes {times['sw_mlp'] / times['rp_mixer']:.1f} times as long as RP-Mixer, and RP-Mixer "
-        f"{times['rp_mixer'] / times['mlp_mixer']:.3f} times as long as MLP-Mixer"
-        for word, times in (("here", here), ("published", there))
-    ]
-    return "; ".join(said)

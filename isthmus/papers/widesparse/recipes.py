@@ -13,22 +13,6 @@ from isthmus.core.config import RunConfig, run_config
 from isthmus.recipes import recipe
 from isthmus.recipes.images import at_224_pixels, published_network
 
-NAMES = {
-    "widesparse-mixer": "figure_4",
-    "widesparse-s-mixer": "figure_5",
-    "widesparse-mixer-ss-8": "mixer_ss_8",
-    "widesparse-mixer-ss-w": "mixer_ss_w",
-    "widesparse-mixer-ss-w-cifar100": "mixer_ss_w_cifar100",
-    "widesparse-mixer-b-w": "mixer_b_w",
-    "widesparse-cifar10-ratio": "ratio_cifar10",
-    "widesparse-cifar100-ratio": "ratio_cifar100",
-    "widesparse-stl10-ratio": "ratio_stl10",
-    "widesparse-imagenet1k-ratio": "ratio_imagenet1k",
-    "widesparse-stl10-90": "stl10_90",
-    "widesparse-mnist-monarch": "mnist_monarch",
-    "widesparse-mnist-kronecker": "mnist_kronecker",
-}
-
 CROPS = {"crop_padding": 4, "flip": True}
 POLICY = CROPS | {"policy": "auto_augment_cifar10"}
 NESTEROV = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "schedule": "cosine", "select": "last"}
@@ -41,44 +25,37 @@ IMAGENET_TRAIN = {
 
 
 def _classify(
-    source: str, model: dict[str, Any], train: dict[str, Any], augment: dict[str, Any] | None = None
+    source: str, model: dict[str, Any], train: dict[str, Any], augment: dict[str, Any] | None = None, size: int = 32
 ) -> RunConfig:
+    """STL-10 has images of 32 pixels unless the paper says otherwise (appendix C.4)."""
     task: dict[str, Any] = {"name": "classification"} | ({"augment": augment} if augment else {})
-    size = {"size": 32} if source == "stl10" else {}  # appendix C.4
-    return run_config({"source": {"name": source, **size}, "task": task, "model": model, "train": train})
+    data = {"name": source} | ({"size": size} if source == "stl10" else {})
+    return run_config({"source": data, "task": task, "model": model, "train": train})
 
 
-def _mixer(C: int, S: int | None, depth: int, gamma: float, **fields: Any) -> dict[str, Any]:
-    return {"name": "mlp_mixer", "patch": 4, "S": S, "C": C, "depth": depth, "gamma": gamma, **fields}
+def mixer(C: int, S: int | None, depth: int, gamma: float, patch: int = 4, **fields: Any) -> dict[str, Any]:
+    return {"name": "mlp_mixer", "patch": patch, "S": S, "C": C, "depth": depth, "gamma": gamma, **fields}
 
 
-def _s_mixer(C: int, S: int, depth: int) -> dict[str, Any]:
-    return {"name": "s_mixer", "patch": 4, "S": S, "C": C, "depth": depth}
+def s_mixer(C: int, S: int, depth: int, patch: int = 4, **fields: Any) -> dict[str, Any]:
+    return {"name": "s_mixer", "patch": patch, "S": S, "C": C, "depth": depth, **fields}
 
 
 def figure_4() -> RunConfig:
     """The paper's protocol of Figures 2(a) and 4 with its widest Mixer, C = S = 64: 600 epochs of AutoAugment."""
     train = ADAMW | {"epochs": 600, "batch_size": 128, "learning_rate": 0.01}
-    return _classify("cifar10", _mixer(64, 64, 3, 2), train, POLICY)
+    return _classify("cifar10", mixer(64, 64, 3, 2), train, POLICY)
 
 
 def figure_5(source: str = "cifar10") -> RunConfig:
     """The paper's protocol of Figure 5, and of all small data sets unless it says otherwise; C = S = 64."""
     train = NESTEROV | {"epochs": 200, "batch_size": 128, "learning_rate": 0.02}
-    return _classify(source, _s_mixer(64, 64, 8), train, CROPS)
+    return _classify(source, s_mixer(64, 64, 8), train, CROPS)
 
 
 def table_1(variant: str, source: str = "cifar10") -> RunConfig:
     train = ADAMW | {"epochs": 4000, "batch_size": 1024, "learning_rate": 0.04}
     return _classify(source, published_network("mlp_mixer", variant), train, POLICY)
-
-
-mixer_ss_8 = recipe("The paper's Mixer-SS/8 of Table 1; rates searched over 0.04, 0.05 and 0.06.", table_1, "ss-8")
-mixer_ss_w = recipe(
-    "The paper's Mixer-SS-W of Table 1, with the C of 467 that gives its 255 M connections (487 is printed).",
-    table_1, "ss-w",
-)  # fmt: skip
-mixer_ss_w_cifar100 = recipe("The paper's Mixer-SS-W on CIFAR-100.", table_1, "ss-w", "cifar100")
 
 
 def _imagenet1k(model: dict[str, Any]) -> RunConfig:
@@ -99,36 +76,54 @@ def ratio(source: str) -> RunConfig:
         epochs = 600 if source == "cifar100" else 2000
         train = NESTEROV | {"epochs": epochs, "batch_size": 128, "learning_rate": 0.1}
     size = 64 if source == "stl10" else 128
-    return _classify(source, _s_mixer(size, size, 12), train, POLICY if source == "cifar10" else CROPS)
-
-
-ratio_cifar10 = recipe("The paper's protocol of Figure 6 on CIFAR-10, as in Table S.2; C = S = 128.", ratio, "cifar10")
-ratio_cifar100 = recipe(
-    "The paper's protocol of Figure 6 on CIFAR-100, as in Table S.2; C = S = 128.", ratio, "cifar100"
-)
-ratio_stl10 = recipe("The paper's protocol of Figure 6 on STL-10, as in Table S.2; C = S = 64.", ratio, "stl10")
+    return _classify(source, s_mixer(size, size, 12), train, POLICY if source == "cifar10" else CROPS)
 
 
 def ratio_imagenet1k() -> RunConfig:
     """The paper's protocol of Figure 6 on ImageNet-1k: the baseline, patches of 16 pixels, S = 196 and C = 768."""
-    return _imagenet1k(_mixer(768, 196, 8, 4, patch=16))
+    return _imagenet1k(mixer(768, 196, 8, 4, patch=16))
 
 
 def stl10_90() -> RunConfig:
     """The paper's protocol of Figure S.5 on STL-10 at 90 pixels, with its best patch: C0 = 108, S0 = 225."""
     train = NESTEROV | {"epochs": 400, "batch_size": 128, "learning_rate": 0.1}
-    task = {"name": "classification", "augment": CROPS}
-    source = {"name": "stl10", "size": 90}
-    return run_config({"source": source, "task": task, "model": _s_mixer(64, 64, 4) | {"patch": 6}, "train": train})
+    return _classify("stl10", s_mixer(64, 64, 4, patch=6), train, CROPS, size=90)
 
 
-def _shallow(name: str) -> RunConfig:
+def shallow(name: str) -> RunConfig:
+    """Figure 2(d)."""
     train = ADAMW | {"epochs": 200, "batch_size": 128, "learning_rate": 0.01}
     return _classify("mnist", {"name": name}, train)
 
 
-mnist_monarch = recipe(
-    "The paper's shallow net of Figure 2(d) with Monarch matrices; its batch size is not printed.",
-    _shallow, "monarch_mlp",
-)  # fmt: skip
-mnist_kronecker = recipe("The paper's shallow net of Figure 2(d) with Kronecker products.", _shallow, "kronecker_mlp")
+RECIPES = {
+    "widesparse-mixer": figure_4,
+    "widesparse-s-mixer": figure_5,
+    "widesparse-mixer-ss-8": recipe(
+        "The paper's Mixer-SS/8 of Table 1; rates searched over 0.04, 0.05 and 0.06.", table_1, "ss-8"
+    ),
+    "widesparse-mixer-ss-w": recipe(
+        "The paper's Mixer-SS-W of Table 1, with the C of 467 that gives its 255 M connections (487 is printed).",
+        table_1, "ss-w",
+    ),
+    "widesparse-mixer-ss-w-cifar100": recipe("The paper's Mixer-SS-W on CIFAR-100.", table_1, "ss-w", "cifar100"),
+    "widesparse-mixer-b-w": mixer_b_w,
+    "widesparse-cifar10-ratio": recipe(
+        "The paper's protocol of Figure 6 on CIFAR-10, as in Table S.2; C = S = 128.", ratio, "cifar10"
+    ),
+    "widesparse-cifar100-ratio": recipe(
+        "The paper's protocol of Figure 6 on CIFAR-100, as in Table S.2; C = S = 128.", ratio, "cifar100"
+    ),
+    "widesparse-stl10-ratio": recipe(
+        "The paper's protocol of Figure 6 on STL-10, as in Table S.2; C = S = 64.", ratio, "stl10"
+    ),
+    "widesparse-imagenet1k-ratio": ratio_imagenet1k,
+    "widesparse-stl10-90": stl10_90,
+    "widesparse-mnist-monarch": recipe(
+        "The paper's shallow net of Figure 2(d) with Monarch matrices; its batch size is not printed.",
+        shallow, "monarch_mlp",
+    ),
+    "widesparse-mnist-kronecker": recipe(
+        "The paper's shallow net of Figure 2(d) with Kronecker products.", shallow, "kronecker_mlp"
+    ),
+}  # fmt: skip

@@ -23,60 +23,133 @@ time of training steps on a shared machine (an upper bound):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from isthmus.analysis import shape_theory as theory
+from isthmus.core.config import RunConfig
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import Part, PrintedRow, Scale, printed_row
-from isthmus.papers.engine.parts import Model, Settings, Studies, describe_study, make_part, shorten
+from isthmus.papers.engine.differences import SOURCES
+from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.networks import printed_network
+from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.widesparse import recipes
-from isthmus.papers.widesparse.models import (
-    FIGURE_4,
-    FIGURE_5,
-    HELD_OUT,
-    MASK,
-    SEEDS,
-    SPARSE_5,
-    UNPRINTED,
-    Setup,
-    describe,
-    describe_smoke,
-    make_parts,
-    mixer,
-    s_mixer,
-    sparse,
-    sparse_beside,
-    tokens_of,
-    with_random,
-)
+from isthmus.papers.widesparse.recipes import mixer, s_mixer
 from isthmus.recipes.images import published_network
 from isthmus.studies.statistics import Sample
 
 THREE = ("cifar10", "cifar100", "stl10")
+FIELDS = ("C", "S", "m", "p", "gamma", "depth", "permutation")
+TABLE_1_FIELDS = ("patch", "C", "depth", "gamma")
+FIGURE_4 = {  # C to S, at Ω = 2^19 and γ = 2
+    4: 360, 8: 252, 12: 203, 16: 173, 20: 152, 24: 136, 28: 124, 32: 113, 36: 104, 40: 96, 44: 89, 48: 83, 64: 64,
+}  # fmt: skip
+FIGURE_5 = {  # Ω to pairs of C and S
+    2**18: ((16, 173), (32, 113), (48, 83), (83, 48), (113, 32), (173, 16)),
+    2**21: ((16, 504), (32, 346), (64, 226), (226, 64), (346, 32), (504, 16)),
+    2**27: ((128, 1386), (256, 904), (904, 256), (1386, 128)),
+}
+SPARSE_5 = {0.9: 540, 0.7: 612, 0.5: 724, 0.3: 935, 0.1: 1619}  # p to m, at Ω = 2^18
+HELD_OUT = "the paper trains on all training images; here a tenth of CIFAR's is held out for validation"
+UNPRINTED = (
+    "the paper prints neither weight decay nor the padding of crops nor which epoch it reports; here: 0.01 for AdamW "
+    "and none for SGD, 4 pixels, the last epoch"
+)
+MASK = (
+    "the paper gives kept entries of a mask as 1/√p (section 4.3) and as 1 (A.2.5), and ticks (Table S.1) and omits "
+    "(A.2.5) pooling; here: 1/√p and pooling beside a Mixer of the same S·C (Figures 2 and 4), 1 and the whole vector "
+    "elsewhere, because with 1/√p plain SGD at these rates diverges"
+)
+
+
+Setup = tuple[RunConfig, Iterable[Model]] | tuple[RunConfig, Iterable[Model], int]
+"""What networks are trained with, the networks, and the number of seeds if it is not three."""
+
+
+def tokens_of(C: int, omega: float, gamma: float) -> int:
+    """The integer S nearest to the solution of Ω = γ (C S² + C² S) / 2."""
+    return theory.shape(C, omega, gamma).S
+
+
+def sparse(m: int, p: float, depth: int, patch: int = 4, **fields: Any) -> Model:
+    return {"name": "sw_mlp", "patch": patch, "m": m, "p": p, "depth": depth, "mask_scale": "one", **fields}
+
+
+def sparse_beside(C: int, S: int, p: float, depth: int, gamma: float, patch: int = 4) -> Model:
+    """The sparse MLP with the width of a Mixer; it has a block each for token and channel mixing."""
+    return sparse(S * C, p, 2 * depth, patch, block="mlp", gamma=gamma, S=S, pool=True, mask_scale="inverse_root")
+
+
+def with_random(models: Iterable[Model]) -> list[Model]:
+    """Each network with normal and with random permutations."""
+    models = list(models)
+    return [*models, *({**model, "permutation": "random"} for model in models)]
+
+
+def make_parts(
+    figure: str, name: str, title: str, scale: Scale, paper: Callable[[str], Setup], cpu: Callable[[], Setup],
+    smoke: Callable[[], Iterable[Model]], notes: Notes, sources: Sequence[str] = ("cifar10",), **more: Any,
+) -> list[Part]:  # fmt: skip
+    """A part for every source at the paper's scale; one at the others, which stands for the first source."""
+    ticks = load_paper("widesparse").figures[figure].ticks
+    axes = ", ".join(f"{axis.replace('_', ' ')} {low:g} to {high:g}" for axis, (low, high) in ticks.items())
+    plotted = "the paper plots this and prints no values" + (f"; its axes are labelled: {axes}" if axes else "")
+    all_notes = {**notes, "all": [*notes.get("all", ()), plotted, HELD_OUT, UNPRINTED]}
+    if scale != "paper" and (others := [SOURCES[source] for source in sources[1:]]):
+        untrained = f"the paper also has {', '.join(others)}; only one data set is run at this scale"
+        all_notes[scale] = [*notes.get(scale, ()), untrained]
+
+    def part(source: str) -> Part:
+        def study(chosen: Scale) -> Settings:
+            label = f"{name}-{source}" if chosen == "paper" and len(sources) > 1 else name
+            return describe(label, chosen, lambda: paper(source), cpu, smoke)
+
+        return make_part(title, scale, study, all_notes, **{"fields": FIELDS} | more)
+
+    return [part(source) for source in (sources if scale == "paper" else sources[:1])]
+
+
+def describe(
+    name: str, scale: Scale, paper: Callable[[], Setup], cpu: Callable[[], Setup],
+    smoke: Callable[[], Iterable[Model]], **fields: Any,
+) -> Settings:  # fmt: skip
+    if scale == "smoke":
+        return describe_study(f"widesparse-{name}", scale, smoke_base(learning_rate=0.01), smoke())
+    return describe_study(f"widesparse-{name}", scale, *(paper if scale == "paper" else cpu)(), **fields)
 
 
 def table_1(scale: Scale) -> list[Part]:
-    sources = ("cifar10", "cifar100") if scale == "paper" else ("cifar10",)
-    return [
-        *(_table_1_cifar(source, scale) for source in sources),
-        *([_table_1_imagenet()] if scale == "paper" else []),
-    ]
+    if scale != "paper":
+        return [_table_1_cifar("cifar10", scale)]
+    return [_table_1_cifar("cifar10", scale), _table_1_cifar("cifar100", scale), _table_1_imagenet()]
 
 
 def _table_1_cifar(source: str, scale: Scale) -> Part:
-    # 16 M instead of 256 M connections, by the paper's rule.
-    small = [mixer(236, None, 2, 4, patch=8), mixer(96, None, 2, 4)]
-    tiny = [mixer(40, None, 1, 2), mixer(16, None, 1, 2, patch=2)]
+    def study(chosen: Scale) -> Settings:
+        rates = {"learning_rates": (0.04, 0.05, 0.06)} if chosen == "paper" else {}
+        return describe(
+            f"table-1-{source}" if chosen == "paper" else "table-1", chosen,
+            lambda: (recipes.table_1("ss-8", source), [published_network("mlp_mixer", n) for n in ("ss-8", "ss-w")]),
+            # 16 M instead of 256 M connections, by the paper's rule.
+            lambda: (
+                shorten(recipes.table_1("ss-8"), 3, batch_size=128, learning_rate=2e-3),
+                [mixer(236, None, 2, 4, patch=8), mixer(96, None, 2, 4)],
+            ),
+            lambda: [mixer(40, None, 1, 2), mixer(16, None, 1, 2, patch=2)],
+            **rates,
+        )  # fmt: skip
 
-    def paper() -> Settings:
-        models = [published_network("mlp_mixer", name) for name in ("ss-8", "ss-w")]
-        rates = {"seeds": SEEDS, "learning_rates": (0.04, 0.05, 0.06)}
-        return describe_study(f"widesparse-table-1-{source}", "paper", recipes.table_1("ss-8", source), models, **rates)
-
-    def cpu() -> Settings:
-        base = shorten(recipes.table_1("ss-8"), 3, batch_size=128, learning_rate=2e-3)
-        return describe("table-1", "cpu", base, small)
-
-    title = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}[source]
+    models: dict[str, Model] = {
+        "beta_lasso": {"name": "beta_lasso"},
+        "mixer_ss_8": {"name": "mlp_mixer", "patch": 8, "C": 986, "depth": 2},
+        "mixer_ss_w": {"name": "mlp_mixer", "patch": 4, "C": 467, "depth": 2},
+    }
+    printed = []
+    for identity, row in load_paper("widesparse").tables["T1a"].rows.items():
+        # Errors as accuracies. The quoted row has neither a spread nor a number of runs.
+        quality = Sample(round(100 - row[f"{source}_error"], 4), row[f"{source}_spread"], 3)
+        size = 1e6 * row["connections_M"]
+        printed.append(printed_network(f"{identity}.{source}", row, models[row["model"]], size, quality))
     notes = {
         "all": [
             "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
@@ -86,48 +159,28 @@ def _table_1_cifar(source: str, scale: Scale) -> Part:
         ],
         "cpu": ["both networks have 16 M connections instead of 256 M, by the paper's rule"],
     }
-    studies: Studies = {"paper": paper, "cpu": cpu, "smoke": lambda: describe_smoke("table-1", tiny)}
-    beside = _beside("T1a", f"Table 1, {title}", _printed_cifar(source))
-    return make_part("wide and narrow Mixers", scale, studies, notes, **beside)
-
-
-def _beside(table: str, title: str, printed: Mapping[str, PrintedRow]) -> Settings:
-    return {"table": table, "printed_title": title, "printed": printed, "fields": ("patch", "C", "depth", "gamma")}
-
-
-def _printed_cifar(source: str) -> dict[str, PrintedRow]:
-    """Errors as accuracies. The quoted row has neither a spread nor a number of runs."""
-    models: dict[str, Model] = {
-        "beta_lasso": {"name": "beta_lasso"},
-        "mixer_ss_8": {"name": "mlp_mixer", "patch": 8, "C": 986, "depth": 2},
-        "mixer_ss_w": {"name": "mlp_mixer", "patch": 4, "C": 467, "depth": 2},
-    }
-    found = {}
-    for row_id, row in load_paper("widesparse").tables["T1a"].rows.items():
-        identity, size = f"{row_id}.{source}", 1e6 * row["connections_M"]
-        quality = Sample(round(100 - row[f"{source}_error"], 4), row[f"{source}_spread"], 3)
-        found[identity] = printed_row(identity, row, models[row["model"]], size, quality)
-    return found
+    beside: Settings = {"table": "T1a", "printed_title": f"Table 1, {SOURCES[source]}", "fields": TABLE_1_FIELDS}
+    return make_part("wide and narrow Mixers", scale, study, notes, printed, **beside)
 
 
 def _table_1_imagenet() -> Part:
-    def paper() -> Settings:
+    def study(scale: Scale) -> Settings:
         models = [published_network("mlp_mixer", "b", norm_eps=1e-5), published_network("mlp_mixer", "b-w")]
-        return describe("table-1-imagenet1k", "paper", recipes.mixer_b_w(), models)
+        return describe_study("widesparse-table-1-imagenet1k", scale, recipes.mixer_b_w(), models)
 
-    printed = {}
+    printed = []
     rows = load_paper("widesparse").tables["T1b"].rows.items()
     for (identity, row), (patch, C) in zip(rows, ((16, 768), (14, 588)), strict=True):
         quality = Sample(round(100 - row["imagenet1k_error"], 4), row["spread"], 3)
         model = {"name": "mlp_mixer", "patch": patch, "C": C}
-        printed[identity] = printed_row(identity, row, model, row["omega"], quality)
+        printed.append(printed_network(identity, row, model, row["omega"], quality))
     notes = [
         "Mixer-B-W has γ = 4.095, which gives the printed width of 6.2e5; 4.57 is printed",
         "Mixer-B/16 is quoted by the paper; here it is trained like Mixer-B-W",
         UNPRINTED,
     ]
-    beside = _beside("T1b", "Table 1, ImageNet-1k", printed)
-    return make_part("wide and narrow Mixers", "paper", {"paper": paper}, {"all": notes}, **beside)
+    beside: Settings = {"table": "T1b", "printed_title": "Table 1, ImageNet-1k", "fields": TABLE_1_FIELDS}
+    return make_part("wide and narrow Mixers", "paper", study, {"all": notes}, printed, **beside)
 
 
 def similarity(scale: Scale) -> list[Part]:
@@ -153,21 +206,16 @@ def similarity(scale: Scale) -> list[Part]:
             "cpu": ["one Mixer, S = C = 32 (m = 1024), and p from 1 to 2^-7"],
         },
     )  # fmt: skip
-    shallow = make_part(
-        "shallow nets",
-        scale,
-        {
-            "paper": lambda: describe("shallow", "paper", recipes.mnist_monarch(), SHALLOW, range(5)),
-            "cpu": lambda: describe("shallow", "cpu", shorten(recipes.mnist_monarch(), 10), SHALLOW, range(5)),
-            "smoke": lambda: describe_smoke("shallow", SHALLOW),
-        },
-        {"all": ["the paper prints neither batch size nor weight decay of the shallow nets; here: 128 and 0.01"]},
-        fields=("size", "S"),
-    )
-    return [*compared, shallow]
+    shallow: list[Model] = [{"name": "monarch_mlp"}, {"name": "kronecker_mlp"}]
 
+    def study(chosen: Scale) -> Settings:
+        recipe = recipes.shallow("monarch_mlp")
+        return describe(
+            "shallow", chosen, lambda: (recipe, shallow, 5), lambda: (shorten(recipe, 10), shallow, 5), lambda: shallow
+        )
 
-SHALLOW: list[Model] = [{"name": "monarch_mlp"}, {"name": "kronecker_mlp"}]
+    unprinted = "the paper prints neither batch size nor weight decay of the shallow nets; here: 128 and 0.01"
+    return [*compared, make_part("shallow nets", scale, study, {"all": [unprinted]}, fields=("size", "S"))]
 
 
 def width(scale: Scale) -> list[Part]:
@@ -185,7 +233,7 @@ def width(scale: Scale) -> list[Part]:
     tiny = {C: tokens_of(C, 2**10, 2) for C in (2, 8)}
     return make_parts(
         "F4", "width", "connections held fixed", scale,
-        lambda source: (recipes.figure_4(), models(FIGURE_4, 2**19, 3), range(4)),
+        lambda source: (recipes.figure_4(), models(FIGURE_4, 2**19, 3), 4),
         lambda: (shorten(recipes.figure_4(), 3), models(small, 2**14, 3, (2048,))),
         lambda: models(tiny, 2**10, 1, patch=2),
         {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^19; one sparse MLP is wider than any Mixer can be"]},
@@ -222,7 +270,7 @@ def ratio(scale: Scale) -> list[Part]:
         omega = 2**18 if source == "stl10" else 2**21
         side = round(omega ** (1 / 3))
         models = with_random(s_mixer(C, S, 12) for C, S in sorted([*FIGURE_5[omega], (side, side)]))
-        return recipes.ratio(source), models, range(3 if source == "stl10" else 5)
+        return recipes.ratio(source), models, 3 if source == "stl10" else 5
 
     def cpu() -> Setup:
         base = shorten(recipes.ratio("cifar10"), 3, batch_size=128, learning_rate=2.5e-3)

@@ -10,7 +10,8 @@ from isthmus.core.config import RunConfig
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.parts import Model, change_training, shorten
 from isthmus.papers.widesparse import recipes
-from isthmus.papers.widesparse.models import MASK, Setup, make_parts, mixer, s_mixer, sparse, tokens_of, with_random
+from isthmus.papers.widesparse.recipes import mixer, s_mixer
+from isthmus.papers.widesparse.studies import MASK, THREE, Setup, make_parts, sparse, tokens_of, with_random
 
 CURVES = "losses during training are measured on validation images, not on test images"
 FEW_ROWS = "10,000 images to train on, so that 30 epochs can overfit; the other 40,000 are validation data"
@@ -27,7 +28,7 @@ def density(scale: Scale) -> list[Part]:
     wide = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
     return make_parts(
         "FS1", "density", "SW-MLP over its density", scale,
-        lambda source: (recipes.figure_5(), models(wide, 2**16, 8), range(5)),
+        lambda source: (recipes.figure_5(), models(wide, 2**16, 8), 5),
         lambda: (shorten(recipes.figure_5(), 4), models(wide, 2**14, 8)),
         lambda: models((1.0, 0.5, 0.1), 2**10, 2, patch=2),
         {"all": [MASK, "data, blocks and densities of this figure are not printed"], "cpu": ["Ω is 2^14, not 2^16"]},
@@ -101,7 +102,7 @@ def replacement(scale: Scale) -> list[Part]:
             "all": ["C = S = 64 as in the text of D.5; the caption of Figure S.4 says 128"],
             "cpu": ["C = S = 32 instead of 64"],
         },
-        ("cifar10", "cifar100", "stl10"), fields=("C", "S", "depth", "permutation", "random_blocks"),
+        THREE, fields=("C", "S", "depth", "permutation", "random_blocks"),
     )  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def patches(scale: Scale) -> list[Part]:
 
     def paper(source: str) -> Setup:
         if source == "stl10":
-            return recipes.stl10_90(), models((1, 3, 6, 10, 18, 30), 64, 4), range(5)
+            return recipes.stl10_90(), models((1, 3, 6, 10, 18, 30), 64, 4), 5
         base = change_training(recipes.figure_5(source), epochs=200, learning_rate=0.1)
         return base, models((1, 2, 4, 8, 16, 32), 64, 4)
 
@@ -122,7 +123,7 @@ def patches(scale: Scale) -> list[Part]:
         lambda: (shorten(recipes.figure_5(), 4, learning_rate=0.1), models((2, 4, 8, 16, 32), 32, 4)),
         lambda: models((2, 4), 8, 1),
         {"cpu": ["C = S = 32 instead of 64; no patches of one pixel"]},
-        ("cifar10", "cifar100", "stl10"), fields=("patch", "C", "S", "depth", "permutation"),
+        THREE, fields=("patch", "C", "S", "depth", "permutation"),
     )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def overfitting(scale: Scale) -> list[Part]:
 
     def paper(source: str) -> Setup:
         base = change_training(recipes.figure_5(), epochs=600, learning_rate=0.1)
-        return base, models(2**18, (16, 32, 64, 114, 173), 8), range(5)
+        return base, models(2**18, (16, 32, 64, 114, 173), 8), 5
 
     return make_parts(
         "FS6_FS8", "overfitting", "loss during training", scale, paper,
@@ -152,7 +153,7 @@ def overfitting_mlp(scale: Scale) -> list[Part]:
 
     def paper(source: str) -> Setup:
         base = change_training(recipes.figure_4(), **SGD_256, epochs=600)
-        return base, models(2**18, (16, 32, 64, 114, 173), 8, 4), range(5)
+        return base, models(2**18, (16, 32, 64, 114, 173), 8, 4), 5
 
     return make_parts(
         "FS6_FS8", "overfitting-mlp", "loss during training, γ = 4", scale, paper,
@@ -171,7 +172,7 @@ def adamw(scale: Scale) -> list[Part]:
     smaller = "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8"
     return make_parts(
         "FS6_FS8", "adamw", "loss during training, AdamW", scale,
-        lambda source: (change_training(recipes.figure_4(), epochs=600, batch_size=256), models(64, 8, 4), range(5)),
+        lambda source: (change_training(recipes.figure_4(), epochs=600, batch_size=256), models(64, 8, 4), 5),
         lambda: (_on_few_rows(recipes.figure_4(), batch_size=256), models(32, 3, 2)),
         lambda: models(8, 1, 2, patch=2),
         {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, smaller]},

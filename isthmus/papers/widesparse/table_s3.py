@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -52,16 +53,14 @@ class Trained:
 
     def held_bytes(self) -> int:
         """Weights, masks or patterns, gradients and optimiser state."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        tensors += [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
-        tensors += [value for state in self.optimizer.state.values() for value in state.values()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        gradients = [parameter.grad for parameter in self.module.parameters() if parameter.grad is not None]
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        return _count_bytes(self.module, *gradients, *states)
 
 
-def _mean(trained: Trained, x: Tensor) -> float:
-    """Of a step among others like it: the first after a rival's finds memory and threads as the rival left them."""
-    trained.step(x)
-    return statistics.fmean(trained.step(x) for _ in range(5))
+def _count_bytes(module: nn.Module, *more: Tensor) -> int:
+    tensors = [*module.parameters(), *module.buffers(), *more]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def rule(model: str, S: int, C: int, L: int, gamma: int) -> tuple[int, int]:
@@ -87,40 +86,31 @@ def network(model: str, setting: str) -> dict[str, Any]:
 
 def measure_table(threads: int, steps: int = STEPS) -> list[dict[str, Any]]:
     """Table S.3: published, by its own rule in the setting that fits, and here (CIFAR trained, ImageNet counted)."""
-    published = {row["model"]: row for row in load_paper("widesparse").tables["TS3"].rows.values()}
+    paper = load_paper("widesparse")
+    published = {row["model"]: row for row in paper.tables["TS3"].rows.values()}
     epochs = _epochs(list(published), threads, steps)
-    return [
-        _row(model, setting, published[model], epochs.get(model) if setting == "cifar" else None)
-        for setting in SETTINGS
-        for model in published
-    ]
-
-
-def _row(model: str, setting: str, printed: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
-    counted = cost(network(model, setting))
-    by_rule = rule(model, **SETTINGS[setting])
-    slip = _SLIPS.get((model, setting))
-    return {
-        "setting": setting,
-        "model": model,
-        "bytes published": printed[f"memory_{setting}_bytes"],
-        "bytes by rule": by_rule[0],
-        "bytes here": _stored_bytes(model, setting),
-        "FLOPs published": printed[f"flops_{setting}"],
-        "FLOPs by rule": by_rule[1],
-        "FLOPs here": 2 * counted.macs,
-        "s/epoch published": printed["runtime_cifar_s_per_epoch"] if setting == "cifar" else None,
-        "s/epoch here": None if seconds is None else round(seconds, 2),
-        "slip": load_paper("widesparse").discrepancies[slip].note if slip else "",
-    }
-
-
-def _stored_bytes(model: str, setting: str) -> int:
-    """Weights, and what says where they are: permutations and patterns; read off the meta device."""
-    with torch.device("meta"):
-        built = create_model(**network(model, setting))
-    tensors = [*built.parameters(), *built.buffers()]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    lines: list[dict[str, Any]] = []
+    for setting, (model, printed) in product(SETTINGS, published.items()):
+        config, by_rule, slip = network(model, setting), rule(model, **SETTINGS[setting]), _SLIPS.get((model, setting))
+        with torch.device("meta"):
+            built = create_model(**config)
+        timed = setting == "cifar"
+        lines.append(
+            {
+                "setting": setting,
+                "model": model,
+                "bytes published": printed[f"memory_{setting}_bytes"],
+                "bytes by rule": by_rule[0],
+                "bytes here": _count_bytes(built),  # with permutations and patterns
+                "FLOPs published": printed[f"flops_{setting}"],
+                "FLOPs by rule": by_rule[1],
+                "FLOPs here": 2 * cost(config).macs,
+                "s/epoch published": printed["runtime_cifar_s_per_epoch"] if timed else None,
+                "s/epoch here": round(epochs[model], 2) if timed else None,
+                "slip": paper.discrepancies[slip].note if slip else "",
+            }
+        )
+    return lines
 
 
 def _epochs(models: list[str], threads: int, steps: int) -> dict[str, float]:
@@ -130,8 +120,12 @@ def _epochs(models: list[str], threads: int, steps: int) -> dict[str, float]:
     def loss(scores: Tensor) -> Tensor:
         return nn.functional.cross_entropy(scores, labels)
 
+    rounds = []
     with arithmetic(threads):
         trained = {model: Trained(create_model(**network(model, "cifar")), loss) for model in models}
-        rounds = [{model: _mean(each, x) for model, each in trained.items()} for _ in range(math.ceil(steps / 5))]
+        for _ in range(math.ceil(steps / 5)):
+            # The first step after a rival's finds memory and threads as the rival left them, and does not count.
+            times = {model: [each.step(x) for _ in range(6)][1:] for model, each in trained.items()}
+            rounds.append({model: statistics.fmean(seconds) for model, seconds in times.items()})
     batches = math.ceil(IMAGES / BATCH)
-    return {model: batches * statistics.median(seconds[model] for seconds in rounds) for model in models}
+    return {model: batches * statistics.median(means[model] for means in rounds) for model in models}
