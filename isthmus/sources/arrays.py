@@ -19,7 +19,7 @@ from pydantic import BeforeValidator
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.files import name_errors, open_archive, read_member, read_npy, resolve
-from isthmus.sources.splits import DrawnSplits, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, check_splits
 from isthmus.sources.tables import (
     ENDINGS,
     Kind,
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 class Arrays(Source):
     """float32 features (rows, features) or uint8 images (rows, channels, height, width); with or without targets."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         path: str
         """The file, absolute, under the data folder or under the current one."""
         test_path: str | None = None
@@ -84,9 +84,8 @@ class Arrays(Source):
             with hint_at_header(any(part.header_guessed_absent for part in parts)):
                 targets, classes = encode_targets(raw, self.config.kind, str(paths[0]))
         pool = len(parts[0].inputs)
-        held_out = self.config.held_out(pool, ["test"] if self.config.test_path else [])
         labels = targets[:pool] if targets is not None and classes else None
-        rows = partition(pool, held_out, self.config.split_seed, labels)
+        rows = self.config.draw(pool, labels, ["test"] if self.config.test_path else [])
         if self.config.test_path:
             rows[2] = np.arange(pool, len(inputs))
         chosen = [Split(inputs[part], None if targets is None else targets[part]) for part in rows]

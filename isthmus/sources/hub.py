@@ -18,7 +18,7 @@ from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.huggingface import image_opener, need_column, open_hub
 from isthmus.sources.images import center_crop, channels_first, resize_short_side
-from isthmus.sources.splits import DrawnSplits, array_digest, check_labels, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, array_digest, check_labels, check_splits
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ NAMES = {"hub": "Hub"}
 class Hub(Source):
     """uint8 images (rows, channels, height, width) or float32 features (rows, features); with or without targets."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         repo: str
         """Name on the hub (``owner/name``), or a folder, absolute or under the data folder."""
         subset: str | None = None
@@ -77,7 +77,7 @@ class Hub(Source):
         targets, classes = self._targets(given)
         pool = given["train"]
         labels = targets["train"] if classes else None
-        parts = partition(len(pool), config.held_out(len(pool), list(given)), config.split_seed, labels)
+        parts = config.draw(len(pool), labels, list(given))
         rows = dict(zip(SPLITS, parts, strict=True))
         inputs, splits = [], []
         for name in SPLITS:

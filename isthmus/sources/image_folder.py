@@ -18,7 +18,7 @@ from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.files import resolve, stamp
 from isthmus.sources.images import center_crop, channels_first, image_files, open_image, resize_short_side
-from isthmus.sources.splits import DrawnSplits, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, check_splits
 
 NAMES = {"image_folder": "ImageFolder"}
 
@@ -41,7 +41,7 @@ class Files(NamedTuple):
 class ImageFolder(Source):
     """uint8 (rows, channels, size, size): the short side resized to ``size``, then the centre cropped."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         path: str
         """The folder, absolute, under the data folder or under the current one."""
         size: Annotated[int, Field(ge=1, le=4096)] = 32
@@ -63,8 +63,7 @@ class ImageFolder(Source):
         classes = class_names(homes["train"])
         given = {name: list_files(home, classes) for name, home in homes.items()}
         pool = given["train"]
-        held_out = self.config.held_out(len(pool.paths), list(given))
-        parts = partition(len(pool.paths), held_out, self.config.split_seed, pool.labels)
+        parts = self.config.draw(len(pool.paths), pool.labels, list(given))
         chosen = {name: pool.take(part) for name, part in zip(SPLITS, parts, strict=True)}
         chosen |= {name: files for name, files in given.items() if name != "train"}
         decoded = [self._decode(root, chosen[name].paths) for name in SPLITS]

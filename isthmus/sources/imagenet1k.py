@@ -21,7 +21,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName
 from isthmus.sources.images import image_files
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource, folder, list_pictures
-from isthmus.sources.splits import Rows
+from isthmus.sources.splits import HeldOutRows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
 
@@ -51,7 +51,7 @@ class ImageNet1k(PictureSource):
     class Config(PictureSettings):
         folder: str = "imagenet"
         """The folder of images: a path, absolute or under the data folder."""
-        validation: Rows = 10_000
+        validation: HeldOutRows = 10_000
         """Training rows held out for validation."""
 
     title = "imagenet1k"
@@ -81,7 +81,7 @@ class ImageNet100(ImageNet1k):
         """The folder of images: a path, absolute or under the data folder."""
         listed: Literal["all", "cmc"] = "all"
         """``cmc``: of the folder's classes, which may be all thousand, those of the CMC list (126,689 and 5,000)."""
-        validation: Rows = 5_000
+        validation: HeldOutRows = 5_000
         """Training rows held out for validation."""
 
     title = "imagenet100"

@@ -16,7 +16,7 @@ from isthmus.sources.cache import MemoryMapped, decode_all, memory_mapped
 from isthmus.sources.files import name_errors, not_found, resolve, stamp
 from isthmus.sources.huggingface import image_opener, labels_of, open_hub
 from isthmus.sources.images import center_crop, channels_first, open_image, resize_short_side
-from isthmus.sources.splits import Rows, array_digest, check_labels, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, array_digest, check_labels, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,7 +44,7 @@ class PictureSettings(Component):
     size: Annotated[int, Field(ge=1, le=4096)] = 256
     """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
     ``task.crop_ratio=0.875``."""
-    validation: Rows = 1_000
+    validation: HeldOutRows = 1_000
     """Training rows held out for validation, if the data set has no validation split."""
     split_seed: int = 0
     """Seed of the choice of these rows; the run's seed does not change it."""

@@ -19,7 +19,7 @@ from isthmus.core.files import sha256
 from isthmus.core.protocols import SplitName
 from isthmus.sources.files import locate, read_bytes
 from isthmus.sources.pictures import Pictures, PictureSettings, PictureSource
-from isthmus.sources.splits import Rows
+from isthmus.sources.splits import HeldOutRows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -41,7 +41,7 @@ class STL10(PictureSource):
     class Config(PictureSettings):
         size: Annotated[int, Field(ge=1, le=4096)] = SIDE
         """Height and width to which the images of 96 pixels are resized; papers use 32, 90 and 96."""
-        validation: Rows = 500
+        validation: HeldOutRows = 500
         """Training rows held out for validation."""
 
     title = "stl10"

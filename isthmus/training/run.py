@@ -58,7 +58,6 @@ from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
 
-HELD_OUT: tuple[SplitName, ...] = ("validation", "test")
 _TURN = threading.RLock()
 
 
@@ -113,6 +112,8 @@ def prepare(
     """
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
+    if not len(data.validation) and config.train.select == "best":
+        raise UserError("without validation rows the best weights are unknown: set train.select=last")
     task = learned or learn_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
         raise UserError(f"{config.model.name} takes numbers, but task {config.task.name} gives tokens; try hyper_set")
@@ -180,12 +181,20 @@ def finished_record(prepared: Prepared) -> RunRecord:
     return read_record(prepared.folder)
 
 
-def _evaluate_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
+def _evaluate_again(prepared: Prepared) -> dict[str, dict[str, float]]:
     """The metrics of the stored weights, measured as today."""
     model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
     with arithmetic(prepared.config.threads):
-        rows = {split: Rows.of(prepared.data.split(split), device) for split in HELD_OUT}
-        return {split: evaluate(model, task, rows[split], split, device) for split in HELD_OUT}
+        rows = {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
+        return _evaluate_held_out(model, task, rows, device)
+
+
+def _evaluate_held_out(
+    model: nn.Module, task: Task, rows: Mapping[SplitName, Rows], device: torch.device
+) -> dict[str, dict[str, float]]:
+    """The metrics of validation and test; none on validation if the run trained on those rows."""
+    held_out: tuple[SplitName, ...] = ("validation", "test")
+    return {name: evaluate(model, task, rows[name], name, device) if len(rows[name]) else {} for name in held_out}
 
 
 def _write_config(path: Path, content: dict[str, Any]) -> None:
@@ -412,7 +421,7 @@ def _write_results(
     model.eval()
     write_model(prepared.folder / MODEL, model, outcome.weights, prepared.config.model.model_dump(mode="json"))
     _write_samples(prepared, model, rows["test"], device, options.data_dir or data_dir())
-    return {split: evaluate(model, prepared.task, rows[split], split, device) for split in HELD_OUT}
+    return _evaluate_held_out(model, prepared.task, rows, device)
 
 
 def _describe(data: Data) -> dict[str, Any]:
