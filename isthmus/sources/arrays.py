@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
@@ -22,8 +21,8 @@ from isthmus.sources.files import name_errors, open_archive, read_member, read_n
 from isthmus.sources.splits import FoldedSplits, check_splits
 from isthmus.sources.tables import (
     ENDINGS,
+    ColumnNames,
     Kind,
-    as_names,
     column,
     column_names,
     columns,
@@ -34,8 +33,6 @@ from isthmus.sources.tables import (
 
 NAMES = {"arrays": "Arrays"}
 
-
-ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 ACCEPTED = ".npy, .npz, .csv, .csv.gz or .parquet"
 
 

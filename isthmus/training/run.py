@@ -426,7 +426,8 @@ def _write_results(
 
 def _describe(data: Data) -> dict[str, Any]:
     rows = {name: len(data.split(name)) for name in SPLITS}
-    return {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    facts = {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    return facts | ({"table": dict(data.table)} if data.table else {})
 
 
 def _selection(config: RunConfig, outcome: Outcome | None, fresh: list[str]) -> dict[str, Any]:
