@@ -18,7 +18,7 @@ from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
-from isthmus.sources.splits import DrawnSplits, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, check_splits
 from isthmus.sources.tables import ColumnNames, Kind
 from isthmus.sources.targets import Targets, describe_target, read_targets
 
@@ -31,7 +31,7 @@ NAMES = {"table": "Table"}
 class Table(Source):
     """float32 features (rows, features), with labels, values or no targets."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         path: str
         """The file, absolute, under the data folder or under the current one."""
         test_path: str | None = None
@@ -73,9 +73,8 @@ class Table(Source):
             tables = _keep_known(tables, targets.known)
         if not all(table.num_rows for table in tables):
             raise UserError(f"{origin} has no rows in which {', '.join(self.config.targets) or 'anything'} is known")
-        held_out = self.config.held_out(pool, ["test"] if len(tables) > 1 else [])
         labels = targets.values[:pool] if targets and targets.classes else None
-        rows = partition(pool, held_out, self.config.split_seed, labels)
+        rows = self.config.draw(pool, labels, ["test"] if len(tables) > 1 else [])
         # In the order of the table, so that the encoder does not depend on the draw's order.
         encoder = TableEncoder.learn(tables[0].take(np.sort(rows[0])), names, self.config.text == "hash")
         if not encoder.features:

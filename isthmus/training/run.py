@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -93,8 +93,13 @@ class Prepared:
 
 
 def load_data(source: Component, where: Path | None = None) -> Data:
-    data: Data = find("sources", source.name)(source).load(where or data_dir())
-    return data
+    """The rows of a source. Folds of the same rows have the same fingerprint: their splits follow from the config."""
+    kind, folder = find("sources", source.name), where or data_dir()
+    data: Data = kind(source).load(folder)
+    if getattr(source, "folds", None) is None:
+        return data
+    whole: Data = kind(source.model_copy(update={"folds": None, "fold": 0})).load(folder)
+    return replace(data, fingerprint=whole.fingerprint)
 
 
 def learn_task(config: Component, data: Data) -> Task:
