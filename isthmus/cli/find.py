@@ -40,9 +40,10 @@ def find(
     `isthmus find houses.csv --target price --budget 50k --within 2m`
     """
     from isthmus.cli import terminal
+    from isthmus.search.display import Bar
     from isthmus.search.engine import search
 
-    with terminal.SearchDisplay() as display:
+    with Bar(terminal.err) as display:
         answer = search(
             data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
             settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=_BEGAN,

@@ -68,7 +68,7 @@ VALUES: dict[str, list[str]] = {
     "scale": ["smoke", "cpu", "[/x]"],
     "task": ["regression", "denoise", "classification", "[/x]"],
     "budget": ["200k", "5k", "0", "nan", "1e999", "9" * 400, "[/x]"],
-    "time_budget": ["1s", "30m", "0", "9" * 30 + "d", "x", "٣s"],
+    "within": ["1s", "30m", "0", "9" * 30 + "d", "x", "٣s"],
     "cluster": ["127.0.0.1:1", "[/x]", ""],
     "storage": [*DATABASES, "[/x]"],
     "target_column": ["y", "z", "", "[/x]", "0"],
