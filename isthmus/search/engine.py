@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from isthmus.core.config import override, run_config
+from isthmus.core.config import override, parse_override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
@@ -130,7 +130,9 @@ class _Search:
             source = source.model_copy(update={"folds": FOLDS})
             rows["train"] = (rows["train"] + rows["validation"]) * (FOLDS - 1) // FOLDS
         base = {"source": source.model_dump(mode="json"), "task": question.task.model_dump(mode="json"), "threads": 1}
-        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget)
+        wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
+        epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
+        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
         return [
             Network(number, run_config(override(base | each, question.settings)))
             for number, each in enumerate(proposed)

@@ -24,11 +24,13 @@ _PENALTY = {"regression": 1.0, "classification": 10.0}
 _SHARES = (1 / 16, 1 / 4, 1.0)
 
 
-def list_networks(signature: Signature, task: str, rows: int, budget: int) -> list[Settings]:
+def list_networks(signature: Signature, task: str, rows: int, budget: int, epochs: int | None = None) -> list[Settings]:
     """``model`` and ``train`` settings of every network within the budget, in the order in which they are tried."""
     propose = _for_features if len(signature.input_shape) == 1 else _for_images
     ends = math.prod(signature.input_shape), math.prod(signature.output_shape)
     found = {digest(each): each for each in propose(*ends, task, rows, budget)}
+    for each in found.values() if epochs else ():
+        each["train"] |= {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
     if not found:
         raise UserError(f"a budget of {budget:,} parameters is too small: these data need at least {2 * sum(ends):,}")
     return list(found.values())
