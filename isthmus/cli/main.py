@@ -16,6 +16,7 @@ from isthmus.cli.describe import describe
 from isthmus.cli.doctor import doctor
 from isthmus.cli.export import export
 from isthmus.cli.failures import fail, fail_unexpected
+from isthmus.cli.find import find
 from isthmus.cli.models import models
 from isthmus.cli.predict import predict
 from isthmus.cli.recipes import recipes
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    demo, study, reproduce, train, export, predict, analyze, report, models, recipes, describe, shapes, doctor
+    demo, find, study, reproduce, train, export, predict, analyze, report, models, recipes, describe, shapes, doctor
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(runs, name="runs")

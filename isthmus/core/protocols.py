@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
@@ -114,6 +114,8 @@ class Data:
     """The number of distinct tokens, if rows are tokens."""
     tokenizer: str = ""
     """SHA-256 of the weights of the tokenizer that made the rows, if one did."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """How the features were made of a user's table, and what was found in it, as JSON."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)

@@ -11,23 +11,26 @@ from isthmus.core.protocols import Settings
 
 class TrainConfig(Settings):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    stop_epoch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """End after this epoch, with the learning rates that ``epochs`` would give (default: train all of them)."""
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
     """Rows per optimiser step, over all devices and accumulation steps."""
     accumulate: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Gradient accumulation: the parts that a batch is split into."""
-    optimizer: Literal["adamw", "sgd", "beta_lasso"] = "adamw"
+    optimizer: Literal["adamw", "adam", "sgd", "beta_lasso"] = "adamw"
+    """``adam`` adds ``weight_decay`` to the gradient, as an L2 penalty does; ``adamw`` shrinks the weights."""
     learning_rate: Annotated[float, Field(gt=0, le=1_000)] = 1e-3
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
     decayed: Literal["all", "matrices"] = "all"
     """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` excludes one-dimensional ones and
     those that a model marks as ``undecayed``, such as learned positions."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """For AdamW. A second beta of 0.99 is better for runs of a few thousand steps (EXPERIMENTS.md)."""
+    """For Adam and AdamW. A second beta of 0.99 is better for runs of a few thousand steps (EXPERIMENTS.md)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """For SGD, optionally with ``nesterov``."""
     nesterov: bool = False
     epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
-    """For AdamW: added to the root of the second moment."""
+    """For Adam and AdamW: added to the root of the second moment."""
     lasso_lambda: Annotated[float, Field(ge=0, le=1)] = 0.0
     """For β-LASSO: the L1 penalty. A weight below ``lasso_beta`` times the penalty becomes 0."""
     lasso_beta: Annotated[float, Field(ge=0, le=1e6)] = 50.0
@@ -55,8 +58,14 @@ class TrainConfig(Settings):
     select: Literal["best", "last"] = "best"
     """Which weights are kept: those with the lowest validation loss, or the last ones."""
 
+    @property
+    def last_epoch(self) -> int:
+        return self.stop_epoch or self.epochs
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
+        if self.last_epoch > self.epochs:
+            raise ValueError(f"stop_epoch={self.stop_epoch} is beyond epochs={self.epochs}")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs={self.warmup_epochs:g} must be less than epochs={self.epochs}")
         if self.warmup_epochs + self.cooldown_epochs >= self.epochs:

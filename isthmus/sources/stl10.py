@@ -17,7 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import sha256
 from isthmus.sources.files import locate, read_bytes
 from isthmus.sources.pictures import Found, Pictures, PictureSource
-from isthmus.sources.splits import Rows
+from isthmus.sources.splits import HeldOutRows
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,7 +39,7 @@ class STL10(PictureSource):
     class Config(PictureSource.Config):
         size: Annotated[int, Field(ge=1, le=4096)] = SIDE
         """Height and width to which the images of 96 pixels are resized; papers use 32, 90 and 96."""
-        validation: Rows = 500
+        validation: HeldOutRows = 500
         """Training rows held out for validation."""
 
     def find_pictures(self, data_dir: Path) -> Found:

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import need_regular
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Kind = Literal["auto", "classification", "regression"]
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 LONGEST_LINE, _MOST_COLUMNS, _LONGEST_TEXT = 2**24, 2**16, 1_000
-_LARGEST_CSV = 2**31 - 1
+LARGEST_CSV = 2**31 - 1
 """The largest block that pyarrow reads at once."""
 _FIRST_LINE = re.compile(rb"\s*([^\r\n]*)")
 
@@ -33,6 +34,9 @@ def as_names(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     return tuple(str(name) for name in value) if isinstance(value, list | tuple) else (str(value),)
+
+
+ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]
 
 
 def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
@@ -56,7 +60,7 @@ def column_names(path: Path) -> list[str]:
         return [cell.strip() if named else str(number) for number, cell in enumerate(cells)]
 
 
-def check_columns(path: Path, names: Sequence[str]) -> None:
+def check_columns(path: Path, names: Sequence[Any]) -> None:
     if len(names) > _MOST_COLUMNS:
         raise UserError(f"{path} has {len(names):,} columns, more than {_MOST_COLUMNS:,}; use an npy file")
     if len(set(names)) < len(names):
@@ -71,7 +75,7 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
         line = first_line(head.read(LONGEST_LINE + 1))
     if not line:
         raise UserError(f"{path} has no rows")
-    raw = read_bytes(path, _LARGEST_CSV)
+    raw = read_bytes(path, LARGEST_CSV)
     with name_errors(path, "a csv table"):
         named = is_named(line, header)
         # One block, because pyarrow infers the type of a column from its first block.
@@ -83,13 +87,17 @@ def read_csv(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
 
 def first_line(raw: bytes) -> str:
     """The first line that is not empty; a line that is too long raises a ValueError."""
+    return check_first_line(raw).decode("utf-8-sig")
+
+
+def check_first_line(raw: bytes) -> bytes:
     found = _FIRST_LINE.match(raw)
     line = found[1] if found else b""
     if len(line) > LONGEST_LINE:
         raise ValueError(f"its first line is longer than {LONGEST_LINE:,} bytes")
     if (commas := line.count(b",")) >= _MOST_COLUMNS:
         raise ValueError(f"it has {commas + 1:,} columns, more than {_MOST_COLUMNS:,}; give them as an npy file")
-    return line.decode("utf-8-sig")
+    return line
 
 
 def is_named(line: str, header: bool | None) -> bool:
@@ -236,3 +244,63 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
             "set source.kind=regression"
         )
     return labels.astype(np.int64), tuple(str(name) for name in names)
+
+
+def table_of(data: Any) -> pyarrow.Table:
+    """A table of a pandas or polars DataFrame, an Arrow table, a dict of columns, a list of dicts or a 2-D array.
+
+    pandas' index is left out. The columns of an array are called "0", "1", …
+    """
+    import pyarrow
+
+    package = type(data).__module__.partition(".")[0]
+    if isinstance(data, pyarrow.Table):
+        return data
+    if isinstance(data, np.ndarray) and data.ndim == 2:
+        columns = {str(number): data[:, number] for number in range(data.shape[1])}
+    elif package == "polars" and hasattr(data, "to_arrow") and hasattr(data, "columns"):
+        return data.to_arrow()
+    elif package == "pandas" and hasattr(data, "columns"):
+        columns = {name: data.iloc[:, number] for number, name in enumerate(data.columns)}
+        if len(columns) < data.shape[1]:
+            raise UserError(
+                f"two columns of the DataFrame have the same name; its columns are {list(data.columns)[:12]}"
+            )
+    elif isinstance(data, dict):
+        columns = data
+    elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        names = dict.fromkeys(name for row in data for name in row)
+        columns = {name: [row.get(name) for row in data] for name in names}
+    elif hasattr(data, "__arrow_c_stream__"):
+        with name_errors("the data", "a table"):
+            return pyarrow.table(data)
+    else:
+        kind = f"an array of shape {data.shape}" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+        raise UserError(
+            f"{kind} is not a table; give a DataFrame, a dict of columns, a list of dicts or a two-dimensional array"
+        )
+    if len(lengths := {len(values) for values in columns.values()}) > 1:
+        raise UserError(f"the columns differ in length: {sorted(lengths)}")
+    return pyarrow.table({str(name): _as_arrow(values) for name, values in columns.items()})
+
+
+def _as_arrow(values: Any) -> pyarrow.Array:
+    """A column; values of several types, or of a type that Arrow does not know, become text."""
+    import pyarrow
+
+    try:
+        made = pyarrow.array(values, from_pandas=True)
+        made = made.combine_chunks() if isinstance(made, pyarrow.ChunkedArray) else made
+        if not isinstance(made.type, pyarrow.BaseExtensionType):
+            return made
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        pass
+    return pyarrow.array([None if _is_missing(value) else str(value) for value in values], pyarrow.string())
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, and pandas' NA and NaT, which are not equal to themselves."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # NA has no truth value; an array has several
+        return type(value).__name__ == "NAType"

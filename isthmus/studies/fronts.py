@@ -285,8 +285,9 @@ def judge_by(record: RunRecord, quality: str) -> RunRecord:
 
 
 def _settings(record: RunRecord) -> dict[str, Any]:
-    """The config without seeds and without the learning rate."""
+    """The config without seeds, fold and learning rate."""
     config = {name: value for name, value in record.config.items() if name != "seed"}
+    config["source"] = {name: value for name, value in config["source"].items() if name != "fold"}
     config["model"] = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
     config["train"] = {name: value for name, value in config["train"].items() if name != "learning_rate"}
     return config

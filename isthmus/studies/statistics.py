@@ -229,3 +229,13 @@ def seeds_to_decide(first: Sample, second: Sample, difference: float | None = No
 
     runs = 2 + bisect_left(range(2, MANY), True, key=decides)
     return runs if runs < MANY else None
+
+
+def compare_folds(differences: Sequence[float], ratio: float) -> Interval:
+    """The interval of a mean difference over folds, whose training rows overlap (Nadeau and Bengio 2003).
+
+    ``ratio`` is validation rows by training rows. Each fold is a paired difference.
+    """
+    mean, folds = statistics.fmean(differences), len(differences)
+    variance = statistics.variance(differences) * (1 / folds + ratio)
+    return _interval(mean, variance, folds - 1, "paired over folds")

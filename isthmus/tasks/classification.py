@@ -17,7 +17,7 @@ from isthmus.core.protocols import Batch, Component, Data, Signature, SplitName,
 from isthmus.tasks.augment import ORIENTATIONS, Augmentation, hide_and_mix, orient, vary_images
 from isthmus.tasks.augment.crops import fit_size
 from isthmus.tasks.labels import training_labels
-from isthmus.tasks.scaling import Scaling
+from isthmus.tasks.scaling import Scaling, append_ones, with_ones
 
 NAMES = {"classification": "Classification"}
 
@@ -26,6 +26,8 @@ TOP_5_FROM = 20
 
 
 class ClassificationConfig(Component):
+    ones: bool = False
+    """Append a column of ones to rows of features, because residual MLPs have no biases."""
     standardise: bool = True
     """Standardise the inputs by the training rows, per channel or feature; otherwise results depend on their units."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -62,6 +64,8 @@ class Classification(Task):
         _, self.classes = training_labels(data, self.config.name)
         if data.train.inputs.ndim != 4:
             self._refuse_features()
+        elif self.config.ones:
+            raise UserError("task.ones appends a column to rows of features; this source has images")
         elif any(self.config.augment.color_jitter) and data.train.inputs.shape[1] not in (1, 3):
             raise UserError(f"task.augment.color_jitter needs 1 or 3 channels, not {data.train.inputs.shape[1]}")
         self.input_shape = tuple(data.train.inputs.shape[1:])
@@ -85,7 +89,8 @@ class Classification(Task):
     @property
     def signature(self) -> Signature:
         size = self.config.resize
-        return Signature((self.input_shape[0], size, size) if size else self.input_shape, (self.classes,))
+        shape = with_ones(self.input_shape) if self.config.ones else self.input_shape
+        return Signature((shape[0], size, size) if size else shape, (self.classes,))
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -99,7 +104,7 @@ class Classification(Task):
     ) -> Batch:
         assert targets is not None  # learn() refused sources without labels
         if rows.ndim == 2:
-            return Batch(self.scaling.apply(rows), targets)
+            return Batch(self._scale(rows), targets)
         augment = self.config.augment
         rows = vary_images(rows, augment, self.config.resize, self._mean_colour(rows.shape[1]), seed, step)
         inputs = self.scaling.apply(rows)
@@ -113,7 +118,11 @@ class Classification(Task):
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None
-        return Batch(self.scaling.apply(self._central(rows)), targets)
+        return Batch(self._scale(self._central(rows)), targets)
+
+    def _scale(self, rows: Tensor) -> Tensor:
+        scaled = self.scaling.apply(rows)
+        return append_ones(scaled) if self.config.ones else scaled
 
     def _central(self, rows: Tensor) -> Tensor:
         return fit_size(rows, self.config.resize, self.config.crop_ratio) if self.config.resize else rows
@@ -131,7 +140,7 @@ class Classification(Task):
         metrics.update(output, target)
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return self.scaling.apply(self._central(torch.from_numpy(np.array(rows))))
+        return self._scale(self._central(torch.from_numpy(np.array(rows))))
 
     def decode(self, output: Tensor) -> np.ndarray:
         return output.argmax(dim=1).cpu().numpy()

@@ -15,5 +15,6 @@ def training_labels(data: Data, task: str) -> tuple[np.ndarray, int]:
         raise UserError(f"task {task} needs a source with class labels")
     if len(np.unique(labels)) < 2:
         raise UserError(f"task {task} needs at least two classes in the training rows; there is only one")
-    largest = [split.targets.max() for split in (data.train, data.validation, data.test) if split.targets is not None]
+    splits = (data.train, data.validation, data.test)
+    largest = [split.targets.max(initial=0) for split in splits if split.targets is not None]
     return labels, max(len(data.classes), int(max(largest)) + 1)

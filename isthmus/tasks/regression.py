@@ -15,12 +15,14 @@ from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Component, Data, Signature, Split, SplitName, Task
-from isthmus.tasks.scaling import Scaling
+from isthmus.tasks.scaling import Scaling, append_ones, with_ones
 
 NAMES = {"regression": "Regression"}
 
 
 class RegressionConfig(Component):
+    ones: bool = False
+    """Append a column of ones to the inputs, because residual MLPs have no biases."""
     standardise_inputs: bool = True
     """Standardise the inputs by the training rows; otherwise results depend on their units."""
     standardise_targets: bool = True
@@ -81,18 +83,21 @@ class Regression(Task):
             raise UserError(
                 "task regression needs a source with numeric targets, such as arrays with source.kind=regression"
             )
-        if min(len(data.validation), len(data.test)) < 2:
+        if len(data.validation) == 1 or len(data.test) < 2:
             raise UserError(
                 "task regression needs at least two rows in validation and in test: R² is undefined for one"
             )
         if np.all(targets == targets[:1]):
             raise UserError("task regression cannot learn a constant: every training target is the same")
         self.shapes = Signature(tuple(data.train.inputs.shape[1:]), tuple(targets.shape[1:]))
+        if self.config.ones and data.train.inputs.ndim != 2:
+            raise UserError("task.ones appends a column to rows of features; this source has images")
         if self.config.standardise_inputs:
             self.inputs.learn(data.train.inputs)
         if self.config.standardise_targets:
             self.targets.learn(targets)
-        self._check_held_out(data.validation, targets, "validation")
+        if len(data.validation):
+            self._check_held_out(data.validation, targets, "validation")
         self._check_held_out(data.test, targets, "test")
 
     def _check_held_out(self, rows: Split, train: np.ndarray, split: str) -> None:
@@ -119,7 +124,11 @@ class Regression(Task):
 
     @property
     def signature(self) -> Signature:
-        return self.shapes
+        return Signature(with_ones(self.shapes.input_shape) if self.config.ones else self.shapes[0], self.shapes[1])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.shapes.input_shape
 
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
@@ -128,7 +137,11 @@ class Regression(Task):
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         assert targets is not None  # learn() refused sources without targets
-        return Batch(self.inputs.apply(rows), self.targets.apply(targets))
+        return Batch(self._scale(rows), self.targets.apply(targets))
+
+    def _scale(self, rows: Tensor) -> Tensor:
+        scaled = self.inputs.apply(rows)
+        return append_ones(scaled) if self.config.ones else scaled
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return torch.nn.functional.mse_loss(output, target)
@@ -142,7 +155,7 @@ class Regression(Task):
         metrics["mse"].update(self.targets.undo(output.double()), self.targets.undo(target.double()))
 
     def encode(self, rows: np.ndarray) -> Tensor:
-        return self.inputs.apply(torch.from_numpy(np.array(rows)))
+        return self._scale(torch.from_numpy(np.array(rows)))
 
     def decode(self, output: Tensor) -> np.ndarray:
         return self.targets.undo(output).cpu().numpy()

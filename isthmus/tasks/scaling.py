@@ -50,6 +50,15 @@ class Scaling:
         self.mean, self.std = memory[f"{prefix}.mean"], memory[f"{prefix}.std"]
 
 
+def append_ones(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows.new_ones(rows.shape[0], 1)], dim=1)
+
+
+def with_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a row of features with that column."""
+    return (*shape[:-1], shape[-1] + 1)
+
+
 def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation, in float64 so that no square overflows; 0 for constant features."""
     values = np.asarray(rows, dtype=np.float64)

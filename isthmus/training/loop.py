@@ -154,7 +154,8 @@ class Training:
         self.best: dict[str, Tensor] = {}
         self.examples = len(train) * task.views()
         self.steps_per_epoch = math.ceil(self.examples / config.batch_size)
-        self.steps = self.steps_per_epoch * config.epochs
+        self.steps = self.steps_per_epoch * config.last_epoch
+        self.horizon = self.steps_per_epoch * config.epochs  # of the learning rate
 
     def run(self, journal: NoJournal, listener: Listener) -> Outcome:
         """Train to the end, from where the journal says that the run stopped."""
@@ -197,7 +198,7 @@ class Training:
     ) -> None:
         step, device = self.position.step, self.devices.device
         self.devices.seed(key(self.seed, "model", step))  # for dropout and drop path
-        rate = learning_rate(step, self.steps, self.steps_per_epoch, self.config)
+        rate = learning_rate(step, self.horizon, self.steps_per_epoch, self.config)
         for group in opt.param_groups:
             group["lr"] = rate
         rows, targets = self.train.take(index, device)
@@ -246,7 +247,7 @@ class Training:
         epoch, within = divmod(position.step, self.steps_per_epoch)
         if within == 0 or position.step % LOG_EVERY == 0:
             self._log_loss(journal)
-        if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.epochs):
+        if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.last_epoch):
             self._validate(journal, epoch)
         mine = listener.should_stop(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
         stops, dues, sums = zip(*self.devices.each(*mine), strict=True)  # one that should stop stops them all
@@ -277,6 +278,8 @@ class Training:
         position.loss_sum, position.loss_count = 0.0, 0
 
     def _validate(self, journal: NoJournal, epoch: int) -> None:
+        if not len(self.validation):
+            return
         values: dict[str, float] = {}
         if self.devices.rank == 0 or self.devices.sharded:  # a sharded model needs all processes
             model = self.averaged or self.model

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -58,7 +58,6 @@ from isthmus.training.loading import load, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
 
-HELD_OUT: tuple[SplitName, ...] = ("validation", "test")
 _TURN = threading.RLock()
 
 
@@ -92,10 +91,25 @@ class Prepared:
     def id(self) -> str:
         return self.folder.name
 
+    @property
+    def has_ended(self) -> bool:
+        return (self.folder / RECORD).exists()
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations of the training, for estimates of time."""
+        rows = len(self.data.train) * self.task.views()
+        return float(self.cost.training_flops * rows * self.config.train.last_epoch)
+
 
 def load_data(source: Component, where: Path | None = None) -> Data:
-    data: Data = find("sources", source.name)(source).load(where or data_dir())
-    return data
+    """The rows of a source. Folds of the same rows have the same fingerprint: their splits follow from the config."""
+    kind, folder = find("sources", source.name), where or data_dir()
+    data: Data = kind(source).load(folder)
+    if getattr(source, "folds", None) is None:
+        return data
+    whole: Data = kind(source.model_copy(update={"folds": None, "fold": 0})).load(folder)
+    return replace(data, fingerprint=whole.fingerprint)
 
 
 def learn_task(config: Component, data: Data) -> Task:
@@ -113,6 +127,8 @@ def prepare(
     """
     options = options or Options()
     data = data or load_data(config.source, options.data_dir)
+    if not len(data.validation) and config.train.select == "best":
+        raise UserError("without validation rows the best weights are unknown: set train.select=last")
     task = learned or learn_task(config.task, data)
     if task.signature.vocabulary and "vocabulary" not in type(config.model).model_fields:
         raise UserError(f"{config.model.name} takes numbers, but task {config.task.name} gives tokens; try hyper_set")
@@ -180,12 +196,20 @@ def finished_record(prepared: Prepared) -> RunRecord:
     return read_record(prepared.folder)
 
 
-def _evaluate_again(prepared: Prepared) -> dict[SplitName, dict[str, float]]:
+def _evaluate_again(prepared: Prepared) -> dict[str, dict[str, float]]:
     """The metrics of the stored weights, measured as today."""
     model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
     with arithmetic(prepared.config.threads):
-        rows = {split: Rows.of(prepared.data.split(split), device) for split in HELD_OUT}
-        return {split: evaluate(model, task, rows[split], split, device) for split in HELD_OUT}
+        rows = {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
+        return _evaluate_held_out(model, task, rows, device)
+
+
+def _evaluate_held_out(
+    model: nn.Module, task: Task, rows: Mapping[SplitName, Rows], device: torch.device
+) -> dict[str, dict[str, float]]:
+    """The metrics of validation and test; none on validation if the run trained on those rows."""
+    held_out: tuple[SplitName, ...] = ("validation", "test")
+    return {name: evaluate(model, task, rows[name], name, device) if len(rows[name]) else {} for name in held_out}
 
 
 def _write_config(path: Path, content: dict[str, Any]) -> None:
@@ -412,12 +436,13 @@ def _write_results(
     model.eval()
     write_model(prepared.folder / MODEL, model, outcome.weights, prepared.config.model.model_dump(mode="json"))
     _write_samples(prepared, model, rows["test"], device, options.data_dir or data_dir())
-    return {split: evaluate(model, prepared.task, rows[split], split, device) for split in HELD_OUT}
+    return _evaluate_held_out(model, prepared.task, rows, device)
 
 
 def _describe(data: Data) -> dict[str, Any]:
     rows = {name: len(data.split(name)) for name in SPLITS}
-    return {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    facts = {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    return facts | ({"table": dict(data.table)} if data.table else {})
 
 
 def _selection(config: RunConfig, outcome: Outcome | None, fresh: list[str]) -> dict[str, Any]:

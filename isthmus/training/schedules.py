@@ -65,4 +65,5 @@ def optimizer(parameters: Iterable[tuple[str, nn.Parameter]], config: TrainConfi
     shared: dict[str, Any] = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=config.momentum, nesterov=config.nesterov, **shared)
-    return torch.optim.AdamW(groups, betas=config.betas, eps=config.epsilon, **shared)
+    adam = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return adam(groups, betas=config.betas, eps=config.epsilon, **shared)

@@ -21,6 +21,7 @@ SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if
 EMBEDDED = {"digits", "mnist5k", "photos", "sudoku"}
 REQUIRED: dict[str, dict[str, Any]] = {
     "arrays": {"path": "absent.csv"},
+    "table": {"path": "absent.csv"},
     "image_folder": {"path": "absent"},
     "sudoku_csv": {"path": "absent.csv.gz"},
     "hub": {"repo": "absent/absent", "image": "image"},

@@ -1,0 +1,68 @@
+"""``isthmus find``: the best network for somebody's data."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import DataDir, Json, Overrides, command_line
+
+_BEGAN = time.monotonic()
+
+
+def find(
+    data: Annotated[
+        str, typer.Argument(help="A table (csv, tsv, parquet), arrays (npy, npz), a folder of images, or a source.")
+    ],
+    overrides: Overrides = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="The column to predict; repeatable (default: guessed, and said).")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="`regression`, `classification`, `denoise`, … (default: by the target).")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="A file with the test rows (default: a tenth of the rows).")] = None,
+    budget: Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")] = "50k",
+    within: Annotated[str, typer.Option(help="The time that it may take, such as `90s`, `5m` or `2h`.")] = "2m",
+    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Find the best network for your data within a budget of parameters and of time.
+
+    Isthmus says what it found in the data, compares networks of many sizes with each other and with reference models,
+    and trains the best one on all rows but the test rows. Repeat the command to resume. For example:
+
+    `isthmus find houses.csv --target price --budget 50k --within 2m`
+    """
+    from isthmus.cli import terminal
+    from isthmus.search.display import Bar
+    from isthmus.search.engine import search
+
+    with Bar(terminal.err) as display:
+        answer = search(
+            data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
+            settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=_BEGAN,
+        )  # fmt: skip
+    if as_json:
+        terminal.print_json(dict(answer.content))
+        return
+    name, chosen = f"validation {answer.content['objective']}", answer.content["best"]["title"]
+    rows = [row for row in answer.rows() if row[name] is not None]
+    shown = [row for place, row in enumerate(rows) if place < 8 or row["kind"] == "reference" or row["model"] == chosen]
+    terminal.print_table(
+        "",
+        ["", "", name, "looks", "parameters"],
+        [["●" if row["model"] == chosen else "", row["model"], f"{row[name]:.4g}", row["looks"], row["params"] or ""]
+         for row in shown],
+    )  # fmt: skip
+    terminal.out.print("● chosen by the validation loss; looks are folds or seeds", style="dim")
+    for sentence in answer.sentences():
+        terminal.out.print(sentence, highlight=False, soft_wrap=True)
+    terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)
+    for line in answer.commands():
+        terminal.out.print(line, style="dim", highlight=False, soft_wrap=True)

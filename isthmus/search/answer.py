@@ -1,0 +1,228 @@
+"""The answer of a search: the network to use, how good it is, and what it was compared with."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.draws import numpy_generator
+from isthmus.core.files import home, read_sealed, write_sealed
+from isthmus.core.record import read_record, runs_folder
+from isthmus.core.registry import model_title
+from isthmus.reports.text import magnitude, quantity
+from isthmus.studies.statistics import Interval, compare_folds
+
+ANSWER = "answer.json"
+_DRAWS = 1_000
+Score = Callable[[np.ndarray, np.ndarray], float]
+
+
+def explained(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """R², the mean over outputs that vary."""
+    targets, predicted = targets.astype(np.float64), predicted.astype(np.float64)
+    variation = np.square(targets - targets.mean(axis=0)).sum(axis=0)
+    errors = np.square(targets - predicted).sum(axis=0)
+    return float(np.mean(1 - errors[variation > 0] / variation[variation > 0])) if (variation > 0).any() else math.nan
+
+
+def accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(np.mean(predicted == targets))
+
+
+SCORES: Mapping[str, Score] = {"regression": explained, "classification": accuracy}
+"""Tasks whose predictions are scored row by row."""
+
+
+def bootstrap(
+    predictions: Sequence[np.ndarray], targets: np.ndarray, score: Score, rival: np.ndarray | None = None
+) -> tuple[float, float]:
+    """The 95 % interval of a score, or of its lead over a rival's, over other test rows and over other seeds."""
+    generator, values = numpy_generator(0, "bootstrap"), []
+    for _ in range(_DRAWS):
+        rows = generator.integers(len(targets), size=len(targets))
+        one = predictions[generator.integers(len(predictions))]
+        values.append(
+            score(one[rows], targets[rows]) - (score(rival[rows], targets[rows]) if rival is not None else 0.0)
+        )
+    known = [value for value in values if math.isfinite(value)] or [math.nan]
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(low), float(high)
+
+
+class Answer:
+    """What a search found. ``content`` is plain JSON, as it is stored beside the study's page."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+
+    @classmethod
+    def read(cls, folder: Path) -> Answer:
+        return cls(read_sealed(folder / ANSWER))
+
+    def write(self) -> None:
+        write_sealed(self.folder / ANSWER, dict(self.content))
+
+    @property
+    def name(self) -> str:
+        return str(self.content["name"])
+
+    @property
+    def folder(self) -> Path:
+        return home() / "finds" / self.name
+
+    @property
+    def run(self) -> str:
+        """The id of the run whose network is handed over."""
+        return str(self.content["best"]["run"])
+
+    @property
+    def best(self) -> Any:
+        """The recommended model; it takes raw rows."""
+        from isthmus.training.loading import load
+
+        return load(runs_folder() / self.run)
+
+    def predict(self, rows: Any) -> Any:
+        """Predictions of the recommended model for raw rows."""
+        return self.best.predict(rows)
+
+    def table(self) -> Any:
+        """A DataFrame of the networks and the references, the best first."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Networks and references as plain rows, the best on validation data first."""
+        content, found = self.content, []
+        for each in [*content["networks"], *content["references"]]:
+            values = each["values"]
+            row = {"model": each["title"], "kind": "network" if "params" in each else "reference"}
+            row |= {"params": each.get("params"), "looks": len(values)}
+            found.append(row | {f"validation {content['objective']}": statistics.fmean(values) if values else None})
+        name, sign = f"validation {content['objective']}", 1 if content["maximise"] else -1
+        return sorted(found, key=lambda row: -math.inf if row[name] is None else sign * row[name], reverse=True)
+
+    def runs(self) -> Any:
+        """A DataFrame of all runs, one row each."""
+        import pandas
+
+        rows = []
+        for identity in self.run_ids:
+            record = read_record(runs_folder() / identity)
+            row = {"run": identity, "network": model_title(record.config["model"]), "seed": record.seed}
+            row |= {"params": record.cost.get("params"), "seconds": record.wall_seconds}
+            for split, values in record.metrics.items():
+                row |= {f"{split} {name}": value for name, value in values.items()}
+            rows.append(row)
+        return pandas.DataFrame(rows)
+
+    @property
+    def run_ids(self) -> list[str]:
+        looked = [run for each in self.content["networks"] for run in each["runs"]]
+        return [*looked, *self.content["refits"]]
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the page of all runs of the search; returns its path."""
+        from isthmus.reports import write_report
+
+        folders = [runs_folder() / run for run in self.run_ids]
+        where = Path(out) if out is not None else home() / "reports" / self.name
+        return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]))
+
+    def export(self, out: Path | str, to: str = "onnx") -> Path:
+        """Export the recommended model."""
+        from isthmus.export import export
+
+        return export(self.run, Path(out), to)
+
+    def commands(self) -> list[str]:
+        """What to type next."""
+        return [f"predict: isthmus predict {self.run} NEW.csv    export: isthmus export {self.run} --to onnx"]
+
+    def sentences(self) -> list[str]:
+        """The answer in words, the most important first."""
+        return [*self._verdict(), *self._advice()]
+
+    def _verdict(self) -> list[str]:
+        content, best = self.content, self.content["best"]
+        objective = content["objective"]
+        ahead, level = [], []
+        for reference in content["references"]:
+            interval = self.compare(reference)
+            text = f"{reference['title']} ({objective} {quantity(_mean(reference), objective)}; {_lead(interval)})"
+            if interval.decision == "behind":
+                ahead.append(text)
+            elif interval.decision == "undecided":
+                level.append(text)
+        lines = []
+        if ahead:
+            lines.append(f"A reference is better on these data: {', '.join(ahead)}.")
+        figure = quantity(best["mean"], objective)
+        kind, several = "fold" if content["folds"] else "seed", "s" * (best["looks"] > 1)
+        how = f"{'mean of ' * (best['looks'] > 1)}{best['looks']} {kind}{several}"
+        lines.append(
+            f"{'The best network' if ahead else 'Use'} {best['title']}, {magnitude(best['params'])} parameters: "
+            f"validation {objective} {figure} ({how})."
+        )
+        if level and not ahead:
+            lines.append(f"The data do not tell it from {', '.join(level)}.")
+        elif content["references"] and not ahead:
+            lines.append("It is ahead of every reference.")
+        return lines
+
+    def _advice(self) -> list[str]:
+        content, test = self.content, self.content["test"]
+        objective, lines = content["objective"], []
+        if test:
+            bounds = (
+                f"{quantity(test['low'], objective)} to {quantity(test['high'], objective)}" if "low" in test else ""
+            )
+            each = ", ".join(quantity(value, objective) for value in test["values"])
+            covered = f" (95 % interval {bounds}, over rows and seeds)" if bounds else ""
+            lines.append(
+                f"On {content['rows']['test']:,} test rows, which no choice has seen: {objective} {each}"
+                f"{' with seeds ' + _count(len(test['values'])) if len(test['values']) > 1 else ''}{covered}."
+            )
+        best = content["best"]
+        if best["overfits"]:
+            lines.append(f"It overfits from epoch {best['epoch']} on, where its training was ended.")
+        if not content["is_whole"]:
+            lines.append("There was no time for every network; repeat the command with a longer --within to go on.")
+        return lines
+
+    def compare(self, reference: Mapping[str, Any]) -> Interval:
+        """How far the best network is ahead of a reference, by the folds that both had, or on the test rows."""
+        best = self.content["best"]
+        pairs = list(zip(best["values"], reference["values"], strict=False))
+        if not self.content["folds"] or len(pairs) < 2:
+            return self._compare_on_test(reference)
+        sign = 1 if self.content["maximise"] else -1
+        rows = self.content["rows"]
+        return compare_folds([sign * (ours - theirs) for ours, theirs in pairs], rows["validation"] / rows["train"])
+
+    def _compare_on_test(self, reference: Mapping[str, Any]) -> Interval:
+        difference, low, high = reference["lead"]
+        if not self.content["maximise"]:
+            difference, low, high = -difference, -high, -low
+        return Interval(difference, low, high, None, "bootstrap over test rows")
+
+
+def _mean(reference: Mapping[str, Any]) -> float:
+    return statistics.fmean(reference["values"])
+
+
+def _lead(interval: Interval) -> str:
+    low, high = interval.bounds or (interval.difference, interval.difference)
+    if interval.decision == "behind":
+        return f"ahead by {-high:.2g} to {-low:.2g}"
+    return f"difference {interval.difference:+.2g}, {low:+.2g} to {high:+.2g}"
+
+
+def _count(number: int) -> str:
+    return ", ".join(map(str, range(number)))

@@ -1,0 +1,262 @@
+"""`isthmus find`: from somebody's data to the network to use, within a given time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from isthmus.core.config import override, parse_override, run_config
+from isthmus.core.errors import UserError
+from isthmus.core.interrupts import requests_to_stop
+from isthmus.core.protocols import SPLITS, Split
+from isthmus.core.record import read_record
+from isthmus.core.registry import model_title
+from isthmus.core.space import amount, parse_seconds
+from isthmus.search.answer import SCORES, Answer, bootstrap
+from isthmus.search.display import Bar, Display, Silence
+from isthmus.search.networks import list_networks
+from isthmus.search.question import Question, ask
+from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
+from isthmus.search.references import Reference, fit_references, list_references
+from isthmus.studies.executors import LocalWorkers, ThisProcess
+from isthmus.training.loading import load
+from isthmus.training.run import Options, Prepared
+
+
+def find(
+    data: Any,
+    target: Any = None,
+    *,
+    task: str | None = None,
+    test: Any = None,
+    budget: int | str = "50k",
+    within: float | str = "2m",
+    workers: int = 2,
+    settings: Iterable[str] = (),
+    progress: bool = True,
+) -> Answer:
+    """The best network for these data within a budget of parameters and of time.
+
+    :param data: a file (csv, tsv, parquet, npy, npz), a folder of images, the name of a source, a pandas or polars
+        DataFrame, an Arrow table, or an array.
+    :param target: the column to predict, or an array of its values (default: guessed, and said).
+    :param task: ``regression``, ``classification``, ``denoise``, … (default: by the target).
+    :param test: data of the same form with the test rows (default: a tenth of the rows).
+    :param budget: the largest number of parameters, such as ``"50k"``.
+    :param within: the time that it may take, such as ``"90s"``, ``"2m"`` or a number of seconds.
+    :param workers: processes of one thread each.
+    :param settings: overrides, such as ``["source.split_seed=1"]``.
+    :param progress: whether to show what was guessed, and a bar.
+
+    The same call again resumes an interrupted search::
+
+        found = isthmus.find("houses.csv", target="price", within="1m")
+        found.table()
+        found.predict(new_houses)
+    """
+    options = {"task": task, "test": test, "budget": budget, "within": within, "workers": workers, "settings": settings}
+    with Bar() if progress else Silence() as display:
+        return search(data, target, display=display, **options)
+
+
+def search(
+    data: Any,
+    target: Any = None,
+    *,
+    task: str | None = None,
+    test: Any = None,
+    budget: int | str = "50k",
+    within: float | str = "2m",
+    workers: int = 2,
+    settings: Iterable[str] = (),
+    data_dir: Path | None = None,
+    display: Display,
+    command: str = "",
+    began: float | None = None,
+) -> Answer:
+    """The search behind `isthmus find` and :func:`isthmus.find`. ``began`` is when its time began to count."""
+    began = time.monotonic() if began is None else began
+    limit = amount(budget)
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
+    ends = began + parse_seconds(within)
+    options = Options(data_dir=data_dir, command=command)
+    question = ask(data, target, task, test, settings, options)
+    for line in [*question.words, *question.findings]:
+        display.say(line)
+    return _Search(question, limit, options, display, began, ends, workers).answer()
+
+
+@dataclass
+class _Search:
+    question: Question
+    budget: int
+    options: Options
+    display: Display
+    began: float
+    ends: float
+    workers: int
+    references: list[Reference] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return self.ends - self.began
+
+    def answer(self) -> Answer:
+        networks = self._networks()
+        executor = LocalWorkers(self.workers) if self.workers > 1 else ThisProcess()
+        reserve = min(max(3.0, 0.15 * self.seconds), 120.0)  # for the refits and the answer
+        race = Race(
+            networks, self.question.learned, self.options, executor, self.ends - reserve, reserve / 2, self._show
+        )
+        with executor, requests_to_stop(executor.stop) as race.should_stop:
+            with self._beside(race):
+                best = race.search()
+            refits = self._refit(race, best)
+        return self._conclude(race, best, refits)
+
+    def _networks(self) -> list[Network]:
+        question, source = self.question, self.question.source
+        rows = {name: len(question.data.split(name)) for name in SPLITS}
+        if rows["train"] + rows["validation"] < SMALL and "folds" in type(source).model_fields:
+            source = source.model_copy(update={"folds": FOLDS})
+            rows["train"] = (rows["train"] + rows["validation"]) * (FOLDS - 1) // FOLDS
+        base = {"source": source.model_dump(mode="json"), "task": question.task.model_dump(mode="json"), "threads": 1}
+        wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
+        epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
+        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
+        return [
+            Network(number, run_config(override(base | each, question.settings)))
+            for number, each in enumerate(proposed)
+        ]
+
+    @contextmanager
+    def _beside(self, race: Race) -> Iterator[None]:
+        """Fit the references beside a search in other processes; before one in this process, whose draws they share."""
+        self.references = list_references(self.question.task.name)
+        first, failed = race.networks[0], list[BaseException]()
+        folds = [race.data(first.look(number))[0] for number in range(FOLDS if first.is_folded else 1)]
+        ends = max(self.began + self.seconds / 4, time.monotonic() + 1)
+
+        def fit() -> None:
+            try:
+                fit_references(self.references, folds, SCORES[self.question.task.name], ends, lambda: race.is_stopped)
+            except BaseException as error:  # raised in the thread that waits
+                failed.append(error)
+
+        thread = threading.Thread(target=fit, daemon=True)
+        if self.references:
+            thread.start()
+            if self.workers == 1:
+                thread.join()
+        yield
+        if self.references:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def _refit(self, race: Race, best: Score) -> list[Prepared]:
+        """The chosen network on training and validation rows, with three seeds, as far as time allows."""
+        configs = [best.network.refit(best.epoch, seed) for seed in range(SEEDS)]
+        runs = [race.prepare(config) for config in configs if config is not None]
+        if race.is_stopped and not race.should_stop():  # the workers were told to end
+            race.executor, race.is_stopped = ThisProcess(), False
+        wanted = [(best.network, -1, run) for run in runs if not run.has_ended]
+        if wanted:
+            self.display.say("training the best network on all rows but the test rows")
+            race.carry_out(wanted, self.ends - 1)
+        return [run for run in runs if run.has_ended and read_record(run.folder).status == "finished"]
+
+    def _show(self, network: Network, look: int, score: Score | None) -> None:
+        if score is not None:
+            kind, objective = "fold" if network.is_folded else "seed", self.question.learned.objective
+            text = f"{title(network)}: validation {objective} {score.mean:.4g} ({kind} {look})"
+            self.display.advance(min(1.0, (time.monotonic() - self.began) / self.seconds), text)
+
+    def _conclude(self, race: Race, best: Score, refits: Sequence[Prepared]) -> Answer:
+        question, first = self.question, race.run(best.network, 0)
+        delivered = refits or [first]
+        networks = [_describe(race, network) for network in race.networks if race.looks(network)]
+        sign = -1 if race.task.maximise else 1
+        content = {
+            "name": question.name,
+            "command": self.options.command,
+            "words": list(question.words),
+            "findings": list(question.findings),
+            "task": question.task.name,
+            "objective": race.task.objective,
+            "maximise": race.task.maximise,
+            "budget": self.budget,
+            "folds": FOLDS if best.network.is_folded else 0,
+            "rows": {name: len(first.data.split(name)) for name in SPLITS},
+            "best": _describe(race, best.network)
+            | {"run": delivered[0].id, "epoch": best.epoch, "overfits": best.overfits},
+            "refits": [run.id for run in refits],
+            **self._test(delivered),
+            "networks": sorted(networks, key=lambda each: (-each["looks"], sign * each["mean"])),
+            "failures": dict(race.failures),
+            "is_whole": race.is_whole,
+            "seconds": round(time.monotonic() - self.began, 1),
+        }
+        answer = Answer(content)
+        answer.write()
+        return answer
+
+    def _test(self, runs: Sequence[Prepared]) -> dict[str, Any]:
+        """Figures on the test rows: of each refit, and of the references."""
+        task, objective = self.question.task.name, self.question.learned.objective
+        values = [read_record(run.folder).metrics["test"].get(objective) for run in runs]
+        test: dict[str, Any] = {"values": values}
+        references: list[dict[str, Any]] = []
+        if task in SCORES:
+            targets, score = runs[0].data.test.targets, SCORES[task]
+            assert targets is not None  # such tasks have targets
+            predictions = [_predict(run, runs[0].data.test) for run in runs]
+            test |= dict(zip(("low", "high"), bootstrap(predictions, targets, score), strict=True))
+            for each in self.references:
+                if each.predictions is not None and each.values:
+                    found = bootstrap([each.predictions], targets, score)
+                    lead = bootstrap(predictions, targets, score, each.predictions)
+                    middle = float(np.mean([score(one, targets) for one in predictions]))
+                    references.append(
+                        {"title": each.title, "values": each.values, "fitted_rows": each.rows,
+                         "test": score(each.predictions, targets), "low": found[0], "high": found[1],
+                         "lead": [middle - score(each.predictions, targets), *lead]}
+                    )  # fmt: skip
+        return {"test": test, "references": references}
+
+
+def title(network: Network) -> str:
+    train = network.config.train
+    recipe = f" rate={train.learning_rate:g}" + (f" decay={train.weight_decay:.2g}" if train.weight_decay else "")
+    return model_title(network.config.model.model_dump()) + recipe
+
+
+def _describe(race: Race, network: Network) -> dict[str, Any]:
+    looks = race.looks(network)
+    score = race.score(network, looks)
+    runs = [race.run(network, look) for look in looks]
+    return {
+        "title": title(network),
+        "model": runs[0].config.model.model_dump(mode="json"),
+        "params": runs[0].cost.params,
+        "looks": len(looks),
+        "values": list(score.values) if score else [],
+        "mean": score.mean if score else None,
+        "runs": [run.id for run in runs],
+    }
+
+
+@torch.no_grad()
+def _predict(run: Prepared, rows: Split) -> np.ndarray:
+    """Predictions in the units of the targets: values, or labels."""
+    model, parts = load(run.folder), np.array_split(rows.inputs, -(-len(rows) // 8192))
+    return np.concatenate([run.task.decode(model(run.task.encode(part))) for part in parts])

@@ -1,0 +1,119 @@
+"""What a network must beat: the mean or the majority, a linear model, gradient boosting, and our default estimator.
+
+They see the same encoded features, training rows and folds as the networks. Where time is short they are fitted to a
+part of the rows, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.core.draws import numpy_generator
+from isthmus.core.protocols import Data, Split
+
+Predict = Callable[[np.ndarray], np.ndarray]
+_PROBE = 1_000
+"""Rows of the first fit, whose time decides how many rows the others get."""
+
+
+@dataclass
+class Reference:
+    """A model that is not ours to tune."""
+
+    title: str
+    make: Callable[[], Any]
+    values: list[float]
+    """Its quality in each fold, or on the validation rows."""
+    predictions: np.ndarray | None = None
+    """Of the test rows, after a fit to training and validation rows."""
+    rows: int = 0
+    """Rows of that fit."""
+
+
+def list_references(task: str) -> list[Reference]:
+    """The references of a task, the fastest first; none for tasks that restore images."""
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.multioutput import MultiOutputRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from isthmus.sklearn import HourglassClassifier, HourglassRegressor
+
+    if task == "regression":
+        makers: dict[str, Callable[[], Any]] = {
+            "the mean": DummyRegressor,
+            "ridge regression": lambda: make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))),
+            "our default estimator": lambda: HourglassRegressor(random_state=0),
+            "gradient boosting": lambda: MultiOutputRegressor(HistGradientBoostingRegressor(random_state=0)),
+        }
+    elif task == "classification":
+        makers = {
+            "the most frequent class": lambda: DummyClassifier(strategy="most_frequent"),
+            "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
+            "our default estimator": lambda: HourglassClassifier(random_state=0),
+            "gradient boosting": lambda: HistGradientBoostingClassifier(random_state=0),
+        }
+    else:
+        makers = {}
+    return [Reference(title, make, []) for title, make in makers.items()]
+
+
+def fit_references(
+    references: Sequence[Reference],
+    folds: Sequence[Data],
+    score: Callable[[np.ndarray, np.ndarray], float],
+    ends: float,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Fit each to all rows but the test rows, and to every fold, as far as time allows."""
+    pool, test = join(folds[0].train, folds[0].validation), features(folds[0].test)
+    for place, reference in enumerate(references):
+        if should_stop():
+            return
+        left = (ends - time.monotonic()) / (len(references) - place)
+        predict, seconds = _fit(reference, pool, min(_PROBE, len(pool)))
+        rows = int(min(len(pool), _PROBE * max(1.0, left / 2 / max(seconds, 1e-3))))
+        if rows > min(_PROBE, len(pool)):
+            predict, seconds = _fit(reference, pool, rows)
+        reference.predictions, reference.rows = predict(test), rows
+        began = time.monotonic()
+        for number, data in enumerate(folds):
+            if number > 0 and (time.monotonic() - began + seconds > left / 2 or should_stop()):
+                break
+            predict, _ = _fit(reference, data.train, min(rows, len(data.train)))
+            assert data.validation.targets is not None
+            reference.values.append(score(predict(features(data.validation)), data.validation.targets))
+
+
+def join(*splits: Split) -> Split:
+    targets = [split.targets for split in splits if split.targets is not None]
+    return Split(np.concatenate([split.inputs for split in splits]), np.concatenate(targets))
+
+
+def features(split: Split) -> np.ndarray:
+    return split.inputs.reshape(len(split), -1).astype(np.float32, copy=False)
+
+
+def _fit(reference: Reference, split: Split, rows: int) -> tuple[Predict, float]:
+    """A fitted model, and the seconds it took; fewer rows than there are, are drawn."""
+    began = time.monotonic()
+    chosen = numpy_generator(0, "reference").permutation(len(split))[:rows] if rows < len(split) else slice(None)
+    assert split.targets is not None
+    model, targets = reference.make(), split.targets[chosen]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a solver that stops early is still a reference
+        model.fit(features(Split(split.inputs[chosen])), targets)
+
+    def predict(rows: np.ndarray) -> np.ndarray:
+        values = np.asarray(model.predict(rows))
+        return values.reshape(len(rows), -1) if targets.ndim == 2 else values
+
+    return predict, time.monotonic() - began

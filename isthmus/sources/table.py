@@ -1,0 +1,123 @@
+"""Your own table, as it is: words, dates, blanks and numbers in a csv, tsv, txt (or .gz of these) or parquet file.
+
+What is done with each column is learned from the training rows (``encoding``) and stored in the run's record. Use the
+source ``arrays`` for columns that are to be taken exactly as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from isthmus.core.errors import UserError, nearest
+from isthmus.core.protocols import Data, Source, Split
+from isthmus.sources.dialects import Frame, read_frame
+from isthmus.sources.encoding import TableEncoder
+from isthmus.sources.files import need_room, resolve
+from isthmus.sources.splits import FoldedSplits, check_splits
+from isthmus.sources.tables import ColumnNames, Kind
+from isthmus.sources.targets import Targets, describe_target, read_targets
+
+if TYPE_CHECKING:
+    import pyarrow
+
+NAMES = {"table": "Table"}
+
+
+class Table(Source):
+    """float32 features (rows, features), with labels, values or no targets."""
+
+    class Config(FoldedSplits):
+        path: str
+        """The file, absolute, under the data folder or under the current one."""
+        test_path: str | None = None
+        """A file of the same form with the test rows (default: drawn from ``path``)."""
+        targets: ColumnNames = ()
+        """The column(s) to predict; none for a task that needs no targets."""
+        inputs: ColumnNames = ()
+        """The columns to predict from; by default all others."""
+        kind: Kind = "auto"
+        """``auto``: words, booleans and few whole numbers are classes, other numbers are values (``regression``)."""
+        header: bool | None = None
+        """Whether a text file has a header (default: detected)."""
+        delimiter: str | None = None
+        """The character between the cells of a text file (default: detected)."""
+        text: Literal["hash", "drop"] = "hash"
+        """Whether free text becomes counts of hashed words or is left out."""
+        row_names: str | None = None
+        """A column that names the rows and is no input (default: a first column without a name)."""
+
+    def load(self, data_dir: Path) -> Data:
+        given = {"source.path": self.config.path, "source.test_path": self.config.test_path}
+        paths = [
+            resolve(data_dir, path, f"give a csv, tsv, txt or parquet file as {field}")
+            for field, path in given.items()
+            if path
+        ]
+        frames = [read_frame(path, self.config.header, self.config.delimiter) for path in paths]
+        return self.prepare(frames, str(paths[0]))
+
+    def prepare(self, frames: Sequence[Frame], origin: str) -> Data:
+        """Split and encode tables: all rows, or the rows to train on and those of the test."""
+        findings, tables = list(frames[0].findings), [frame.table for frame in frames]
+        names = self._inputs(frames[0], origin)
+        targets = read_targets(tables, self.config.targets, self.config.kind) if self.config.targets else None
+        pool = tables[0].num_rows
+        if targets is not None:
+            findings += self._describe_targets(tables[0], targets)
+            pool = int(targets.known[:pool].sum())
+            tables = _keep_known(tables, targets.known)
+        if not all(table.num_rows for table in tables):
+            raise UserError(f"{origin} has no rows in which {', '.join(self.config.targets) or 'anything'} is known")
+        labels = targets.values[:pool] if targets and targets.classes else None
+        rows = self.config.draw(pool, labels, ["test"] if len(tables) > 1 else [])
+        # In the order of the table, so that the encoder does not depend on the draw's order.
+        encoder = TableEncoder.learn(tables[0].take(np.sort(rows[0])), names, self.config.text == "hash")
+        if not encoder.features:
+            raise UserError(f"{origin} has no column to predict from: {'; '.join(encoder.findings)}")
+        need_room(origin, 4 * len(encoder.features) * sum(table.num_rows for table in tables))
+        inputs = np.concatenate([encoder.expand(encoder.codes(table)) for table in tables])
+        if len(tables) > 1:
+            rows[2] = np.arange(pool, len(inputs))
+        splits = [Split(inputs[part], None if targets is None else targets.values[part]) for part in rows]
+        data = check_splits(origin, splits, targets.classes if targets else (), columns=encoder.features)
+        learned = {
+            "encoder": encoder.memory(),
+            "targets": list(self.config.targets),
+            "row_names": self.config.row_names or frames[0].row_names,
+            "findings": findings + encoder.findings,
+        }
+        return replace(data, table=learned)
+
+    def _inputs(self, frame: Frame, origin: str) -> list[str]:
+        """The wanted columns, or all except targets and the names of rows; unknown names are refused."""
+        names, config = frame.table.column_names, self.config
+        row_names = config.row_names or frame.row_names
+        for name in (*config.targets, *config.inputs, *([config.row_names] if config.row_names else [])):
+            if name not in names:
+                raise UserError(f"{origin} has no column {name!r}; {nearest(name, names)}")
+        if both := set(config.targets) & set(config.inputs):
+            raise UserError(f"{sorted(both)[0]!r} is both in source.targets and in source.inputs")
+        inputs = list(config.inputs) or [name for name in names if name not in (*config.targets, row_names)]
+        if not inputs:
+            raise UserError(f"{origin} has no column besides source.targets")
+        return inputs
+
+    def _describe_targets(self, table: pyarrow.Table, targets: Targets) -> list[str]:
+        findings = []
+        if self.config.kind == "auto" and len(self.config.targets) == 1:
+            name = self.config.targets[0]
+            findings.append(f"`{name}` is predicted: {describe_target(table, name).reason}")
+        if lacking := int((~targets.known).sum()):
+            findings.append(f"{lacking:,} of {len(targets.known):,} rows have no target, left out")
+        return findings
+
+
+def _keep_known(tables: Sequence[pyarrow.Table], known: np.ndarray) -> list[pyarrow.Table]:
+    ends = np.cumsum([table.num_rows for table in tables])[:-1]
+    parts = np.split(known, ends)
+    return [table if part.all() else table.filter(part) for table, part in zip(tables, parts, strict=True)]
