@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -46,9 +47,10 @@ DATE_FORMS = {
     "day/month/year": f"^{_DAY}/{_MONTH}/{_SHORT_YEAR}{_TIME}",
     "month-day-year": f"^{_MONTH}[.-]{_DAY}[.-]{_SHORT_YEAR}{_TIME}",
     "day name year": f"{_WEEKDAY}{_DAY}[-/. ]+{_NAME}[-/, ]+{_SHORT_YEAR}{_TIME}",
-    "name day year": f"{_WEEKDAY}{_NAME} {_DAY}(?:st|nd|rd|th)?,? {_YEAR}{_TIME}",
+    "name day year": f"{_WEEKDAY}{_NAME}[- ]{_DAY}(?:st|nd|rd|th)?,?[- ]{_YEAR}{_TIME}",
     "year-month": f"^{_YEAR}[-/]{_MONTH}$",
     "name year": f"^{_NAME}[-/ ]+{_YEAR}$",
+    "yearmonthday": f"^{_YEAR}(?P<month>\\d{{2}})(?P<day>\\d{{2}})$",
     "year quarter": f"^{_YEAR}[-: ]?[Qq](?P<quarter>[1-4])$",
 }
 """Of two that read equally many cells, the first is taken."""
@@ -65,8 +67,8 @@ class Form(NamedTuple):
     """One of `DATE_FORMS`, if dates are text."""
 
 
-def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
-    """What a column holds; ``comma`` decides numbers such as ``1,234`` if no other cell of the column does."""
+def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lambda: False) -> Form:
+    """What a column holds; ``has_commas`` decides numbers such as ``1,234`` if no other cell of the column does."""
     import pyarrow.compute as compute
     import pyarrow.types as types
 
@@ -81,7 +83,9 @@ def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
         return Form("boolean")
     if types.is_timestamp(kind) or types.is_date(kind):
         return Form("date")
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_temporal(kind):
+    if types.is_integer(kind):
+        return Form("date", date="yearmonthday") if _are_compact_dates(numbers(column)) else Form("number")
+    if types.is_floating(kind) or types.is_decimal(kind) or types.is_temporal(kind):
         return Form("number")
     if not is_text(kind):
         return Form("nested")
@@ -89,10 +93,13 @@ def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
     strict = cells.filter(compute.invert(_is_among(cells, _NO_NUMBER)))
     if not len(strict):
         return Form("words" if len(cells) else "empty")
-    points, commas = decimal_votes(strict)
-    comma = commas > points or (commas == points and comma)
-    if _share_known(numbers(strict, comma)) >= _ENOUGH:
-        return Form("number", comma)
+    comma, values = False, _try_numbers(strict)
+    if values is None:
+        points, commas = decimal_votes(strict)
+        comma = commas > points or (commas == points and has_commas())
+        values = numbers(strict, comma)
+    if _share_known(values) >= _ENOUGH:
+        return Form("date", date="yearmonthday") if _are_compact_dates(values) else Form("number", comma)
     different = compute.unique(cells)
     if len(different) <= 2 and set(compute.utf8_lower(different).to_pylist()) in map(set, _PAIRS):
         return Form("boolean")
@@ -102,6 +109,16 @@ def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
     shares = {form: _share_known(_parse_days(sample, form)) for form in DATE_FORMS}
     best = max(shares, key=lambda form: shares[form])
     return Form("date", date=best) if shares[best] >= _ENOUGH else Form("words")
+
+
+def _are_compact_dates(values: np.ndarray) -> bool:
+    """Whether numbers are dates such as 20201231."""
+    year, month, day = values // 10_000, values // 100 % 100, values % 100
+    known = ~np.isnan(values)
+    return bool(
+        known.sum() > 1
+        and ((year > 1799) & (year < 2101) & (month > 0) & (month < 13) & (day > 0) & (day < 32))[known].all()
+    )
 
 
 def is_text(kind: Any) -> bool:
@@ -151,7 +168,7 @@ def days(column: Any, form: str = "") -> np.ndarray:
     import pyarrow.types as types
 
     kind = column.type
-    if is_text(kind) or types.is_dictionary(kind):
+    if is_text(kind) or types.is_dictionary(kind) or types.is_integer(kind):
         cells = texts(column)
         parsed = _parse_days(cells, form or "year-month-day")
         return np.where(np.isnan(parsed), _parse_days(cells, "year-month-day"), parsed)
@@ -211,11 +228,9 @@ def _word_group(word: str) -> int:
 
 def decimal_votes(cells: Any) -> tuple[int, int]:
     """How many cells can only have a decimal point, and how many only a decimal comma."""
-    import pyarrow
     import pyarrow.compute as compute
 
-    with suppress(pyarrow.ArrowInvalid):
-        compute.cast(cells, pyarrow.float64())
+    if _try_numbers(cells) is not None:
         return compute.sum(compute.match_substring(cells, ".")).as_py() or 0, 0
     _, point, comma = _number_forms(cells)
     return int((point & ~comma).sum()), int((comma & ~point).sum())
@@ -244,13 +259,22 @@ def _number_forms(cells: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     return cells, point, comma
 
 
+def _try_numbers(cells: Any) -> np.ndarray | None:
+    """The cells as numbers, if all of them are in the notation of programs."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    with suppress(pyarrow.ArrowInvalid):
+        return _floats(compute.cast(cells, pyarrow.float64()))
+    return None
+
+
 def _parse_numbers(cells: Any, comma: bool) -> np.ndarray:
     import pyarrow
     import pyarrow.compute as compute
 
-    if not comma:
-        with suppress(pyarrow.ArrowInvalid):
-            return _floats(compute.cast(cells, pyarrow.float64()))
+    if not comma and (values := _try_numbers(cells)) is not None:
+        return values
     cells, has_point, has_comma = _number_forms(cells)
     by_comma = has_comma & (comma | ~has_point)
     swapped = compute.replace_substring(compute.replace_substring(cells, ".", ""), ",", ".")

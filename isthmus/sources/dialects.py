@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.core.errors import UserError
 from isthmus.sources.files import name_errors, need_room, open_bytes, read_bytes
@@ -62,6 +62,8 @@ def read_frame(path: Path, header: bool | None = None, delimiter: str | None = N
         raise UserError(f"{path} has no rows")
     if not table.num_columns:
         raise UserError(f"{path} has no columns")
+    if all(len(name) > 1 and name[0] == name[-1] == "'" for name in names):
+        names = [name[1:-1] for name in names]
     unique, renamed = _make_unique(names)
     check_columns(path, unique)
     table = table.rename_columns(unique)
@@ -72,9 +74,6 @@ def read_frame(path: Path, header: bool | None = None, delimiter: str | None = N
 
 
 def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[pyarrow.Table, list[str], list[str]]:
-    import pyarrow
-    import pyarrow.csv
-
     with name_errors(path, "a table"), open_bytes(path) as file:
         check_first_line(file.read(LONGEST_LINE + 1))
     raw = read_bytes(path, LARGEST_CSV)
@@ -96,22 +95,39 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
         if delimiter == " " and b'"' not in body:
             body = re.sub(rb" {2,}", b" ", re.sub(rb"(?m)^ +| +(?=\r?$)", b"", body))
         numbered = [str(number) for number in range(layout.width)]
-        table = pyarrow.csv.read_csv(
-            io.BytesIO(body),
-            # Errors have line numbers without threads. One block, because rows may be long.
-            pyarrow.csv.ReadOptions(
-                use_threads=len(body) > _SAMPLE, block_size=max(len(body), 1 << 16), column_names=numbered
-            ),
-            pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(numbered, pyarrow.string()), strings_can_be_null=False
-            ),
-        )
+        table, footer = _parse(body, delimiter, numbered)
         findings += layout.findings
+        if footer:
+            findings.append(f"{footer} lines below the table are left out, because the rows have other cells")
         if layout.names is None and _counts_itself(table):
             table = table.slice(1)
             findings.append("the first line gives the numbers of rows and columns, left out")
         return table, layout.names or numbered, findings
+
+
+def _parse(body: bytes, delimiter: str, names: list[str]) -> tuple[pyarrow.Table, int]:
+    """The rows of a text, and the number of lines below them that have other cells."""
+    import pyarrow
+    import pyarrow.csv
+
+    ragged = []
+
+    def skip(row: Any) -> str:
+        ragged.append(row)
+        return "skip"
+
+    table = pyarrow.csv.read_csv(
+        io.BytesIO(body),
+        # One block, because rows may be long; one thread, because others do not number the rows.
+        pyarrow.csv.ReadOptions(use_threads=False, block_size=max(len(body), 1 << 16), column_names=names),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip),
+        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
+    )
+    if ragged and (ragged[0].number <= table.num_rows or len(ragged) > _LONGEST_PREAMBLE):
+        row = ragged[0]
+        text = " ".join(row.text.split())[:60]
+        raise ValueError(f"row {row.number} has {row.actual_columns} cells, not {row.expected_columns}: {text}")
+    return table, len(ragged)
 
 
 def _as_utf8(raw: bytes) -> tuple[bytes, list[str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -29,11 +30,14 @@ MOST_SHOWN = 30
 """Categories that get a feature of their own."""
 _MOST_VALUES, _LONGEST_VALUE = 10_000, 1_000
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
-_IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I)
+_IDENTIFIER = re.compile(
+    r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|identifier|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I
+)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](?:Id|ID|Index)$")
 _LARGEST, _TOO_FAR, _TOO_NEAR = 1e37, 1e30, 1e-30
 """Differences of features stay finite in float32; columns beyond the other two are rescaled."""
 _ROWS_AT_ONCE = 2**14
+_EMPTY = "no values, left out"
 
 
 @dataclass(frozen=True)
@@ -104,10 +108,10 @@ class TableEncoder:
     @classmethod
     def learn(cls, table: pyarrow.Table, names: Sequence[str] | None = None, hash_text: bool = True) -> Self:
         """Learn from the training rows; ``names`` are the input columns (default: all)."""
-        comma = uses_decimal_comma(table)
+        has_commas = cache(lambda: uses_decimal_comma(table))
         columns, groups = [], dict[str, list[str]]()
         for name in table.column_names if names is None else names:
-            column, finding = _learn_column(name, _column(table, name), comma, hash_text)
+            column, finding = _learn_column(name, _column(table, name), has_commas, hash_text)
             columns += [column] if column else []
             groups.setdefault(finding, []).append(name)
         return cls(columns, [f"{join_names(group)}: {finding}" for finding, group in groups.items()])
@@ -163,11 +167,13 @@ def _column(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
     return table[name]
 
 
-def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_text: bool) -> tuple[Column | None, str]:
+def _learn_column(
+    name: str, column: pyarrow.ChunkedArray, has_commas: Callable[[], bool], hash_text: bool
+) -> tuple[Column | None, str]:
     """What is learned about a column, or None if it is left out; and a sentence about it."""
-    form = recognise(column, comma)
+    form = recognise(column, has_commas)
     if form.kind == "empty":
-        return None, "no values, left out"
+        return None, _EMPTY
     if form.kind == "nested":
         return None, f"{column.type} is neither number, text nor date, left out"
     if form.kind == "words":
@@ -176,6 +182,8 @@ def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_tex
     draft = Column(name, kind, comma=form.comma, date=form.date)
     codes = draft.read(column)[:, 0]
     known = np.sort(codes[~np.isnan(codes)])
+    if not len(known):
+        return None, _EMPTY
     different = 1 + np.count_nonzero(np.diff(known))
     if different == 1 and len(known) == len(codes):
         return None, "the same value in every row, left out"
@@ -252,7 +260,8 @@ def _describe(column: Column, form: Form, missing: int, rows: int, different: in
     elif column.kind == "date":
         names = {"year": "season", "week": "weekday", "day": "hour"}
         said = f"{different:,} dates" + (f" ({column.date})" if "/" in column.date or "." in column.date else "")
-        said += ", as " + " and ".join(["time", *(names[period] for period in column.periods)])
+        parts = ["time", *(names[period] for period in column.periods)]
+        said += f", as {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else ", as time"
     elif column.kind == "boolean":
         said = "true or false"
     else:

@@ -111,11 +111,14 @@ def test_row_names_are_recognised(tmp_path):
     assert trailing.table["x"].to_pylist() == ["1", "3"]
 
 
-def test_lines_above_the_table_are_left_out_and_said(tmp_path):
+def test_lines_around_the_table_are_left_out_and_said(tmp_path):
     read = frame(tmp_path, "Sales of 2020\n\na,b,c\n1,2,3\n4,5,6\n")
     assert read.table.column_names == ["a", "b", "c"]
     assert "left out" in read.findings[0]
     assert "Sales of 2020" in read.findings[0]
+    footed = frame(tmp_path, "a,b,c\n1,2,3\n4,5,6\n====\nSource: us\n")
+    assert footed.table.num_rows == 2
+    assert footed.findings == ("2 lines below the table are left out, because the rows have other cells",)
     counted = frame(tmp_path, "3,2,setosa\n1,2,0\n3,4,1\n5,6,1\n")
     assert counted.table.num_rows == 3
 
@@ -135,7 +138,7 @@ def test_newlines_and_delimiters_in_quotes(tmp_path):
         (b"", "has no rows"),
         (b"\n\n", "has no rows"),
         (b"a,b\n", "has no rows"),
-        (b"a,b\n1,2\n3\n4,5\n", "Expected 2 columns, got 1"),
+        (b"a,b\n1,2\n3\n4,5\n", "row 2 has 1 cells, not 2: 3"),
         (b"a,b\n1,\x002\n", "NUL bytes"),
         (b"a" * (2**24 + 9), "longer than"),
         (b";" * 2**17 + b"\n1" + b";" * 2**17, "columns, more than"),
@@ -207,7 +210,7 @@ def test_targets_of_every_kind(tmp_path):
     assert load(path, targets="price", inputs=["rooms", "town"], row_names="town").columns[0] == "rooms"
     for fields, said in (
         ({"targets": "town", "kind": "regression"}, "not numeric: it has 'Zürich'"),
-        ({"targets": "price", "kind": "classification"}, "not whole numbers"),
+        ({"targets": "price", "kind": "classification"}, "not whole numbers that can be classes"),
         ({"targets": ["price", "area"], "kind": "classification"}, "one target, not 2"),
         ({"targets": "prices"}, "did you mean 'price'"),
         ({"targets": "price", "inputs": "price"}, "both in source.targets and in source.inputs"),

@@ -48,7 +48,7 @@ def test_everything_found_is_said():
         "`colour`: 3 categories",
         "`town`: 40 categories, of which 20 have a feature of their own",
         "`member`: true or false",
-        "`joined`: 60 dates, as time and season and weekday and hour",
+        "`joined`: 60 dates, as time, season, weekday and hour",
         "`note`: free text, as 32 counts of hashed words",
         "`constant`: the same value in every row, left out",
         "`blank`: no values, left out",
@@ -73,6 +73,10 @@ def test_a_missing_number_is_the_median_and_is_marked():
     encoder = learn(x=[1.0, 2.0, 3.0, 10.0, None])
     assert encoder.features == ["x", "x is missing"]
     assert expand(encoder, x=[None, 3.0, float("inf")]).tolist() == [[0, 1], [1, 0], [0, 1]]
+
+
+def test_a_column_of_infinities_is_empty():
+    assert learn(x=[float("inf"), None, float("nan")]).findings == ["`x`: no values, left out"]
 
 
 def test_a_large_offset_keeps_its_digits():
