@@ -185,9 +185,11 @@ def _find_layout(lines: Sequence[str], delimiter: str, header: bool | None) -> _
     start = next(number for number, (_, row) in enumerate(rows) if len(row) == width)
     short = rows[start - 1][1] if start else []
     # R leaves out the name of the row names; some programs end rows, but not the header, with a delimiter.
-    if len(short) == width - 1 and header is not False and is_header(short, []):
-        ends_empty = not any(row[-1] for _, row in rows[start:])
-        names = [*short, ""] if ends_empty else ["", *short]
+    ends_empty = not any(row[-1] for _, row in rows[start:] if len(row) == width)
+    names = [*short, ""] if ends_empty else ["", *short]
+    if len(short) == width + 1 and not short[-1]:
+        short = names = short[:-1]
+    if header is not False and len(names) == width and is_header(short, []):
         return _Layout(_bytes(lines, rows[start - 1][0]), names, width, _say_skipped(lines, rows, start - 1))
     if start > _LONGEST_PREAMBLE:
         start = 0
@@ -209,12 +211,18 @@ def _say_skipped(lines: Sequence[str], rows: Sequence[tuple[int, list[str]]], st
 
 
 def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Whether a row holds names: no numbers but years, and nothing that its column has again."""
+    """Whether a row holds names: above row names, above numbers, or at least not among what it stands above."""
+    below = [[row[place] for row in rest] for place in range(len(first))] if rest else []
+    are_distinct = all(first[1:]) and len(set(first)) == len(first) > 1
+    if below and not first[0] and all(below[0]) and are_distinct:
+        return True
     numbers = [cell for cell in first if _NUMBER.fullmatch(cell)]
     if numbers and (len(numbers) == len(first) or not all(_YEAR.fullmatch(cell) for cell in numbers)):
         return False
-    again = (cell in (row[place] for row in rest) for place, cell in enumerate(first) if cell)
-    return any(first) and not any(again)
+    above = [(name, cells) for name, cells in zip(first, below, strict=False) if name and not _NUMBER.fullmatch(name)]
+    if any(any(cells) and all(not cell or _NUMBER.fullmatch(cell) for cell in cells) for _, cells in above):
+        return True
+    return any(first) and not any(name in cells for name, cells in above)
 
 
 def _counts_itself(table: pyarrow.Table) -> bool:

@@ -38,12 +38,23 @@ class Targets(NamedTuple):
     """Why they are predicted as they are, if that was inferred."""
 
 
-def guess_target(names: Sequence[str]) -> str:
-    """The column to predict: one with a usual name such as ``y``, or else the last."""
+def guess_target(names: Sequence[str], table: pyarrow.Table | None = None) -> str:
+    """The column to predict: one with a usual name such as ``y``, or else the last; with a table, one that varies."""
     if not names:
         raise UserError("the table has no columns")
-    usual = [name for name in names if name.lower() in TARGET_NAMES]
-    return usual[0] if usual else names[-1]
+    order = [*(name for name in names if name.lower() in TARGET_NAMES), *reversed(names)]
+    return next((name for name in order if table is None or _can_be_predicted(_column(table, name))), order[0])
+
+
+def _can_be_predicted(column: pyarrow.ChunkedArray) -> bool:
+    import pyarrow.compute as compute
+
+    kind = cells.recognise(column).kind
+    if kind in ("empty", "nested"):
+        return False
+    texts = cells.texts(column)
+    different, known = compute.count_distinct(texts).as_py(), len(texts) - texts.null_count
+    return different > 1 and (kind != "words" or different <= max(2, known // 2))
 
 
 def describe_target(table: pyarrow.Table, name: str) -> Target:

@@ -87,6 +87,9 @@ def test_headers_are_recognised(tmp_path):
     assert frame(tmp_path, "1,2\n3,4\n").table.column_names == ["0", "1"]
     assert frame(tmp_path, "p,x\ne,y\np,y\n").table.num_rows == 3  # "p" comes again
     assert frame(tmp_path, "country,2019,2020\nPeru,1,2\n").table.column_names == ["country", "2019", "2020"]
+    assert frame(tmp_path, "city,n\ncity,1\ntown,2\n").table.num_rows == 2  # "n" is above numbers
+    assert frame(tmp_path, ',"1.5","2.5"\n"a",1,2\n"b",3,4\n').table.column_names == ["unnamed", "1.5", "2.5"]
+    assert frame(tmp_path, "x,y,z,\n1,2,3\n4,5,6\n").table.column_names == ["x", "y", "z"]
     assert frame(tmp_path, "2019,2020\n1,2\n", header=True).table.num_rows == 1
     assert frame(tmp_path, "a,b\nc,d\n", header=False).table.num_rows == 2
     assert "there is no header" in frame(tmp_path, "1,2\n3,4\n").findings[0]
@@ -186,6 +189,8 @@ def test_a_task_is_inferred_and_said():
         describe_target(table, "prise")
     assert guess_target(["a", "Target", "b"]) == "Target"
     assert guess_target(["a", "b"]) == "b"
+    unfit = pyarrow.table({"good": [1, 2, 1], "blank": ["", "", None], "same": [1, 1, 1], "name": ["a", "b", "c"]})
+    assert guess_target(unfit.column_names, unfit) == "good"
 
 
 def test_classes_are_sorted_naturally_and_rows_without_a_target_left_out(tmp_path):
