@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -69,6 +69,7 @@ class Form(NamedTuple):
 
 def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lambda: False) -> Form:
     """What a column holds; ``has_commas`` decides numbers such as ``1,234`` if no other cell of the column does."""
+    import pyarrow
     import pyarrow.compute as compute
     import pyarrow.types as types
 
@@ -83,42 +84,54 @@ def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lam
         return Form("boolean")
     if types.is_timestamp(kind) or types.is_date(kind):
         return Form("date")
-    if types.is_integer(kind):
-        return Form("date", date="yearmonthday") if _are_compact_dates(numbers(column)) else Form("number")
-    if types.is_floating(kind) or types.is_decimal(kind) or types.is_temporal(kind):
+    if types.is_integer(kind) or types.is_floating(kind):
+        return _number_form(numbers(column))
+    if types.is_decimal(kind) or types.is_temporal(kind):
         return Form("number")
     if not is_text(kind):
         return Form("nested")
-    cells = texts(column).drop_null()
-    strict = cells.filter(compute.invert(_is_among(cells, _NO_NUMBER)))
+    if (values := _try_numbers(column)) is not None:
+        return _number_form(values)
+    counted = compute.value_counts(texts(column).drop_null())
+    different, counts = counted.field("values"), np.asarray(counted.field("counts"))
+    is_strict = ~np.asarray(_is_among(different, _NO_NUMBER))
+    strict = different.filter(pyarrow.array(is_strict))
     if not len(strict):
-        return Form("words" if len(cells) else "empty")
-    comma, values = False, _try_numbers(strict)
-    if values is None:
-        points, commas = decimal_votes(strict)
-        comma = commas > points or (commas == points and has_commas())
-        values = numbers(strict, comma)
-    if _share_known(values) >= _ENOUGH:
-        return Form("date", date="yearmonthday") if _are_compact_dates(values) else Form("number", comma)
-    different = compute.unique(cells)
+        return Form("words" if len(different) else "empty")
+    points, commas = decimal_votes(strict)
+    values = numbers(strict, commas > points)
+    if _share_known(values, counts[is_strict]) >= _ENOUGH:
+        is_open = commas == points and compute.any(compute.match_substring(strict, ",")).as_py()
+        comma = commas > points or (is_open and has_commas())
+        return _number_form(numbers(strict, comma), comma)
     if len(different) <= 2 and set(compute.utf8_lower(different).to_pylist()) in map(set, _PAIRS):
         return Form("boolean")
-    sample = compute.unique(strict)
-    if len(sample) > _SAMPLE:  # evenly over the sorted values, so that the order of rows does not matter
-        sample = sample.take(compute.sort_indices(sample)[:: -(-len(sample) // _SAMPLE)])
-    shares = {form: _share_known(_parse_days(sample, form)) for form in DATE_FORMS}
+    if len(strict) > _SAMPLE:  # evenly over the sorted values, so that the order of rows does not matter
+        strict = strict.take(compute.sort_indices(strict)[:: -(-len(strict) // _SAMPLE)])
+    shares = {form: _share_known(_parse_days(strict, form)) for form in DATE_FORMS}
     best = max(shares, key=lambda form: shares[form])
     return Form("date", date=best) if shares[best] >= _ENOUGH else Form("words")
 
 
-def _are_compact_dates(values: np.ndarray) -> bool:
-    """Whether numbers are dates such as 20201231."""
-    year, month, day = values // 10_000, values // 100 % 100, values % 100
-    known = ~np.isnan(values)
-    return bool(
-        known.sum() > 1
-        and ((year > 1799) & (year < 2101) & (month > 0) & (month < 13) & (day > 0) & (day < 32))[known].all()
-    )
+def _number_form(values: np.ndarray, comma: bool = False) -> Form:
+    """Numbers, unless all of them are dates such as 20201231."""
+    known = values[np.isfinite(values)]
+    if len(known) < 2 or known.min() < 1800_01_01 or known.max() > 2100_12_31:
+        return Form("number", comma)
+    month, day = known // 100 % 100, known % 100
+    are_dates = (known == np.rint(known)) & (month > 0) & (month < 13) & (day > 0) & (day < 32)
+    return Form("date", date="yearmonthday") if are_dates.all() else Form("number", comma)
+
+
+def type_numbers(table: pyarrow.Table, names: Iterable[str]) -> pyarrow.Table:
+    """The table with columns of text in the notation of programs as numbers, so that they are parsed once."""
+    import pyarrow
+
+    for name in names:
+        place = table.column_names.index(name)
+        if is_text(table[name].type) and (values := _try_numbers(table[name])) is not None:
+            table = table.set_column(place, name, pyarrow.array(values, from_pandas=True))
+    return table
 
 
 def is_text(kind: Any) -> bool:
@@ -151,7 +164,8 @@ def numbers(column: Any, comma: bool = False) -> np.ndarray:
 
     kind = column.type
     if is_text(kind) or types.is_dictionary(kind):
-        values = _parse_numbers(texts(column), comma)
+        plain = None if comma or types.is_dictionary(kind) else _try_numbers(column)
+        values = _parse_numbers(texts(column), comma) if plain is None else plain
     elif types.is_temporal(kind) and not types.is_date(kind) and not types.is_timestamp(kind):
         values = _floats(compute.cast(compute.cast(column, _stored(kind)), pyarrow.float64(), safe=False))
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -168,10 +182,14 @@ def days(column: Any, form: str = "") -> np.ndarray:
     import pyarrow.types as types
 
     kind = column.type
+    if types.is_floating(kind):  # such as 20201231
+        column, kind = compute.cast(column, pyarrow.int64(), safe=False), pyarrow.int64()
     if is_text(kind) or types.is_dictionary(kind) or types.is_integer(kind):
         cells = texts(column)
-        parsed = _parse_days(cells, form or "year-month-day")
-        return np.where(np.isnan(parsed), _parse_days(cells, "year-month-day"), parsed)
+        different = compute.unique(cells)  # dates come again
+        parsed = _parse_days(different, form or "year-month-day")
+        parsed = np.where(np.isnan(parsed), _parse_days(different, "year-month-day"), parsed)
+        return parsed[np.asarray(compute.index_in(cells, value_set=different))] if len(cells) else parsed
     if types.is_timestamp(kind):
         if kind.tz:
             with suppress(pyarrow.ArrowInvalid):  # an unknown time zone; its moments are in UTC
@@ -237,9 +255,11 @@ def decimal_votes(cells: Any) -> tuple[int, int]:
 
 
 def uses_decimal_comma(table: pyarrow.Table) -> bool:
-    """Whether more cells of a table have a decimal comma than a decimal point."""
+    """Whether more values in a table have a decimal comma than a decimal point."""
+    import pyarrow.compute as compute
+
     columns = [column for column in table.columns if is_text(column.type)]
-    votes = [decimal_votes(texts(column).drop_null()) for column in columns]
+    votes = [decimal_votes(compute.unique(texts(column)).drop_null()) for column in columns]
     return sum(commas for _, commas in votes) > sum(points for points, _ in votes)
 
 
@@ -336,5 +356,5 @@ def _is_among(cells: Any, words: tuple[str, ...]) -> Any:
     return compute.is_in(compute.utf8_lower(cells), value_set=pyarrow.array(words))
 
 
-def _share_known(values: np.ndarray) -> float:
-    return float(np.mean(~np.isnan(values))) if len(values) else 0.0
+def _share_known(values: np.ndarray, counts: np.ndarray | None = None) -> float:
+    return float(np.average(~np.isnan(values), weights=counts)) if len(values) else 0.0

@@ -75,7 +75,7 @@ class Column:
             return cells.days(column, self.date)[:, None]
         return (cells.booleans(column) if self.kind == "boolean" else cells.numbers(column, self.comma))[:, None]
 
-    def features(self) -> Iterable[tuple[str, str, dict[str, float]]]:
+    def features(self) -> Iterable[tuple[str, str, Mapping[str, float]]]:
         """The name, the operation and the constants of every feature."""
         name, centre = self.name, self.fill if self.kind in ("number", "date") else 0.0
         if self.kind == "text":
@@ -184,7 +184,7 @@ def _learn_column(
     known = np.sort(codes[~np.isnan(codes)])
     if not len(known):
         return None, _EMPTY
-    different = 1 + np.count_nonzero(np.diff(known))
+    different = 1 + int(np.count_nonzero(np.diff(known)))
     if different == 1 and len(known) == len(codes):
         return None, "the same value in every row, left out"
     named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)

@@ -15,6 +15,7 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
+from isthmus.sources.cells import type_numbers
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
@@ -65,6 +66,7 @@ class Table(Source):
         """Split and encode tables: all rows, or the rows to train on and those of the test."""
         findings, tables = list(frames[0].findings), [frame.table for frame in frames]
         names = self._inputs(frames[0], origin)
+        tables[0] = type_numbers(tables[0], (*names, *self.config.targets))
         targets = read_targets(tables, self.config.targets, self.config.kind) if self.config.targets else None
         pool = tables[0].num_rows
         if targets is not None:
