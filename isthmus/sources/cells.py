@@ -127,11 +127,11 @@ def type_numbers(table: pyarrow.Table, names: Iterable[str]) -> pyarrow.Table:
     """The table with columns of text in the notation of programs as numbers, so that they are parsed once."""
     import pyarrow
 
+    columns = dict(zip(table.column_names, table.columns, strict=True))
     for name in names:
-        place = table.column_names.index(name)
-        if is_text(table[name].type) and (values := _try_numbers(table[name])) is not None:
-            table = table.set_column(place, name, pyarrow.array(values, from_pandas=True))
-    return table
+        if is_text(columns[name].type) and (values := _try_numbers(columns[name])) is not None:
+            columns[name] = pyarrow.chunked_array([pyarrow.array(values, from_pandas=True)])
+    return pyarrow.table(columns)
 
 
 def is_text(kind: Any) -> bool:
@@ -199,6 +199,17 @@ def days(column: Any, form: str = "") -> np.ndarray:
     if types.is_date(kind):
         return _floats(compute.cast(column, _stored(kind))) / (1 if types.is_date32(kind) else 86_400_000)
     return np.full(len(column), np.nan)
+
+
+def unreadable(column: Any, is_known: np.ndarray) -> list[str]:
+    """The texts of the cells that are neither known nor usual signs for missing values."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    if not is_text(column.type):
+        return []
+    left = compute.unique(texts(column).filter(pyarrow.array(~is_known))).drop_null()
+    return sorted(left.filter(compute.invert(_is_among(left, _NO_NUMBER))).to_pylist())
 
 
 def booleans(column: Any) -> np.ndarray:
@@ -284,7 +295,7 @@ def _try_numbers(cells: Any) -> np.ndarray | None:
     import pyarrow
     import pyarrow.compute as compute
 
-    with suppress(pyarrow.ArrowInvalid):
+    with suppress(pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         return _floats(compute.cast(cells, pyarrow.float64()))
     return None
 

@@ -81,9 +81,10 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
         raw, findings = _as_utf8(raw)
         if not raw.strip():
             raise UserError(f"{path} has no rows")
+        if declared := re.match(rb"sep=(.)\r?\n", raw):  # Excel's own first line
+            raw, delimiter = raw[declared.end() :], delimiter or declared[1].decode()
         lines = _first_lines(raw)
-        if delimiter is None:
-            delimiter = find_delimiter(lines)
+        delimiter = find_delimiter(lines) if delimiter is None else check_delimiter(delimiter)
         if delimiter != ",":
             findings.append(f"{DELIMITERS.get(delimiter, repr(delimiter))} separate the cells")
         layout = _find_layout(lines, delimiter, header)
@@ -177,6 +178,15 @@ def find_delimiter(lines: Sequence[str]) -> str:
         if is_likely and times / len(rows) > most:
             best, most = delimiter, times / len(rows)
     return best
+
+
+def check_delimiter(given: str) -> str:
+    """A delimiter given as a character or by its name."""
+    named = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
+    delimiter = named.get(given.lower(), given)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '\r\n"':
+        raise UserError(f"delimiter={given[:20]!r} cannot separate cells; give one character, such as ; or | or tab")
+    return delimiter
 
 
 def _find_layout(lines: Sequence[str], delimiter: str, header: bool | None) -> _Layout:

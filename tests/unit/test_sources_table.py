@@ -135,6 +135,15 @@ def test_newlines_and_delimiters_in_quotes(tmp_path):
     assert frame(tmp_path, "word\none two\nthree four five\n").table.num_columns == 1
 
 
+def test_the_delimiter_may_be_given(tmp_path):
+    assert frame(tmp_path, "sep=;\na;b\n1;2\n").table.column_names == ["a", "b"]
+    assert frame(tmp_path, "a:b\n1:2\n", delimiter=":").table["b"].to_pylist() == ["2"]
+    assert frame(tmp_path, "a\tb,c\n1\t2,3\n", delimiter="tab").table.column_names == ["a", "b,c"]
+    for wrong in ("", "::", "é", "a", "\n"):
+        with pytest.raises(UserError, match="cannot separate cells"):
+            frame(tmp_path, "a\n1\n", delimiter=wrong)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
