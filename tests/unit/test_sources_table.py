@@ -4,10 +4,14 @@ import csv
 import datetime
 import gzip
 import io
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
@@ -161,6 +165,47 @@ def test_a_file_that_is_no_table_is_one_line(tmp_path, content, said):
         frame(tmp_path, content)
     assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+PIECES = [
+    "a",
+    "1",
+    "1.5",
+    "1,5",
+    "NA",
+    ",",
+    ";",
+    "\t",
+    "|",
+    " ",
+    '"',
+    "'",
+    "\n",
+    "\r\n",
+    "\r",
+    "é",
+    "\0",
+    "x,y\n",
+    "0,1\n",
+    "sep=;\n",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.sampled_from(["utf-8", "cp1252", "utf-16"]))
+@example("", "utf-8")
+def test_any_text_is_a_table_or_one_line(text, encoding):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.csv")
+        path.write_bytes(text.encode(encoding))
+        said = ""
+        try:
+            read = read_frame(path)
+            data = load(path, targets=guess_target(read.table.column_names, read.table))
+        except UserError as error:
+            said = str(error)
+        assert "\n" not in said
+        assert said or len(data.train)
+        assert said or len(set(read.table.column_names)) == read.table.num_columns
 
 
 def test_other_files_are_refused(tmp_path):
