@@ -263,10 +263,12 @@ def _say_missing(missing: int, rows: int) -> str:
 def _describe(column: Column, missing: int, rows: int, different: int) -> str:
     if column.kind == "category":
         rest = f", of which {column.shown} have a feature of their own" if column.shown < different else ""
-        said = f"{different:,} categories{rest}"
+        said = f"{different:,} categories{rest}" if different > 1 else "one category"
     elif column.kind == "date":
         names = {"year": "season", "week": "weekday", "day": "hour"}
-        said = f"{different:,} dates" + (f" ({column.date})" if "/" in column.date or "." in column.date else "")
+        said = (f"{different:,} dates" if different > 1 else "one date") + (
+            f" ({column.date})" if "/" in column.date or "." in column.date else ""
+        )
         parts = ["time", *(names[period] for period in column.periods)]
         said += f", as {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else ", as time"
     elif column.kind == "boolean":
