@@ -149,11 +149,10 @@ class TableEncoder:
     def recall(cls, memory: Mapping[str, Any]) -> Self:
         if memory.get("version") != VERSION:
             raise UserError(f"this table encoder has version {memory.get('version')}; this program reads {VERSION}")
-        columns = [
-            Column(**{name: tuple(v) if isinstance(v, list) else v for name, v in column.items()})
-            for column in memory["columns"]
+        stored: list[dict[str, Any]] = [
+            {name: tuple(v) if isinstance(v, list) else v for name, v in column.items()} for column in memory["columns"]
         ]
-        return cls(columns, memory["findings"])
+        return cls([Column(**column) for column in stored], memory["findings"])
 
     def digest(self) -> str:
         return digest([VERSION, self.memory()["columns"]])
