@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -46,9 +47,10 @@ DATE_FORMS = {
     "day/month/year": f"^{_DAY}/{_MONTH}/{_SHORT_YEAR}{_TIME}",
     "month-day-year": f"^{_MONTH}[.-]{_DAY}[.-]{_SHORT_YEAR}{_TIME}",
     "day name year": f"{_WEEKDAY}{_DAY}[-/. ]+{_NAME}[-/, ]+{_SHORT_YEAR}{_TIME}",
-    "name day year": f"{_WEEKDAY}{_NAME} {_DAY}(?:st|nd|rd|th)?,? {_YEAR}{_TIME}",
+    "name day year": f"{_WEEKDAY}{_NAME}[- ]{_DAY}(?:st|nd|rd|th)?,?[- ]{_YEAR}{_TIME}",
     "year-month": f"^{_YEAR}[-/]{_MONTH}$",
     "name year": f"^{_NAME}[-/ ]+{_YEAR}$",
+    "yearmonthday": f"^{_YEAR}(?P<month>\\d{{2}})(?P<day>\\d{{2}})$",
     "year quarter": f"^{_YEAR}[-: ]?[Qq](?P<quarter>[1-4])$",
 }
 """Of two that read equally many cells, the first is taken."""
@@ -65,8 +67,9 @@ class Form(NamedTuple):
     """One of `DATE_FORMS`, if dates are text."""
 
 
-def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
-    """What a column holds; ``comma`` decides numbers such as ``1,234`` if no other cell of the column does."""
+def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lambda: False) -> Form:
+    """What a column holds; ``has_commas`` decides numbers such as ``1,234`` if no other cell of the column does."""
+    import pyarrow
     import pyarrow.compute as compute
     import pyarrow.types as types
 
@@ -81,27 +84,54 @@ def recognise(column: pyarrow.ChunkedArray, comma: bool = False) -> Form:
         return Form("boolean")
     if types.is_timestamp(kind) or types.is_date(kind):
         return Form("date")
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_temporal(kind):
+    if types.is_integer(kind) or types.is_floating(kind):
+        return _number_form(numbers(column))
+    if types.is_decimal(kind) or types.is_temporal(kind):
         return Form("number")
     if not is_text(kind):
         return Form("nested")
-    cells = texts(column).drop_null()
-    strict = cells.filter(compute.invert(_is_among(cells, _NO_NUMBER)))
+    if (values := _try_numbers(column)) is not None:
+        return _number_form(values)
+    counted = compute.value_counts(texts(column).drop_null())
+    different, counts = counted.field("values"), np.asarray(counted.field("counts"))
+    is_strict = ~np.asarray(_is_among(different, _NO_NUMBER))
+    strict = different.filter(pyarrow.array(is_strict))
     if not len(strict):
-        return Form("words" if len(cells) else "empty")
+        return Form("words" if len(different) else "empty")
     points, commas = decimal_votes(strict)
-    comma = commas > points or (commas == points and comma)
-    if _share_known(numbers(strict, comma)) >= _ENOUGH:
-        return Form("number", comma)
-    different = compute.unique(cells)
+    values = numbers(strict, commas > points)
+    if _share_known(values, counts[is_strict]) >= _ENOUGH:
+        is_open = commas == points and compute.any(compute.match_substring(strict, ",")).as_py()
+        comma = commas > points or (is_open and has_commas())
+        return _number_form(numbers(strict, comma), comma)
     if len(different) <= 2 and set(compute.utf8_lower(different).to_pylist()) in map(set, _PAIRS):
         return Form("boolean")
-    sample = compute.unique(strict)
-    if len(sample) > _SAMPLE:  # evenly over the sorted values, so that the order of rows does not matter
-        sample = sample.take(compute.sort_indices(sample)[:: -(-len(sample) // _SAMPLE)])
-    shares = {form: _share_known(_parse_days(sample, form)) for form in DATE_FORMS}
+    if len(strict) > _SAMPLE:  # evenly over the sorted values, so that the order of rows does not matter
+        strict = strict.take(compute.sort_indices(strict)[:: -(-len(strict) // _SAMPLE)])
+    shares = {form: _share_known(_parse_days(strict, form)) for form in DATE_FORMS}
     best = max(shares, key=lambda form: shares[form])
     return Form("date", date=best) if shares[best] >= _ENOUGH else Form("words")
+
+
+def _number_form(values: np.ndarray, comma: bool = False) -> Form:
+    """Numbers, unless all of them are dates such as 20201231."""
+    known = values[np.isfinite(values)]
+    if len(known) < 2 or known.min() < 1800_01_01 or known.max() > 2100_12_31:
+        return Form("number", comma)
+    month, day = known // 100 % 100, known % 100
+    are_dates = (known == np.rint(known)) & (month > 0) & (month < 13) & (day > 0) & (day < 32)
+    return Form("date", date="yearmonthday") if are_dates.all() else Form("number", comma)
+
+
+def type_numbers(table: pyarrow.Table, names: Iterable[str]) -> pyarrow.Table:
+    """The table with columns of text in the notation of programs as numbers, so that they are parsed once."""
+    import pyarrow
+
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for name in names:
+        if is_text(columns[name].type) and (values := _try_numbers(columns[name])) is not None:
+            columns[name] = pyarrow.chunked_array([pyarrow.array(values, from_pandas=True)])
+    return pyarrow.table(columns)
 
 
 def is_text(kind: Any) -> bool:
@@ -134,7 +164,8 @@ def numbers(column: Any, comma: bool = False) -> np.ndarray:
 
     kind = column.type
     if is_text(kind) or types.is_dictionary(kind):
-        values = _parse_numbers(texts(column), comma)
+        plain = None if comma or types.is_dictionary(kind) else _try_numbers(column)
+        values = _parse_numbers(texts(column), comma) if plain is None else plain
     elif types.is_temporal(kind) and not types.is_date(kind) and not types.is_timestamp(kind):
         values = _floats(compute.cast(compute.cast(column, _stored(kind)), pyarrow.float64(), safe=False))
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -151,10 +182,14 @@ def days(column: Any, form: str = "") -> np.ndarray:
     import pyarrow.types as types
 
     kind = column.type
-    if is_text(kind) or types.is_dictionary(kind):
+    if types.is_floating(kind):  # such as 20201231
+        column, kind = compute.cast(column, pyarrow.int64(), safe=False), pyarrow.int64()
+    if is_text(kind) or types.is_dictionary(kind) or types.is_integer(kind):
         cells = texts(column)
-        parsed = _parse_days(cells, form or "year-month-day")
-        return np.where(np.isnan(parsed), _parse_days(cells, "year-month-day"), parsed)
+        different = compute.unique(cells)  # dates come again
+        parsed = _parse_days(different, form or "year-month-day")
+        parsed = np.where(np.isnan(parsed), _parse_days(different, "year-month-day"), parsed)
+        return parsed[np.asarray(compute.index_in(cells, value_set=different))] if len(cells) else parsed
     if types.is_timestamp(kind):
         if kind.tz:
             with suppress(pyarrow.ArrowInvalid):  # an unknown time zone; its moments are in UTC
@@ -164,6 +199,17 @@ def days(column: Any, form: str = "") -> np.ndarray:
     if types.is_date(kind):
         return _floats(compute.cast(column, _stored(kind))) / (1 if types.is_date32(kind) else 86_400_000)
     return np.full(len(column), np.nan)
+
+
+def unreadable(column: Any, is_known: np.ndarray) -> list[str]:
+    """The texts of the cells that are neither known nor usual signs for missing values."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    if not is_text(column.type):
+        return []
+    left = compute.unique(texts(column).filter(pyarrow.array(~is_known))).drop_null()
+    return sorted(left.filter(compute.invert(_is_among(left, _NO_NUMBER))).to_pylist())
 
 
 def booleans(column: Any) -> np.ndarray:
@@ -211,20 +257,20 @@ def _word_group(word: str) -> int:
 
 def decimal_votes(cells: Any) -> tuple[int, int]:
     """How many cells can only have a decimal point, and how many only a decimal comma."""
-    import pyarrow
     import pyarrow.compute as compute
 
-    with suppress(pyarrow.ArrowInvalid):
-        compute.cast(cells, pyarrow.float64())
+    if _try_numbers(cells) is not None:
         return compute.sum(compute.match_substring(cells, ".")).as_py() or 0, 0
     _, point, comma = _number_forms(cells)
     return int((point & ~comma).sum()), int((comma & ~point).sum())
 
 
 def uses_decimal_comma(table: pyarrow.Table) -> bool:
-    """Whether more cells of a table have a decimal comma than a decimal point."""
+    """Whether more values in a table have a decimal comma than a decimal point."""
+    import pyarrow.compute as compute
+
     columns = [column for column in table.columns if is_text(column.type)]
-    votes = [decimal_votes(texts(column).drop_null()) for column in columns]
+    votes = [decimal_votes(compute.unique(texts(column)).drop_null()) for column in columns]
     return sum(commas for _, commas in votes) > sum(points for points, _ in votes)
 
 
@@ -244,13 +290,22 @@ def _number_forms(cells: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     return cells, point, comma
 
 
+def _try_numbers(cells: Any) -> np.ndarray | None:
+    """The cells as numbers, if all of them are in the notation of programs."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    with suppress(pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        return _floats(compute.cast(cells, pyarrow.float64()))
+    return None
+
+
 def _parse_numbers(cells: Any, comma: bool) -> np.ndarray:
     import pyarrow
     import pyarrow.compute as compute
 
-    if not comma:
-        with suppress(pyarrow.ArrowInvalid):
-            return _floats(compute.cast(cells, pyarrow.float64()))
+    if not comma and (values := _try_numbers(cells)) is not None:
+        return values
     cells, has_point, has_comma = _number_forms(cells)
     by_comma = has_comma & (comma | ~has_point)
     swapped = compute.replace_substring(compute.replace_substring(cells, ".", ""), ",", ".")
@@ -312,5 +367,5 @@ def _is_among(cells: Any, words: tuple[str, ...]) -> Any:
     return compute.is_in(compute.utf8_lower(cells), value_set=pyarrow.array(words))
 
 
-def _share_known(values: np.ndarray) -> float:
-    return float(np.mean(~np.isnan(values))) if len(values) else 0.0
+def _share_known(values: np.ndarray, counts: np.ndarray | None = None) -> float:
+    return float(np.average(~np.isnan(values), weights=counts)) if len(values) else 0.0

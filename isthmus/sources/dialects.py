@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.core.errors import UserError
 from isthmus.sources.files import name_errors, need_room, open_bytes, read_bytes
@@ -62,6 +62,8 @@ def read_frame(path: Path, header: bool | None = None, delimiter: str | None = N
         raise UserError(f"{path} has no rows")
     if not table.num_columns:
         raise UserError(f"{path} has no columns")
+    if all(len(name) > 1 and name[0] == name[-1] == "'" for name in names):
+        names = [name[1:-1] for name in names]
     unique, renamed = _make_unique(names)
     check_columns(path, unique)
     table = table.rename_columns(unique)
@@ -72,9 +74,6 @@ def read_frame(path: Path, header: bool | None = None, delimiter: str | None = N
 
 
 def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[pyarrow.Table, list[str], list[str]]:
-    import pyarrow
-    import pyarrow.csv
-
     with name_errors(path, "a table"), open_bytes(path) as file:
         check_first_line(file.read(LONGEST_LINE + 1))
     raw = read_bytes(path, LARGEST_CSV)
@@ -82,9 +81,10 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
         raw, findings = _as_utf8(raw)
         if not raw.strip():
             raise UserError(f"{path} has no rows")
+        if declared := re.match(rb"sep=(.)\r?\n", raw):  # Excel's own first line
+            raw, delimiter = raw[declared.end() :], delimiter or declared[1].decode()
         lines = _first_lines(raw)
-        if delimiter is None:
-            delimiter = find_delimiter(lines)
+        delimiter = find_delimiter(lines) if delimiter is None else check_delimiter(delimiter)
         if delimiter != ",":
             findings.append(f"{DELIMITERS.get(delimiter, repr(delimiter))} separate the cells")
         layout = _find_layout(lines, delimiter, header)
@@ -96,22 +96,39 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
         if delimiter == " " and b'"' not in body:
             body = re.sub(rb" {2,}", b" ", re.sub(rb"(?m)^ +| +(?=\r?$)", b"", body))
         numbered = [str(number) for number in range(layout.width)]
-        table = pyarrow.csv.read_csv(
-            io.BytesIO(body),
-            # Errors have line numbers without threads. One block, because rows may be long.
-            pyarrow.csv.ReadOptions(
-                use_threads=len(body) > _SAMPLE, block_size=max(len(body), 1 << 16), column_names=numbered
-            ),
-            pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(numbered, pyarrow.string()), strings_can_be_null=False
-            ),
-        )
+        table, footer = _parse(body, delimiter, numbered)
         findings += layout.findings
+        if footer:
+            findings.append(f"{footer} lines below the table are left out, because the rows have other cells")
         if layout.names is None and _counts_itself(table):
             table = table.slice(1)
             findings.append("the first line gives the numbers of rows and columns, left out")
         return table, layout.names or numbered, findings
+
+
+def _parse(body: bytes, delimiter: str, names: list[str]) -> tuple[pyarrow.Table, int]:
+    """The rows of a text, and the number of lines below them that have other cells."""
+    import pyarrow
+    import pyarrow.csv
+
+    ragged = []
+
+    def skip(row: Any) -> str:
+        ragged.append(row)
+        return "skip"
+
+    table = pyarrow.csv.read_csv(
+        io.BytesIO(body),
+        # One block, because rows may be long; one thread, because others do not number the rows.
+        pyarrow.csv.ReadOptions(use_threads=False, block_size=max(len(body), 1 << 16), column_names=names),
+        pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip),
+        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string())),
+    )
+    if ragged and (ragged[0].number <= table.num_rows or len(ragged) > _LONGEST_PREAMBLE):
+        row = ragged[0]
+        text = " ".join(row.text.split())[:60]
+        raise ValueError(f"row {row.number} has {row.actual_columns} cells, not {row.expected_columns}: {text}")
+    return table, len(ragged)
 
 
 def _as_utf8(raw: bytes) -> tuple[bytes, list[str]]:
@@ -163,15 +180,26 @@ def find_delimiter(lines: Sequence[str]) -> str:
     return best
 
 
+def check_delimiter(given: str) -> str:
+    """A delimiter given as a character or by its name."""
+    named = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
+    delimiter = named.get(given.lower(), given)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '\r\n"':
+        raise UserError(f"delimiter={given[:20]!r} cannot separate cells; give one character, such as ; or | or tab")
+    return delimiter
+
+
 def _find_layout(lines: Sequence[str], delimiter: str, header: bool | None) -> _Layout:
     rows = _records(lines, delimiter)
     width, _ = _usual_width(rows)
     start = next(number for number, (_, row) in enumerate(rows) if len(row) == width)
     short = rows[start - 1][1] if start else []
     # R leaves out the name of the row names; some programs end rows, but not the header, with a delimiter.
-    if len(short) == width - 1 and header is not False and is_header(short, []):
-        ends_empty = not any(row[-1] for _, row in rows[start:])
-        names = [*short, ""] if ends_empty else ["", *short]
+    ends_empty = not any(row[-1] for _, row in rows[start:] if len(row) == width)
+    names = [*short, ""] if ends_empty else ["", *short]
+    if len(short) == width + 1 and not short[-1]:
+        short = names = short[:-1]
+    if header is not False and len(names) == width and is_header(short, []):
         return _Layout(_bytes(lines, rows[start - 1][0]), names, width, _say_skipped(lines, rows, start - 1))
     if start > _LONGEST_PREAMBLE:
         start = 0
@@ -193,12 +221,18 @@ def _say_skipped(lines: Sequence[str], rows: Sequence[tuple[int, list[str]]], st
 
 
 def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Whether a row holds names: no numbers but years, and nothing that its column has again."""
+    """Whether a row holds names: above row names, above numbers, or at least not among what it stands above."""
+    below = [[row[place] for row in rest] for place in range(len(first))] if rest else []
+    are_distinct = all(first[1:]) and len(set(first)) == len(first) > 1
+    if below and not first[0] and all(below[0]) and are_distinct:
+        return True
     numbers = [cell for cell in first if _NUMBER.fullmatch(cell)]
     if numbers and (len(numbers) == len(first) or not all(_YEAR.fullmatch(cell) for cell in numbers)):
         return False
-    again = (cell in (row[place] for row in rest) for place, cell in enumerate(first) if cell)
-    return any(first) and not any(again)
+    above = [(name, cells) for name, cells in zip(first, below, strict=False) if name and not _NUMBER.fullmatch(name)]
+    if any(any(cells) and all(not cell or _NUMBER.fullmatch(cell) for cell in cells) for _, cells in above):
+        return True
+    return any(first) and not any(name in cells for name, cells in above)
 
 
 def _counts_itself(table: pyarrow.Table) -> bool:

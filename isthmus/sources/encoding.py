@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest
 from isthmus.sources import cells
-from isthmus.sources.cells import WORD_COUNTS, Form, recognise, uses_decimal_comma
+from isthmus.sources.cells import WORD_COUNTS, recognise, uses_decimal_comma
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,11 +30,14 @@ MOST_SHOWN = 30
 """Categories that get a feature of their own."""
 _MOST_VALUES, _LONGEST_VALUE = 10_000, 1_000
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
-_IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I)
+_IDENTIFIER = re.compile(
+    r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|identifier|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I
+)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](?:Id|ID|Index)$")
 _LARGEST, _TOO_FAR, _TOO_NEAR = 1e37, 1e30, 1e-30
 """Differences of features stay finite in float32; columns beyond the other two are rescaled."""
 _ROWS_AT_ONCE = 2**14
+_EMPTY = "no values, left out"
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Column:
             return cells.days(column, self.date)[:, None]
         return (cells.booleans(column) if self.kind == "boolean" else cells.numbers(column, self.comma))[:, None]
 
-    def features(self) -> Iterable[tuple[str, str, dict[str, float]]]:
+    def features(self) -> Iterable[tuple[str, str, Mapping[str, float]]]:
         """The name, the operation and the constants of every feature."""
         name, centre = self.name, self.fill if self.kind in ("number", "date") else 0.0
         if self.kind == "text":
@@ -81,6 +85,7 @@ class Column:
             yield from ((f"{name}={self.values[code]}", "equal", {"code": code}) for code in range(several))
             if len(self.values) > self.shown:
                 yield f"{name} is rare", "rare", {"shown": self.shown}
+            if len(self.values) > MOST_SHOWN:
                 yield f"{name} frequency", "frequency", {}
         else:
             yield name, "value", {"fill": self.fill, "centre": centre, "scale": self.scale}
@@ -97,17 +102,16 @@ class TableEncoder:
 
     def __init__(self, columns: Sequence[Column], findings: Sequence[str]) -> None:
         self.columns, self.findings = tuple(columns), list(findings)
-        named = [feature for column in self.columns for feature in column.features()]
-        self.features = [name for name, _, _ in named]
+        self.features = [name for column in self.columns for name, _, _ in column.features()]
         self.plan = _plan(self.columns)
 
     @classmethod
     def learn(cls, table: pyarrow.Table, names: Sequence[str] | None = None, hash_text: bool = True) -> Self:
         """Learn from the training rows; ``names`` are the input columns (default: all)."""
-        comma = uses_decimal_comma(table)
+        has_commas = cache(lambda: uses_decimal_comma(table))
         columns, groups = [], dict[str, list[str]]()
-        for name in table.column_names if names is None else names:
-            column, finding = _learn_column(name, _column(table, name), comma, hash_text)
+        for name, given in _columns(table, table.column_names if names is None else names).items():
+            column, finding = _learn_column(name, given, has_commas, hash_text)
             columns += [column] if column else []
             groups.setdefault(finding, []).append(name)
         return cls(columns, [f"{join_names(group)}: {finding}" for finding, group in groups.items()])
@@ -119,7 +123,8 @@ class TableEncoder:
 
     def codes(self, table: pyarrow.Table) -> np.ndarray:
         """The cells as float64 (rows, codes); other columns are ignored, and their order does not matter."""
-        blocks = [column.read(_column(table, column.name)) for column in self.columns]
+        given = _columns(table, list(self.inputs))
+        blocks = [column.read(given[column.name]) for column in self.columns]
         return np.concatenate([np.empty((table.num_rows, 0)), *blocks], axis=1)
 
     def expand(self, codes: np.ndarray) -> np.ndarray:
@@ -128,14 +133,14 @@ class TableEncoder:
         with np.errstate(all="ignore"):
             for start in range(0, len(codes), _ROWS_AT_ONCE):
                 part = slice(start, start + _ROWS_AT_ONCE)
-                expanded[part] = expand_codes(np, codes[part], self.plan, _single, _whole)
+                expanded[part] = expand_codes(np, codes[part], self.plan, np.float32, np.int64)
         return expanded
 
     def memory(self) -> dict[str, Any]:
         """Everything that was learned, as JSON."""
         defaults = {field.name: field.default for field in fields(Column)}
         columns = [
-            {name: _as_json(value) for name, value in asdict(column).items() if value != defaults[name]}
+            {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(column).items() if v != defaults[name]}
             for column in self.columns
         ]
         return {"version": VERSION, "columns": columns, "findings": list(self.findings)}
@@ -144,7 +149,9 @@ class TableEncoder:
     def recall(cls, memory: Mapping[str, Any]) -> Self:
         if memory.get("version") != VERSION:
             raise UserError(f"this table encoder has version {memory.get('version')}; this program reads {VERSION}")
-        stored = [{name: _from_json(value) for name, value in column.items()} for column in memory["columns"]]
+        stored: list[dict[str, Any]] = [
+            {name: tuple(v) if isinstance(v, list) else v for name, v in column.items()} for column in memory["columns"]
+        ]
         return cls([Column(**column) for column in stored], memory["findings"])
 
     def digest(self) -> str:
@@ -157,17 +164,21 @@ def join_names(names: Sequence[str]) -> str:
     return ", ".join(listed) + (f" and {len(names) - 4:,} more" if len(names) > 5 else "")
 
 
-def _column(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
-    if name not in table.column_names:
-        raise UserError(f"the table has no column {name!r}; {nearest(name, table.column_names)}")
-    return table[name]
+def _columns(table: pyarrow.Table, names: Sequence[str]) -> dict[str, pyarrow.ChunkedArray]:
+    there = dict(zip(table.column_names, table.columns, strict=True))
+    for name in names:
+        if name not in there:
+            raise UserError(f"the table has no column {name!r}; {nearest(name, there)}")
+    return {name: there[name] for name in names}
 
 
-def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_text: bool) -> tuple[Column | None, str]:
+def _learn_column(
+    name: str, column: pyarrow.ChunkedArray, has_commas: Callable[[], bool], hash_text: bool
+) -> tuple[Column | None, str]:
     """What is learned about a column, or None if it is left out; and a sentence about it."""
-    form = recognise(column, comma)
+    form = recognise(column, has_commas)
     if form.kind == "empty":
-        return None, "no values, left out"
+        return None, _EMPTY
     if form.kind == "nested":
         return None, f"{column.type} is neither number, text nor date, left out"
     if form.kind == "words":
@@ -176,7 +187,9 @@ def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_tex
     draft = Column(name, kind, comma=form.comma, date=form.date)
     codes = draft.read(column)[:, 0]
     known = np.sort(codes[~np.isnan(codes)])
-    different = 1 + np.count_nonzero(np.diff(known))
+    if not len(known):
+        return None, _EMPTY
+    different = 1 + int(np.count_nonzero(np.diff(known)))
     if different == 1 and len(known) == len(codes):
         return None, "the same value in every row, left out"
     named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
@@ -186,10 +199,12 @@ def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_tex
     spread = max(known[-1] - fill, fill - known[0])
     scale = 1.0 if _TOO_NEAR < spread < _TOO_FAR or not spread else float(spread)
     periods = _find_periods(known) if kind == "date" else ()
-    learned = Column(
-        name, kind, len(known) < len(codes), fill, scale, comma=form.comma, date=form.date, periods=periods
-    )
-    return learned, _describe(learned, form, len(codes) - len(known), len(codes), different)
+    learned = replace(draft, missing=len(known) < len(codes), fill=fill, scale=scale, periods=periods)
+    finding = _describe(learned, len(codes) - len(known), len(codes), different)
+    if learned.missing and (left := cells.unreadable(column, ~np.isnan(codes))):
+        others = f" and {len(left) - 1:,} other texts" if left[1:] else ""
+        finding += f" ({left[0][:40]!r}{others} cannot be read)"
+    return learned, finding
 
 
 def _find_periods(known: np.ndarray) -> tuple[str, ...]:
@@ -217,11 +232,10 @@ def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tu
         return None, "the same value in every row, left out"
     many = len(values) > max(MOST_SHOWN, 0.2 * len(known))
     if (many or len(values) == len(known)) and _mean_words(values) >= 3:
+        said = _say_missing(missing, rows)
         if not hash_text:
-            return None, f"free text{_say_missing(missing, rows)}, left out"
-        return Column(
-            name, "text", missing > 0
-        ), f"free text, as {WORD_COUNTS} counts of hashed words{_say_missing(missing, rows)}"
+            return None, f"free text, left out{said}"
+        return Column(name, "text", missing > 0), f"free text, as {WORD_COUNTS} counts of hashed words{said}"
     if len(values) == len(known) > 1 or (many and len(values) >= 0.95 * len(known)):
         every = "every row" if len(values) == len(known) else "almost every row"
         return None, f"a different value in {every}, left out"
@@ -232,7 +246,7 @@ def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tu
         name, "category", missing > 0, values=tuple(values[number] for number in kept),
         counts=tuple(int(counts[number]) for number in kept), shown=min(often, MOST_SHOWN),
     )  # fmt: skip
-    return learned, _describe(learned, Form("words"), missing, rows, len(values))
+    return learned, _describe(learned, missing, rows, len(values))
 
 
 def _mean_words(values: Sequence[str]) -> float:
@@ -245,18 +259,21 @@ def _say_missing(missing: int, rows: int) -> str:
     return f"; {missing:,} of {rows:,} are missing{often}" if missing else ""
 
 
-def _describe(column: Column, form: Form, missing: int, rows: int, different: int) -> str:
+def _describe(column: Column, missing: int, rows: int, different: int) -> str:
     if column.kind == "category":
         rest = f", of which {column.shown} have a feature of their own" if column.shown < different else ""
-        said = f"{different:,} categories{rest}"
+        said = f"{different:,} categories{rest}" if different > 1 else "one category"
     elif column.kind == "date":
         names = {"year": "season", "week": "weekday", "day": "hour"}
-        said = f"{different:,} dates" + (f" ({column.date})" if "/" in column.date or "." in column.date else "")
-        said += ", as " + " and ".join(["time", *(names[period] for period in column.periods)])
+        said = (f"{different:,} dates" if different > 1 else "one date") + (
+            f" ({column.date})" if "/" in column.date or "." in column.date else ""
+        )
+        parts = ["time", *(names[period] for period in column.periods)]
+        said += f", as {', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else ", as time"
     elif column.kind == "boolean":
         said = "true or false"
     else:
-        said = "numbers" + (" with decimal commas" if form.comma else "")
+        said = "numbers" + (" with decimal commas" if column.comma else "")
     return said + _say_missing(missing, rows)
 
 
@@ -287,9 +304,7 @@ def _plan(columns: Sequence[Column]) -> dict[str, np.ndarray]:
             places[group].append(place)
             place += 1
         start += column.width
-    plan = {
-        name: np.array(values, np.int64 if name.endswith("column") else np.float64) for name, values in lists.items()
-    }
+    plan = {name: np.array(each, np.int64 if name.endswith("column") else float) for name, each in lists.items()}
     made = [place for group in _CONSTANTS for place in places[group]]
     return plan | {"frequency.logarithms": np.array(logarithms), "order": np.argsort(made).astype(np.int64)}
 
@@ -325,21 +340,6 @@ def expand_codes(
         parts.append(single(plan["frequency.logarithms"][whole(entry)]))
     if len(plan["wave.column"]):
         turns = fill("wave") / plan["wave.period"] + plan["wave.shift"]
-        parts.append(library.sin(single(turns - library.floor(turns)) * (2 * np.pi)))
+        # In float64, because the last bit of a sine in float32 differs between machines.
+        parts.append(single(library.sin((turns - library.floor(turns)) * (2 * np.pi))))
     return library.concatenate(parts, axis=1)[:, plan["order"]] if parts else single(codes[:, :0])
-
-
-def _single(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float32)
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int64)
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _from_json(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -15,12 +15,13 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
+from isthmus.sources.cells import type_numbers
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
 from isthmus.sources.splits import FoldedSplits, check_splits
 from isthmus.sources.tables import ColumnNames, Kind
-from isthmus.sources.targets import Targets, describe_target, read_targets
+from isthmus.sources.targets import Targets, read_targets
 
 if TYPE_CHECKING:
     import pyarrow
@@ -65,10 +66,11 @@ class Table(Source):
         """Split and encode tables: all rows, or the rows to train on and those of the test."""
         findings, tables = list(frames[0].findings), [frame.table for frame in frames]
         names = self._inputs(frames[0], origin)
+        tables[0] = type_numbers(tables[0], (*names, *self.config.targets))
         targets = read_targets(tables, self.config.targets, self.config.kind) if self.config.targets else None
         pool = tables[0].num_rows
         if targets is not None:
-            findings += self._describe_targets(tables[0], targets)
+            findings += self._describe_targets(targets)
             pool = int(targets.known[:pool].sum())
             tables = _keep_known(tables, targets.known)
         if not all(table.num_rows for table in tables):
@@ -107,11 +109,8 @@ class Table(Source):
             raise UserError(f"{origin} has no column besides source.targets")
         return inputs
 
-    def _describe_targets(self, table: pyarrow.Table, targets: Targets) -> list[str]:
-        findings = []
-        if self.config.kind == "auto" and len(self.config.targets) == 1:
-            name = self.config.targets[0]
-            findings.append(f"`{name}` is predicted: {describe_target(table, name).reason}")
+    def _describe_targets(self, targets: Targets) -> list[str]:
+        findings = [f"`{self.config.targets[0]}` is predicted: {targets.reason}"] if targets.reason else []
         if lacking := int((~targets.known).sum()):
             findings.append(f"{lacking:,} of {len(targets.known):,} rows have no target, left out")
         return findings

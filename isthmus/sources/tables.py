@@ -253,7 +253,7 @@ def table_of(data: Any) -> pyarrow.Table:
     """
     import pyarrow
 
-    package = type(data).__module__.partition(".")[0]
+    package, columns = type(data).__module__.partition(".")[0], dict[Any, Any]()
     if isinstance(data, pyarrow.Table):
         return data
     if isinstance(data, np.ndarray) and data.ndim == 2:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 TARGET_NAMES = ("y", "target", "targets", "label", "labels", "class", "outcome", "response")
 _MOST_CLASSES, _FEWEST_ROWS = 20, 10
 """Whole numbers are classes if they are at most so many, in so many rows each."""
+_LARGEST_CLASS = 2**53
 
 
 class Target(NamedTuple):
@@ -32,28 +33,47 @@ class Targets(NamedTuple):
     values: np.ndarray
     classes: tuple[str, ...]
     known: np.ndarray
-    """For every row of the table, whether it has all targets."""
+    """For every row of the tables, whether it has all targets."""
+    reason: str = ""
+    """Why they are predicted as they are, if that was inferred."""
 
 
-def guess_target(names: Sequence[str]) -> str:
-    """The column to predict: one with a usual name such as ``y``, or else the last."""
+def guess_target(names: Sequence[str], table: pyarrow.Table | None = None) -> str:
+    """The column to predict: one with a usual name such as ``y``, or else the last; with a table, one that varies."""
     if not names:
         raise UserError("the table has no columns")
-    usual = [name for name in names if name.lower() in TARGET_NAMES]
-    return usual[0] if usual else names[-1]
+    order = [*(name for name in names if name.lower() in TARGET_NAMES), *reversed(names)]
+    return next((name for name in order if table is None or _can_be_predicted(_column(table, name))), order[0])
+
+
+def _can_be_predicted(column: pyarrow.ChunkedArray) -> bool:
+    import pyarrow.compute as compute
+
+    kind = cells.recognise(column).kind
+    if kind in ("empty", "nested"):
+        return False
+    texts = cells.texts(column)
+    different, known = compute.count_distinct(texts).as_py(), len(texts) - texts.null_count
+    return different > 1 and (kind != "words" or different <= max(2, known // 2))
 
 
 def describe_target(table: pyarrow.Table, name: str) -> Target:
     """The task that fits a target column, and one sentence that says why."""
-    form = recognise_target(table, name)
+    return _infer_task(_column(table, name), recognise_target(table, name))
+
+
+def _infer_task(column: pyarrow.ChunkedArray, form: cells.Form) -> Target:
+    import pyarrow.compute as compute
+
     if form.kind == "boolean":
         return _because("classification", "it is true or false")
     if form.kind == "date":
         return _because("regression", "it has dates, which are predicted as days since 1970")
     if form.kind == "words":
-        different = len(np.unique(_class_names(table[name], form)[0]))
+        different = compute.count_distinct(cells.texts(column)).as_py()
         return _because("classification", f"it has {different:,} different values, which are words")
-    values = _known(_values(table[name], form))
+    values = _values(column, form)
+    values = values[~np.isnan(values)]
     different = len(np.unique(values))
     if (values != np.rint(values)).any():
         return _because("regression", f"it has {different:,} different numbers")
@@ -67,9 +87,7 @@ def _because(task: Literal["classification", "regression"], reason: str) -> Targ
 
 
 def recognise_target(table: pyarrow.Table, name: str) -> cells.Form:
-    if name not in table.column_names:
-        raise UserError(f"the table has no column {name!r}; {nearest(name, table.column_names)}")
-    form = cells.recognise(table[name], cells.uses_decimal_comma(table))
+    form = cells.recognise(_column(table, name), lambda: cells.uses_decimal_comma(table))
     if form.kind in ("empty", "nested"):
         what = "is empty" if form.kind == "empty" else f"has the type {table[name].type}"
         raise UserError(f"the target column {name!r} {what}; name another one as source.targets")
@@ -78,63 +96,66 @@ def recognise_target(table: pyarrow.Table, name: str) -> cells.Form:
 
 def read_targets(tables: Sequence[pyarrow.Table], names: Sequence[str], kind: Kind) -> Targets:
     """The targets of all rows of all tables; the first table decides what they are."""
-    if len(names) == 1 and (kind == "classification" or (kind == "auto" and _is_class(tables[0], names[0]))):
-        return _read_classes(tables, names[0])
+    forms = [recognise_target(tables[0], name) for name in names]
+    reason = ""
+    if kind == "auto":
+        inferred = _infer_task(tables[0][names[0]], forms[0]) if len(names) == 1 else Target("regression", "")
+        kind, reason = inferred
+    columns = [[_column(table, name) for table in tables] for name in names]
     if kind == "classification":
-        raise UserError(f"a classification has one target, not {len(names)}: {', '.join(names)}")
-    columns = []
-    for name in names:
-        form = recognise_target(tables[0], name)
-        values = np.concatenate([_values(_column(table, name), form) for table in tables])
-        if np.isnan(values).mean() > 0.5 and form.kind == "words":
+        if len(names) > 1:
+            raise UserError(f"a classification has one target, not {len(names)}: {', '.join(names)}")
+        return _read_classes(columns[0], forms[0], names[0])._replace(reason=reason)
+    for name, form in zip(names, forms, strict=True):
+        if form.kind == "words":
             example = next(cell for cell in cells.texts(tables[0][name]).to_pylist() if cell is not None)
             raise UserError(f"the target column {name!r} is not numeric: it has {example[:40]!r}")
-        columns.append(values)
-    values = np.column_stack(columns)
+    parts = [
+        np.concatenate([_values(part, form) for part in column]) for column, form in zip(columns, forms, strict=True)
+    ]
+    values = np.column_stack(parts)
     known = ~np.isnan(values).any(axis=1)
-    return Targets(numbers(values[known], "the targets", whole=True), (), known)
+    return Targets(numbers(values[known], "the targets", whole=True), (), known, reason)
 
 
-def _is_class(table: pyarrow.Table, name: str) -> bool:
-    return describe_target(table, name).task == "classification"
+def _read_classes(columns: Sequence[pyarrow.ChunkedArray], form: cells.Form, name: str) -> Targets:
+    import pyarrow
+    import pyarrow.compute as compute
 
-
-def _read_classes(tables: Sequence[pyarrow.Table], name: str) -> Targets:
-    form = recognise_target(tables[0], name)
-    parts = [_class_names(_column(table, name), form) for table in tables]
-    known = np.concatenate([known for _, known in parts])
-    found, labels = np.unique(np.concatenate([names for names, _ in parts]), return_inverse=True)
-    if len(found) > max(2, len(labels) // 2):
+    parts = [_class_names(column, form) for column in columns]
+    rows = pyarrow.chunked_array([chunk for part in parts for chunk in part.chunks])
+    known = np.asarray(compute.is_valid(rows))
+    classes = sorted(compute.unique(rows.drop_null()).to_pylist(), key=_natural)
+    if len(classes) > max(2, known.sum() // 2):
         raise UserError(
-            f"the target column {name!r} has {len(found):,} different values in {len(labels):,} rows, too many "
-            "for classes; name another column as source.targets, or set source.kind=regression"
+            f"the target column {name!r} has {len(classes):,} different values in {known.sum():,} rows, too many for "
+            "classes; name another column as source.targets, or set source.kind=regression"
         )
-    order = sorted(range(len(found)), key=lambda place: _natural(str(found[place])))
-    places = np.empty(len(found), np.int64)
-    places[order] = np.arange(len(found))
-    return Targets(places[labels.reshape(-1)], tuple(str(found[place]) for place in order), known)
+    labels = compute.index_in(rows.drop_null(), value_set=pyarrow.array(classes, pyarrow.string()))
+    return Targets(np.asarray(labels).astype(np.int64), tuple(classes), known)
 
 
-def _class_names(column: pyarrow.ChunkedArray, form: cells.Form) -> tuple[np.ndarray, np.ndarray]:
-    """The names of the classes of the rows that have one, and which rows do."""
-    import pyarrow.types as types
+def _class_names(column: pyarrow.ChunkedArray, form: cells.Form) -> pyarrow.ChunkedArray:
+    """The name of the class of every row; null where it is missing."""
+    import pyarrow
+    import pyarrow.compute as compute
 
-    if form.kind == "number":
-        values = _values(column, form)
-        known = ~np.isnan(values)
-        if (values[known] != np.rint(values[known])).any():
-            raise UserError("the targets are not whole numbers; set source.kind=regression")
-        return np.array([f"{value:.0f}" for value in values[known]], object), known
-    if types.is_timestamp(column.type) or types.is_date(column.type):
+    if form.kind == "date":
         raise UserError("dates cannot be classes; set source.kind=regression")
-    texts = cells.texts(column).to_pylist()
-    known = np.array([text is not None for text in texts], bool)
-    return np.array([text for text in texts if text is not None], object), known
+    if form.kind != "number":
+        texts = cells.texts(column)
+        return texts if isinstance(texts, pyarrow.ChunkedArray) else pyarrow.chunked_array([texts])
+    values = _values(column, form)
+    known = values[~np.isnan(values)]
+    if (known != np.rint(known)).any() or (np.abs(known) > _LARGEST_CLASS).any():
+        raise UserError("the targets are not whole numbers that can be classes; set source.kind=regression")
+    whole = compute.cast(pyarrow.array(values, from_pandas=True), pyarrow.int64())
+    return pyarrow.chunked_array([compute.cast(whole, pyarrow.string())])
 
 
 def _column(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
     if name not in table.column_names:
-        raise UserError(f"the test table has no column {name!r}; {nearest(name, table.column_names)}")
+        raise UserError(f"the table has no column {name!r}; {nearest(name, table.column_names)}")
     return table[name]
 
 
@@ -142,10 +163,6 @@ def _values(column: pyarrow.ChunkedArray, form: cells.Form) -> np.ndarray:
     if form.kind == "date":
         return cells.days(column, form.date)
     return cells.booleans(column) if form.kind == "boolean" else cells.numbers(column, form.comma)
-
-
-def _known(values: np.ndarray) -> np.ndarray:
-    return values[~np.isnan(values)]
 
 
 def _natural(name: str) -> tuple[bool, float, str]:

@@ -712,6 +712,7 @@ ON_HUB = {"hub", "imagenet224", "stl10", "food101", "cars", "flowers102", "image
 SLOW = ON_HUB | {"imagenet32", "photos", "mnist5k"}  # they ask the network, or take a second to load
 NEEDED: dict[str, dict[str, Any]] = {  # without these a component is refused before it is looked at
     "arrays": {"path": "table.npz", "targets": "y"},
+    "table": {"path": "table.csv", "targets": "y"},
     "image_folder": {"path": "pictures", "size": 8, "channels": 1},
     "hourglass_mlp": TINY["model"],
     "conventional_mlp": TINY["model"] | {"name": "conventional_mlp", "d_h": 80},
@@ -764,6 +765,10 @@ MANY = settings(max_examples=60, suppress_health_check=[HealthCheck.function_sco
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A little data; and everything but the training itself: models of more than a million weights do not fit here."""
     np.savez(tmp_path / "table.npz", x=X, y=Y)
+    rows = [
+        f"{number % 7},{'red' if number % 3 else ''},2020-01-{number % 28 + 1:02d},{number % 2}" for number in range(40)
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["size,colour,day,y", *rows]))
     for number in range(12):
         folder = tmp_path / "pictures" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,10 +4,14 @@ import csv
 import datetime
 import gzip
 import io
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
@@ -87,6 +91,9 @@ def test_headers_are_recognised(tmp_path):
     assert frame(tmp_path, "1,2\n3,4\n").table.column_names == ["0", "1"]
     assert frame(tmp_path, "p,x\ne,y\np,y\n").table.num_rows == 3  # "p" comes again
     assert frame(tmp_path, "country,2019,2020\nPeru,1,2\n").table.column_names == ["country", "2019", "2020"]
+    assert frame(tmp_path, "city,n\ncity,1\ntown,2\n").table.num_rows == 2  # "n" is above numbers
+    assert frame(tmp_path, ',"1.5","2.5"\n"a",1,2\n"b",3,4\n').table.column_names == ["unnamed", "1.5", "2.5"]
+    assert frame(tmp_path, "x,y,z,\n1,2,3\n4,5,6\n").table.column_names == ["x", "y", "z"]
     assert frame(tmp_path, "2019,2020\n1,2\n", header=True).table.num_rows == 1
     assert frame(tmp_path, "a,b\nc,d\n", header=False).table.num_rows == 2
     assert "there is no header" in frame(tmp_path, "1,2\n3,4\n").findings[0]
@@ -111,11 +118,14 @@ def test_row_names_are_recognised(tmp_path):
     assert trailing.table["x"].to_pylist() == ["1", "3"]
 
 
-def test_lines_above_the_table_are_left_out_and_said(tmp_path):
+def test_lines_around_the_table_are_left_out_and_said(tmp_path):
     read = frame(tmp_path, "Sales of 2020\n\na,b,c\n1,2,3\n4,5,6\n")
     assert read.table.column_names == ["a", "b", "c"]
     assert "left out" in read.findings[0]
     assert "Sales of 2020" in read.findings[0]
+    footed = frame(tmp_path, "a,b,c\n1,2,3\n4,5,6\n====\nSource: us\n")
+    assert footed.table.num_rows == 2
+    assert footed.findings == ("2 lines below the table are left out, because the rows have other cells",)
     counted = frame(tmp_path, "3,2,setosa\n1,2,0\n3,4,1\n5,6,1\n")
     assert counted.table.num_rows == 3
 
@@ -129,13 +139,22 @@ def test_newlines_and_delimiters_in_quotes(tmp_path):
     assert frame(tmp_path, "word\none two\nthree four five\n").table.num_columns == 1
 
 
+def test_the_delimiter_may_be_given(tmp_path):
+    assert frame(tmp_path, "sep=;\na;b\n1;2\n").table.column_names == ["a", "b"]
+    assert frame(tmp_path, "a:b\n1:2\n", delimiter=":").table["b"].to_pylist() == ["2"]
+    assert frame(tmp_path, "a\tb,c\n1\t2,3\n", delimiter="tab").table.column_names == ["a", "b,c"]
+    for wrong in ("", "::", "é", "a", "\n"):
+        with pytest.raises(UserError, match="cannot separate cells"):
+            frame(tmp_path, "a\n1\n", delimiter=wrong)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", "has no rows"),
         (b"\n\n", "has no rows"),
         (b"a,b\n", "has no rows"),
-        (b"a,b\n1,2\n3\n4,5\n", "Expected 2 columns, got 1"),
+        (b"a,b\n1,2\n3\n4,5\n", "row 2 has 1 cells, not 2: 3"),
         (b"a,b\n1,\x002\n", "NUL bytes"),
         (b"a" * (2**24 + 9), "longer than"),
         (b";" * 2**17 + b"\n1" + b";" * 2**17, "columns, more than"),
@@ -146,6 +165,47 @@ def test_a_file_that_is_no_table_is_one_line(tmp_path, content, said):
         frame(tmp_path, content)
     assert "\n" not in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+PIECES = [
+    "a",
+    "1",
+    "1.5",
+    "1,5",
+    "NA",
+    ",",
+    ";",
+    "\t",
+    "|",
+    " ",
+    '"',
+    "'",
+    "\n",
+    "\r\n",
+    "\r",
+    "é",
+    "\0",
+    "x,y\n",
+    "0,1\n",
+    "sep=;\n",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.sampled_from(["utf-8", "cp1252", "utf-16"]))
+@example("", "utf-8")
+def test_any_text_is_a_table_or_one_line(text, encoding):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.csv")
+        path.write_bytes(text.encode(encoding))
+        said = ""
+        try:
+            read = read_frame(path)
+            data = load(path, targets=guess_target(read.table.column_names, read.table))
+        except UserError as error:
+            said = str(error)
+        assert "\n" not in said
+        assert said or len(data.train)
+        assert said or len(set(read.table.column_names)) == read.table.num_columns
 
 
 def test_other_files_are_refused(tmp_path):
@@ -183,6 +243,8 @@ def test_a_task_is_inferred_and_said():
         describe_target(table, "prise")
     assert guess_target(["a", "Target", "b"]) == "Target"
     assert guess_target(["a", "b"]) == "b"
+    unfit = pyarrow.table({"good": [1, 2, 1], "blank": ["", "", None], "same": [1, 1, 1], "name": ["a", "b", "c"]})
+    assert guess_target(unfit.column_names, unfit) == "good"
 
 
 def test_classes_are_sorted_naturally_and_rows_without_a_target_left_out(tmp_path):
@@ -207,7 +269,7 @@ def test_targets_of_every_kind(tmp_path):
     assert load(path, targets="price", inputs=["rooms", "town"], row_names="town").columns[0] == "rooms"
     for fields, said in (
         ({"targets": "town", "kind": "regression"}, "not numeric: it has 'Zürich'"),
-        ({"targets": "price", "kind": "classification"}, "not whole numbers"),
+        ({"targets": "price", "kind": "classification"}, "not whole numbers that can be classes"),
         ({"targets": ["price", "area"], "kind": "classification"}, "one target, not 2"),
         ({"targets": "prices"}, "did you mean 'price'"),
         ({"targets": "price", "inputs": "price"}, "both in source.targets and in source.inputs"),

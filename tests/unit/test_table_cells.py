@@ -35,7 +35,7 @@ def test_the_column_decides_what_a_comma_means():
     assert cells.recognise(column(["1,5", "2,25", "1,234"])) == cells.Form("number", comma=True)
     assert cells.recognise(column(["1,234", "2,500.5"])) == cells.Form("number")
     assert cells.recognise(column(["1,234", "5,678"])) == cells.Form("number")
-    assert cells.recognise(column(["1,234", "5,678"]), comma=True) == cells.Form("number", comma=True)
+    assert cells.recognise(column(["1,234", "5,678"]), lambda: True) == cells.Form("number", comma=True)
     assert cells.numbers(column(["1,234", "1.234", "0.5"]), comma=True).tolist() == [1.234, 1234, 0.5]
     table = pyarrow.table({"a": ["1,5", "2,5"], "b": ["1,234", "2"]})
     assert cells.uses_decimal_comma(table)
@@ -65,6 +65,8 @@ def days(*when):
         (["Sat, 29 Feb 2020 12:30:00 GMT", "Fri, 31 Dec 2021 00:00:00 GMT"], (2020, 2, 29, 12, 30)),
         (["2020-02", "2021-12"], (2020, 2, 1)),
         (["Feb 2020", "Dec 2021"], (2020, 2, 1)),
+        (["Feb-29-2020", "Dec-31-2021"], (2020, 2, 29)),
+        (["20200229", "20211231"], (2020, 2, 29)),
         (["1959Q2", "1960 Q1"], (1959, 4, 1)),
     ],
 )
@@ -88,6 +90,12 @@ def test_dates_of_parquet_are_read_by_their_own_clock():
     kind = pyarrow.timestamp("us", tz="+05:00")
     assert cells.recognise(column([abroad], kind)) == cells.Form("date")
     assert cells.days(column([abroad], kind))[0] == pytest.approx(days(2020, 2, 29, 12, 30))
+
+
+def test_whole_numbers_may_be_dates():
+    assert cells.recognise(column([20200229, 20211231, None])) == cells.Form("date", date="yearmonthday")
+    assert cells.recognise(column([20200229, 20211331])) == cells.Form("number")
+    assert cells.days(column([20200229]), "yearmonthday").tolist() == [days(2020, 2, 29)]
 
 
 def test_types_that_are_not_text():

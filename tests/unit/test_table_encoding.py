@@ -48,7 +48,7 @@ def test_everything_found_is_said():
         "`colour`: 3 categories",
         "`town`: 40 categories, of which 20 have a feature of their own",
         "`member`: true or false",
-        "`joined`: 60 dates, as time and season and weekday and hour",
+        "`joined`: 60 dates, as time, season, weekday and hour",
         "`note`: free text, as 32 counts of hashed words",
         "`constant`: the same value in every row, left out",
         "`blank`: no values, left out",
@@ -75,6 +75,15 @@ def test_a_missing_number_is_the_median_and_is_marked():
     assert expand(encoder, x=[None, 3.0, float("inf")]).tolist() == [[0, 1], [1, 0], [0, 1]]
 
 
+def test_cells_that_cannot_be_read_are_missing_and_said():
+    encoder = learn(x=[str(row) for row in range(99)] + ["error", "-"])
+    assert encoder.findings == ["`x`: numbers; 2 of 101 are missing ('error' cannot be read)"]
+
+
+def test_a_column_of_infinities_is_empty():
+    assert learn(x=[float("inf"), None, float("nan")]).findings == ["`x`: no values, left out"]
+
+
 def test_a_large_offset_keeps_its_digits():
     values = 1e9 + np.arange(20) / 8
     assert np.diff(expand(learn(x=values), x=values)[:, 0]).tolist() == [0.125] * 19
@@ -90,17 +99,18 @@ def test_tiny_and_huge_numbers_stay_apart_and_finite():
 
 def test_categories_by_frequency_unseen_and_missing_ones():
     encoder = learn(c=["b"] * 3 + ["a"] * 4 + ["z", "c", "c", None])
-    assert encoder.features == ["c=a", "c=b", "c=c", "c is rare", "c frequency", "c is missing"]
+    assert encoder.features == ["c=a", "c=b", "c=c", "c is rare", "c is missing"]
     read = expand(encoder, c=["a", "c", "z", "new", None])
-    assert read[:, :4].tolist() == [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
-    np.testing.assert_allclose(read[:4, 4], np.log([4, 2, 1, 0.5]), rtol=1e-6)
-    assert read[:, 5].tolist() == [0, 0, 0, 0, 1]
+    assert read.tolist() == [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
     assert learn(c=["a", "b", "a", "b"]).features == ["c=a"]
 
 
 def test_at_most_thirty_categories_have_features():
-    encoder = learn(c=[f"value{number}" for number in range(100) for _ in range(2)])
-    assert len(encoder.features) == 32
+    encoder = learn(c=[f"value{number}" for number in range(100) for _ in range(100 - number)])
+    assert encoder.features[29:] == ["c=value29", "c is rare", "c frequency"]
+    read = expand(encoder, c=["value0", "value98", "new", None])
+    assert read[:, 30].tolist() == [0, 1, 1, 0]
+    np.testing.assert_allclose(read[:, 31], np.log([100, 2, 0.5, 0.5]), rtol=1e-6)
 
 
 def test_dates_have_only_the_cycles_that_vary():
