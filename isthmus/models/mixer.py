@@ -109,13 +109,9 @@ class MixingBlock(Block):
     def mix_channels(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
         return self.drop_path(self.channel_mixing(self.norm2(x)))  # Eq. (4)
 
-    def change_tokens(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        """W̃ in the first skip."""
-        assert self.skip is not None
-        return self.arrange(self.skip(x))
-
     def branches(self) -> tuple[Branch, ...]:
-        carry = keep if self.skip is None else self.change_tokens
+        skip = self.skip
+        carry = keep if skip is None else lambda x: self.arrange(skip(x))
         return Branch("token", self.mix_tokens, carry=carry), Branch("channel", self.mix_channels)
 
     def arrange(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
