@@ -83,7 +83,7 @@ class Solution:
 
 
 def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bool = False) -> Solution:
-    """Iterate x ← x0 + F(x) from x = x0 as the solver says. ``F`` is evaluated once per iteration."""
+    """Iterate x ← x0 + F(x) from x = x0 with this solver. ``F`` is evaluated once per iteration."""
     if solver.gradient == "unrolled" or solver.iterations == 0 or not torch.is_grad_enabled():
         return _iterate(F, x0, solver, keep)
     with torch.no_grad():

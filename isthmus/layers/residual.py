@@ -1,7 +1,7 @@
 """A residual network: a stack of branches, and the pathway by which each branch's update joins the stream.
 
-A branch is f: norm, computation, drop path; never the skip. A block holds the branches whose weights are stored,
-sharded and recomputed together. The pathway alone says what a branch reads and how its update is joined::
+A branch f is norm, computation and drop path, without the skip. A block holds the branches whose weights are stored,
+sharded and recomputed together. The pathway decides what a branch reads and how its update is joined::
 
     state = pathway.start(x_0)
     for every branch f:
@@ -9,7 +9,7 @@ sharded and recomputed together. The pathway alone says what a branch reads and 
         state = pathway.write(state, f(r))
     output = pathway.finish(state)
 
-``Plain`` is x + f(x). Another pathway may carry several streams, or all earlier updates, as its state.
+``Plain`` is x + f(x). The state of another pathway may be several streams, or all earlier updates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 State = Any
-"""What a pathway carries from branch to branch: for ``Plain``, the stream itself."""
+"""What a pathway passes from branch to branch: for ``Plain``, the stream itself."""
 
 
 class Pathway(nn.Module, ABC):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.draws import key
-from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.protocols import Signature
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.permuted_kronecker import (
@@ -123,8 +123,6 @@ class MixingBlock(Block):
 
 
 class Mixer(ResidualModel):
-    Config: ClassVar[type[ModelConfig]]
-
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()
         self.config = config
