@@ -176,7 +176,8 @@ def test_a_run_with_itself_and_the_answer_kept(monkeypatch):
     assert found["rows"] == 300
     assert 0 < values[0, 1] < 0.999
     opened = TrainedRun(identity)
-    layers = [[step.update.double() for step in load(identity).steps(x)] for x in opened.test_inputs(300, 128, 4)]
+    model: Any = load(identity)
+    layers = [[step.update.double() for step in model.steps(x)] for x in opened.test_inputs(300, 128, 4)]
     assert [len(batch[0]) for batch in layers] == [128, 128, 44]
     expected = obvious([batch[0].detach() for batch in layers], [batch[1].detach() for batch in layers])
     assert found["cka"][0][1] == pytest.approx(expected, abs=1e-6)
