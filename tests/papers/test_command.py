@@ -17,7 +17,7 @@ from isthmus.cli.main import app
 from isthmus.cli.reproduce import print_result
 from isthmus.core.errors import UserError
 from isthmus.papers import load_paper
-from isthmus.papers.engine import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
+from isthmus.papers.engine.reproduce import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
 from isthmus.papers.hourglass.exhibits import TABLES
 from tests.papers.networks import Fabricated, fabricating
 

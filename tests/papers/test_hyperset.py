@@ -9,9 +9,9 @@ import pytest
 
 from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
-from isthmus.papers.engine import list_reproductions
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.reproduce import list_reproductions
 from isthmus.papers.hyperset import claims, masked, studies
 from isthmus.papers.hyperset.exhibits import TABLES
 from isthmus.recipes.recurrent import cifar10_tokenizer

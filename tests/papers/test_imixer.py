@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from isthmus.papers import load_paper
-from isthmus.papers.engine import list_reproductions
 from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.reproduce import list_reproductions
 from isthmus.papers.imixer import claims, studies
 from isthmus.papers.imixer.exhibits import TABLES
 from isthmus.studies.statistics import Sample, compare, contrast, seeds_to_decide

@@ -9,8 +9,8 @@ import pytest
 
 from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
 from isthmus.papers import load_paper
-from isthmus.papers.engine import find_exhibit, list_reproductions, reproduce
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
+from isthmus.papers.engine.reproduce import find_exhibit, list_reproductions, reproduce
 from isthmus.papers.widesparse import claims, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES

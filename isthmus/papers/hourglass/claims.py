@@ -15,7 +15,6 @@ from isthmus.papers.engine.claims import (
     Rule,
     all_of,
     any_of,
-    at_least,
     case,
     combine,
     interval_numbers,
@@ -51,7 +50,7 @@ def c1(networks: Sequence[Network]) -> Finding:
     """The Hourglass of 66 M (3546, 1560, 4) is not below the conventional network of 84 M (3072, 3546, 3) by more than
     the last printed digit, 0.001 dB: yes or no if the interval of their difference lies on one side of that."""
     ends = _find(networks, "hourglass", 3546, 1560, 4), _find(networks, "conventional", 3072, 3546, 3)
-    return pair(*ends, at_least(-0.001))
+    return pair(*ends, Rule.at_least(-0.001))
 
 
 @claim.each_part("C2", "T7")
@@ -268,7 +267,7 @@ def c13(findings: Findings) -> Judgement:
     def test(networks: Sequence[Network]) -> Finding:
         ours = _find(networks, "hourglass", 3546, 1560, 4 if denoising else 5)
         theirs = _find(networks, "conventional", 3072, 3075, 3 if denoising else 4)
-        return pair(ours, theirs, at_least(-0.01)) if denoising else pair(ours, theirs)
+        return pair(ours, theirs, Rule.at_least(-0.01)) if denoising else pair(ours, theirs)
 
     return judge_parts(findings.parts, test, [table])
 

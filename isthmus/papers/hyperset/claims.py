@@ -13,10 +13,10 @@ from typing import Any
 
 from isthmus.papers.engine.claims import (
     AHEAD,
-    TRAILS,
     Claims,
     Finding,
     NotStored,
+    Rule,
     Test,
     agree_over_seeds,
     combine,
@@ -24,7 +24,6 @@ from isthmus.papers.engine.claims import (
     judge_parts,
     not_addressed,
     pair,
-    within,
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import Network, find_network
@@ -150,7 +149,7 @@ def c5(findings: Findings) -> Judgement:
         return combine({shape: pair(ours, other) for shape, other in others.items()})
 
     def behind(networks: Sequence[Network]) -> Finding:
-        return pair(*_against_transformer(networks), TRAILS)
+        return pair(*_against_transformer(networks), Rule.trails())
 
     return _split(findings, ("cifar10", "digits"), best, behind)
 
@@ -187,7 +186,7 @@ def c7(findings: Findings) -> Judgement:
 
     def test(networks: Sequence[Network]) -> Finding:
         rival = find_network(networks, "recurrent_transformer")
-        return pair(_widest(networks, "hyper_set"), rival, within(COMPARABLE))
+        return pair(_widest(networks, "hyper_set"), rival, Rule.within(COMPARABLE))
 
     return _split(findings, ("cifar10", "cifar100", "digits"), best, test)
 

@@ -20,7 +20,6 @@ from isthmus.papers.engine.claims import (
     judge_parts,
     not_addressed,
     pair,
-    within,
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement
 from isthmus.papers.engine.networks import Network, find_network
@@ -153,7 +152,7 @@ def c6(networks: Sequence[Network]) -> Finding:
 def c7(networks: Sequence[Network]) -> Finding:
     """On each data set iMixer-S and Mixer-S are within one point of each other: yes if the intervals lie within that on
     all of them, no if one lies outside. A single run without a spread decides nothing."""
-    return pair(*_both(networks), within(PAR))
+    return pair(*_both(networks), Rule.within(PAR))
 
 
 @claim.each_part("C8", "cars", elsewhere="Stanford Cars is trained at the paper's scale alone")
