@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from isthmus.core.space import condition
 from isthmus.papers.engine.claims import (
     AHEAD,
     REVERSED,
@@ -185,8 +186,9 @@ def c6(findings: Findings) -> Judgement:
     inside = Rule(lambda gap: all_of([gap.above(0.27), REVERSED[gap.above(0.47)]]), (0.27, 0.47))
 
     def test(networks: Sequence[Network]) -> Finding:
-        groups = [_of(networks, shape) for shape in ("hourglass", "conventional")]
-        return pair(*(best(group) if group else None for group in groups), inside)
+        groups = (_of(networks, shape) for shape in ("hourglass", "conventional"))
+        first, second = (best(group) if group else None for group in groups)
+        return pair(first, second, inside)
 
     return replace(judge_parts(findings.parts, test), published="no", printed_because="T1.2 − T1.1 is 0.092 dB")
 
@@ -201,14 +203,7 @@ def c11(findings: Findings) -> Judgement:
     return replace(judgement, measured="not addressed", numbers=numbers, because=reason)
 
 
-STATED: dict[str, dict[str, Callable[[Mapping[str, int]], bool]]] = {
-    "hourglass": {
-        "L >= 4": lambda model: model["depth"] >= 4,
-        "d_z >= 3075": lambda model: model["d_z"] >= 3075,
-        "115 <= d_h <= 765": lambda model: 115 <= model["d_h"] <= 765,
-    },
-    "conventional": {"L <= 3": lambda model: model["depth"] <= 3, "d_h >= 3075": lambda model: model["d_h"] >= 3075},
-}
+STATED = {"hourglass": ("L >= 4", "d_z >= 3075", "115 <= d_h <= 765"), "conventional": ("L <= 3", "d_h >= 3075")}
 """The ranges in which the paper finds good shapes."""
 
 
@@ -216,8 +211,8 @@ def _count_rows(networks: Sequence[Network]) -> Finding:
     counts: dict[str, dict[str, int]] = {}
     said = []
     for shape, ranges in STATED.items():
-        rows = [network.model for network in _of(networks, shape)]
-        inside = {name: sum(map(holds, rows)) for name, holds in ranges.items()}
+        rows = [{**network.model, "L": network.model["depth"]} for network in _of(networks, shape)]
+        inside = {stated: sum(map(condition(stated), rows)) for stated in ranges}
         counts[shape] = {"rows": len(rows), **inside}
         said.append(f"of {len(rows)} {shape} rows " + ", ".join(f"{n} have {name}" for name, n in inside.items()))
     holds = all(number == group["rows"] for group in counts.values() for number in group.values())

@@ -246,8 +246,8 @@ def _compare_ablations(findings: Findings, changes: Mapping[str, Mapping[str, An
     networks = item.networks if gains else by_cells(item)
     found: dict[str, Finding] = {}
     for title, change in changes.items():
-        ends = [find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in ({}, change)]
-        found[title] = _gains_more(findings, *ends) if gains else pair(*ends)
+        first, second = (find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in ({}, change))
+        found[title] = _gains_more(findings, first, second) if gains else pair(first, second)
     return conclude(found)
 
 

@@ -190,11 +190,12 @@ def c8(findings: Findings) -> Judgement:
 @claim("C9")
 def c9(findings: Findings) -> Judgement:
     """The two shallow nets differ by less than one point: yes if the interval lies within that, no if outside of it."""
-    shallow = ("monarch_mlp", "kronecker_mlp")
-    return judge_parts(
-        [item for item in findings.parts if of(item.networks, *shallow)],
-        lambda networks: pair(*(find_network(networks, shape) for shape in shallow), Rule.within(LITTLE)),
-    )
+
+    def test(networks: Sequence[Network]) -> Finding:
+        first, second = (find_network(networks, shape) for shape in ("monarch_mlp", "kronecker_mlp"))
+        return pair(first, second, Rule.within(LITTLE))
+
+    return judge_parts([item for item in findings.parts if of(item.networks, "monarch_mlp", "kronecker_mlp")], test)
 
 
 @claim.each_part("C10")
