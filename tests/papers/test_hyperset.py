@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from isthmus.core.protocols import Signature
-from isthmus.papers import load_paper
+from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.engine.reproduce import list_reproductions
 from isthmus.papers.hyperset import claims, masked, studies
 from isthmus.papers.hyperset.exhibits import TABLES
 from isthmus.recipes.recurrent import cifar10_tokenizer
@@ -59,7 +58,7 @@ def test_every_table_and_figure_is_found_by_name():
         *(f"F{n}" for n in range(9, 14)),
         "S4",
     ]
-    assert list(list_reproductions()["hyperset"]) == wanted
+    assert list(import_exhibits("hyperset")) == wanted
     assert set(PAPER.claims) <= {name for exhibit in TABLES.values() for name in exhibit.tests}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
-from isthmus.papers import load_paper
+from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
-from isthmus.papers.engine.reproduce import find_exhibit, list_reproductions, reproduce
+from isthmus.papers.engine.reproduce import find_exhibit, reproduce
 from isthmus.papers.widesparse import claims, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
@@ -29,7 +29,7 @@ PART = PARTS["F5", "cpu"][0]
 
 
 def test_every_table_and_figure_is_found_by_name():
-    assert list(list_reproductions()["widesparse"]) == list(TABLES)
+    assert list(import_exhibits("widesparse")) == list(TABLES)
     assert set(TABLES) == {
         "T1",
         "TS1",
