@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Findings
-from isthmus.papers.engine.figures import draw_band, finish, page, scatter, style
+from isthmus.papers.engine.figures import draw_band, page, scatter
 from isthmus.papers.engine.networks import Network, best, rival
 from isthmus.reports.text import architecture_title
 

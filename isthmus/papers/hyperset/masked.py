@@ -9,11 +9,12 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.core.config import StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
 from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, not_addressed
 from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
-from isthmus.papers.engine.figures import finish, page, style
+from isthmus.papers.engine.figures import page
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes.images import published_network

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Findings
-from isthmus.papers.engine.figures import draw_band, draw_grid, finish, page, style
+from isthmus.papers.engine.figures import draw_band, draw_grid, page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
