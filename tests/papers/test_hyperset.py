@@ -293,7 +293,7 @@ def test_ablations_are_told_apart_by_their_settings():
         ]
         return str(claim(Findings([MeasuredPart(PARTS["S4", "cpu"][0], cells, networks, [])])).measured)
 
-    for claim in (claims.conditioning, claims.time_network, claims.start):
+    for claim in (claims.x0_leads, claims.time_layers_help, claims.zero_last_leads):
         assert [judged(claim, others) for others in (0.4, 0.5, 0.6)] == ["yes", "undecided", "no"]
     (item,) = PARTS["S4", "cpu"]
     assert len({str(sorted(model.items())) for model in models(item)}) == len(studies.ABLATIONS)

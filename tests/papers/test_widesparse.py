@@ -22,7 +22,7 @@ MAKERS: dict[str, Any] = {
     "T1": studies.table_1, "F2": studies.similarity, "F4": studies.width, "F5": studies.effective_width,
     "F6": studies.ratio, "F7": studies.depth, "FS1": supplement.density, "FS2": supplement.expanded_width,
     "FS3": supplement.expansion, "FS4": supplement.replacement, "FS5": supplement.patches,
-    "FS6": supplement.overfitting, "FS7": supplement.overfitting_mlp, "FS8": supplement.adamw,
+    "FS6": supplement.s_mixer_losses, "FS7": supplement.mixer_losses, "FS8": supplement.adamw,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 PART = PARTS["F5", "cpu"][0]

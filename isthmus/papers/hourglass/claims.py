@@ -281,7 +281,6 @@ def s4(networks: Sequence[Network]) -> Finding:
         if others:
             cells.append(cell | case(wide, best(others), compare(wide.quality, best(others).quality)))
     decisions: list[Decision] = [cell["decision"] for cell in cells]
-    answer: Answer = "no" if {"ahead", "behind"} <= set(decisions) else "undecided"
-    if set(decisions) in ({"ahead"}, {"behind"}):
-        answer = "yes"
-    return answer, {"said": f"the Hourglass is {tally(decisions, 'settings')}", "cells": cells}
+    same, both = set(decisions) in ({"ahead"}, {"behind"}), {"ahead", "behind"} <= set(decisions)
+    numbers = {"said": f"the Hourglass is {tally(decisions, 'settings')}", "cells": cells}
+    return "yes" if same else "no" if both else "undecided", numbers

@@ -265,7 +265,7 @@ def by_cells(item: MeasuredPart) -> list[Network]:
 
 
 @claim("4.3a", "Step sizes that are conditioned on x(0) fill in more cells than others (our question; section 4.3).")
-def conditioning(findings: Findings) -> Judgement:
+def x0_leads(findings: Findings) -> Judgement:
     """Right cells with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
     return _compare_ablations(findings, {f"x(0) − {name}": {"step_sizes": name} for name in ("X_t", "time")})
@@ -274,14 +274,14 @@ def conditioning(findings: Findings) -> Judgement:
 @claim(
     "4.3b", "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images)."
 )
-def time_network(findings: Findings) -> Judgement:
+def time_layers_help(findings: Findings) -> Judgement:
     """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
     decided behind."""
     return _compare_ablations(findings, {"with − without": {"time_mlp": False}})
 
 
 @claim("4.3c", "Only the last layer of the step network should start at zero (our question; section 4.3).")
-def start(findings: Findings) -> Judgement:
+def zero_last_leads(findings: Findings) -> Judgement:
     """Right cells where only the last layer of the step network starts at zero, less those where all do, so that the
     steps never depend on the time: yes if decided ahead, no if decided behind."""
     return _compare_ablations(findings, {"zero_last − zero_all": {"step_init": "zero_all"}})

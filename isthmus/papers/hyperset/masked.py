@@ -17,7 +17,7 @@ from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Fi
 from isthmus.papers.engine.figures import page
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hyperset import recipes
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
 from isthmus.studies.statistics import Interval, Sample, compare
 

@@ -26,7 +26,7 @@ from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network, count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.imixer import recipes
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 SEEDS = 10

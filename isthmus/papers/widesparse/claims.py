@@ -161,11 +161,7 @@ def c7(networks: Sequence[Network]) -> Finding:
     depths = sorted({item.model["depth"] for item in networks})
     found: dict[str, Finding] = {}
     for blocks, rule in ((depths[0], Rule.trails()), (depths[-1], Rule.at_least(-LITTLE))):
-        here = sorted((item for item in networks if item.model["depth"] == blocks), key=lambda item: item.id)
-        random, normal = (
-            next((item for item in here if item.shape.startswith("rp_") == is_random), None)
-            for is_random in (True, False)
-        )
+        random, normal = (find_network(networks, shape, depth=blocks) for shape in ("rp_s_mixer", "s_mixer"))
         found[f"{blocks} blocks"] = pair(random, normal, rule)
     return combine(found)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes import recipe
-from isthmus.recipes.images import at_224_pixels, published_network
+from isthmus.recipes import at_224_pixels, published_network, recipe
 
 CROPS = {"crop_padding": 4, "flip": True}
 POLICY = CROPS | {"policy": "auto_augment_cifar10"}

@@ -35,7 +35,7 @@ from isthmus.papers.engine.networks import printed_network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.widesparse import recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 THREE = ("cifar10", "cifar100", "stl10")
