@@ -62,7 +62,7 @@ def augmented_step(rounds: int, batch: int = 128) -> dict[str, Any]:
     from isthmus.core.protocols import Data, Split
     from isthmus.core.registry import component, create_model, find
     from isthmus.papers.hourglass.recipes import vit
-    from isthmus.recipes.images import at_224_pixels
+    from isthmus.recipes import at_224_pixels
 
     generator = np.random.default_rng(0)
     split = Split(generator.integers(0, 256, (1024, 3, 32, 32), dtype=np.uint8), np.arange(1024) % 10)

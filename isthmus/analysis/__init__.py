@@ -6,8 +6,8 @@ package names its module under the entry points ``isthmus.analyses``. An analysi
     applies(model, task) -> str | None
         Why it cannot measure this model or task ("it has no token mixing"); None if it can.
     of_run(run, data_dir=None) -> dict[str, Any]
-        The numbers, measured once: later calls answer from the sealed ``RUN/analysis/NAME.json`` (``NAME`` is the
-        file's name, ``schema`` and ``run`` are among the fields). A run to which it does not apply is a ``UserError``.
+        The numbers, measured once: later calls read the sealed ``RUN/analysis/NAME.json`` (``NAME`` is the file's
+        name, ``schema`` and ``run`` are among the fields). A ``UserError`` if it does not apply to the run.
     summary(found) -> dict[str, float | str]
         The few numbers to show in the terminal, by their titles.
     draw(found, folder) -> list[Path]
@@ -15,6 +15,6 @@ package names its module under the entry points ``isthmus.analyses``. An analysi
 
 An analysis of two runs takes the other one as ``of_run(run, data_dir=None, against=None)``.
 
-Analyses do not import each other. What they share is in files without ``of_run``: ``trained_run.py`` opens a run and
-keeps an answer, ``pictures.py`` draws in the style of the reports.
+Analyses do not import each other. Shared code is in files without ``of_run``: ``trained_run.py`` opens a run and stores
+the results, ``pictures.py`` draws in the style of the reports.
 """

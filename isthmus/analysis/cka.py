@@ -93,19 +93,13 @@ def _centred_grams(layers: Layers) -> Float[Tensor, "layers entries"]:
     return torch.stack([u_centred_gram(features).flatten() for features in layers])
 
 
-def blocks(model: Any, x: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The update of every branch by name, in the order of computation."""
-    for step in model.steps(x):
-        yield step.name, step.update
-
-
 def applies(model: Any, task: str) -> str | None:
     return None if hasattr(model, "steps") else "it has no residual branches"
 
 
 @torch.no_grad()
 def _names(model: Any) -> list[str]:
-    return [name for name, _ in blocks(model, example_input(model))]
+    return [step.name for step in model.steps(example_input(model))]
 
 
 def of_run(run: str | Path, data_dir: Path | None = None, against: str | Path | None = None) -> Answer:
@@ -145,7 +139,7 @@ def _compare(one: TrainedRun, other: TrainedRun | None) -> Answer:
 
 def _features(trained: TrainedRun) -> Iterator[Layers]:
     for x in trained.test_inputs(ROWS, BATCH, LEAST):
-        yield (value for _, value in blocks(trained.model, x))
+        yield (step.update for step in trained.model.steps(x))
 
 
 def summary(found: Mapping[str, Any]) -> dict[str, float | str]:

@@ -1,7 +1,7 @@
-"""Time two ways of doing the same work against each other.
+"""Compares the times of two ways to do the same work.
 
 Rounds are interleaved, because the speed of a shared machine changes by the minute, and the result is the median of the
-rounds' ratios. A ratio is ours over the rival's; the bar is its upper limit.
+rounds' ratios. A ratio is our time over the rival's; the bar is its upper limit.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 Work = Callable[[], object]
 CALLS, SECONDS = 3, 0.15
-"""At least this many timed calls, and at least this long, because the first calls after the rival's find its memory and
-threads; one call before them is not timed."""
+"""The least number and duration of timed calls. One call before them is not timed, because it starts with the rival's
+memory and threads."""
 
 
 def load() -> float:

@@ -32,8 +32,8 @@ def reproduce(
     Without a table, list the available ones. For example: `isthmus reproduce hourglass T8 --scale smoke`
     """
     from isthmus.cli import terminal
-    from isthmus.papers.engine import default_folder, judge_below, list_exhibits
-    from isthmus.papers.engine import reproduce as measure
+    from isthmus.papers.engine.reproduce import default_folder, judge_below, list_exhibits
+    from isthmus.papers.engine.reproduce import reproduce as measure
 
     if again is not None:
         for result in judge_below(again):

@@ -96,7 +96,7 @@ def find(kind: Kind, name: str) -> Any:
     module, _, attribute = homes[name].partition(":")
     try:
         loaded = importlib.import_module(module)
-        found = getattr(loaded, attribute) if attribute else loaded
+        found: Any = getattr(loaded, attribute) if attribute else loaded
         return found[name] if attribute == "RECIPES" else found
     except Exception as error:  # a plug-in may raise anything
         raise UserError(f"{singular} {name!r} cannot be loaded from {homes[name]}: {error}") from error

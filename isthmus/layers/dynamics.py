@@ -32,6 +32,7 @@ Map = Callable[[Tensor], Tensor]
 MethodName = Literal["plain", "anderson"]
 GradientName = Literal["unrolled", "implicit"]
 
+_MEMORY = 5  # earlier iterates that Anderson acceleration combines
 _RIDGE = 1e-12  # of Anderson's normal equations, relative to their trace: residuals become parallel as they vanish
 
 
@@ -45,16 +46,12 @@ class Solver:
     tolerance: float | None = None
     """A row stops when ‖x0 + F(x) − x‖ is at most this fraction of ‖x0 + F(x)‖."""
     gradient: GradientName = "unrolled"
-    memory: int = 5
-    """Earlier iterates that Anderson acceleration combines."""
 
     def __post_init__(self) -> None:
         if self.iterations < 0:
             raise UserError(f"iterations={self.iterations}: must be at least 0")
         if self.tolerance is not None and not self.tolerance > 0:
             raise UserError(f"tolerance={self.tolerance:g}: must be above 0, or left out")
-        if self.memory < 1:
-            raise UserError(f"memory={self.memory}: must be at least 1")
 
 
 class Statistics(NamedTuple):
@@ -86,7 +83,7 @@ class Solution:
 
 
 def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bool = False) -> Solution:
-    """Iterate x ← x0 + F(x) from x = x0 as the solver says. ``F`` is evaluated once per iteration."""
+    """Iterate x ← x0 + F(x) from x = x0 with this solver. ``F`` is evaluated once per iteration."""
     if solver.gradient == "unrolled" or solver.iterations == 0 or not torch.is_grad_enabled():
         return _iterate(F, x0, solver, keep)
     with torch.no_grad():
@@ -109,7 +106,7 @@ def fixed_point(F: Map, x0: Float[Tensor, "batch ..."], solver: Solver, keep: bo
 def _iterate(F: Map, x0: Tensor, solver: Solver, keep: bool) -> Solution:
     x = x0
     trajectory = [x0] if keep else []
-    anderson = _Anderson(solver.memory) if solver.method == "anderson" else None
+    anderson = _Anderson() if solver.method == "anderson" else None
     # len(x0) would fix the batch size in an export.
     taken = torch.zeros(x0.shape[0], dtype=torch.long, device=x0.device)
     converged = torch.zeros(x0.shape[0], dtype=torch.bool, device=x0.device)
@@ -142,9 +139,9 @@ class _Anderson:
     least squares is singular there.
     """
 
-    def __init__(self, memory: int) -> None:
-        self.images: deque[Tensor] = deque(maxlen=memory + 1)
-        self.residuals: deque[Tensor] = deque(maxlen=memory + 1)
+    def __init__(self) -> None:
+        self.images: deque[Tensor] = deque(maxlen=_MEMORY + 1)
+        self.residuals: deque[Tensor] = deque(maxlen=_MEMORY + 1)
 
     def next(self, x: Tensor, image: Tensor) -> Tensor:
         self.images.append(image)

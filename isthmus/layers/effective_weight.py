@@ -22,8 +22,8 @@ def effective_weight(layer: nn.Module) -> Tensor:
     needed, free = outputs * inputs * layer.weight.element_size(), _free_bytes()
     if needed > free:
         raise UserError(
-            f"a W_eff of {outputs:,}×{inputs:,} needs {_readable(needed)}; this machine has {_readable(free)} free. "
-            "Choose a layer with smaller S and C"
+            f"a W_eff of {outputs:,}×{inputs:,} needs {needed / 1e9:,.1f} GB; this machine has {free / 1e9:,.1f} GB "
+            "free. Choose a layer with smaller S and C"
         )
     return layer.effective_weight()
 
@@ -35,11 +35,3 @@ def _free_bytes() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return memory_bytes()
-
-
-def _readable(size: int | float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.3g} {unit}"
-        size /= 1000
-    return f"{size:,.4g} TB"

@@ -34,8 +34,8 @@ def projection(name: ProjectionName, d_in: int, d_out: int, seed: int) -> nn.Mod
 class FixedProjection(nn.Module):
     """A dense random matrix that is neither trained nor stored.
 
-    ``uniform`` is PyTorch's linear initialisation left as it is. ``gaussian`` has variance 1/d_out and ``orthogonal``
-    has orthonormal columns (rows, where d_out < d_in): both keep ‖x‖, in the mean or exactly.
+    ``uniform`` is PyTorch's linear initialisation. ``gaussian`` has variance 1/d_out and keeps ‖x‖ in the mean;
+    ``orthogonal`` has orthonormal columns (rows, if d_out < d_in) and keeps it exactly.
     """
 
     weight: Tensor

@@ -1,7 +1,7 @@
 """A residual network: a stack of branches, and the pathway by which each branch's update joins the stream.
 
-A branch is f: norm, computation, drop path; never the skip. A block holds the branches whose weights are stored,
-sharded and recomputed together. The pathway alone says what a branch reads and how its update is joined::
+A branch f is norm, computation and drop path, without the skip. A block holds the branches whose weights are stored,
+sharded and recomputed together. The pathway decides what a branch reads and how its update is joined::
 
     state = pathway.start(x_0)
     for every branch f:
@@ -9,7 +9,7 @@ sharded and recomputed together. The pathway alone says what a branch reads and 
         state = pathway.write(state, f(r))
     output = pathway.finish(state)
 
-``Plain`` is x + f(x). Another pathway may carry several streams, or all earlier updates, as its state.
+``Plain`` is x + f(x). The state of another pathway may be several streams, or all earlier updates.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 State = Any
-"""What a pathway carries from branch to branch: for ``Plain``, the stream itself."""
+"""What a pathway passes from branch to branch: for ``Plain``, the stream itself."""
 
 
 class Pathway(nn.Module, ABC):
@@ -36,7 +36,7 @@ class Pathway(nn.Module, ABC):
 
     @abstractmethod
     def read(self, state: State, place: int) -> tuple[Tensor, Any]:
-        """What the branch sees, and what ``write`` needs to know of it."""
+        """The input of the branch, and a value that is passed to ``write``."""
 
     @abstractmethod
     def write(self, state: State, place: int, known: Any, update: Tensor, scale: float) -> State: ...
@@ -88,16 +88,14 @@ class Branch(NamedTuple):
 class Step:
     """The computation of one branch: what it read and returned, and the stream after it."""
 
-    index: int
-    """From 0, in the order of computation."""
     block: int
-    """The block, from 1; of recurrent models, the iteration."""
+    """The number of the block, or of a recurrent model's iteration, from 1."""
     branch: str
     closes_block: bool
     read: Tensor
     update: Tensor
     stream: Tensor
-    """After the update has joined."""
+    """After the update was joined."""
 
     @property
     def name(self) -> str:
@@ -118,12 +116,12 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def branches(self, *given: Any) -> tuple[Branch, ...]:
-        """In the order of computation. ``given`` are a recurrent model's arguments of each iteration."""
+        """In the order of computation; ``given`` are the arguments of an iteration of a recurrent model."""
 
     def forward(
         self, state: State, pathway: Pathway, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
     ) -> State:
-        """The state after all branches; the first has the number ``place``. ``seen`` collects each branch's tensors."""
+        """The state after all branches; ``place`` is the number of the first. ``seen`` collects their tensors."""
         for number, branch in enumerate(self.branches(*given), start=place):
             read, known = pathway.read(state, number)
             update = branch.update(read)
@@ -175,11 +173,9 @@ class Stack(nn.Module):
     def steps(self, x: Tensor, passes: Iterable[Pass] | None = None) -> Iterator[Step]:
         """The steps of all branches, computed lazily."""
         seen: list[Seen] = []
-        index = 0
         for number, _ in enumerate(self._states(self.pathway.start(x), passes, seen=seen), start=1):
             for place, (name, *happened) in enumerate(seen, start=1):
-                yield Step(index, number, name, place == len(seen), *happened)
-                index += 1
+                yield Step(number, name, place == len(seen), *happened)
             seen.clear()
 
     def _states(

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import ModelConfig, Signature
-from isthmus.layers.patches import cut_patches
+from isthmus.layers.patches import Size, cut_patches
 from isthmus.layers.residual import Block, Pass, Stack, Step
-
-Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class SequenceConfig(ModelConfig):
@@ -49,7 +47,7 @@ class SequenceConfig(ModelConfig):
     """The iterations whose outputs enter the loss; ``every`` is for tokens and has no effect after training."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_shapes(self) -> Self:
         if self.d % self.num_heads:
             raise ValueError(f"num_heads={self.num_heads} does not divide d={self.d}")
         if self.d % 2:

@@ -21,7 +21,7 @@ _SCORES_IN_CACHE = 2**18
 
 
 def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
-    """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed where N is large."""
+    """(P + Pᵀ) z with P = softmax of the rows of z zᵀ / √p; streamed if N is large."""
     if torch.compiler.is_exporting():  # only torch's own operations, for any batch size
         return _mix(z.flatten(0, -3)).view_as(z)
     if z.shape[-2] >= STREAMED_FROM and not z.is_meta:

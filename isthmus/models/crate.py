@@ -44,10 +44,6 @@ class CRATEConfig(SequenceConfig):
             raise ValueError(f"back={self.back}: crate has back=learned, crate_t back=transposed or back=same")
         return self
 
-    @property
-    def way_back(self) -> str:
-        return self.back or ("learned" if self.name == "crate" else "transposed")
-
 
 class Attention(nn.Module):
     """MSSA: softmax(w wᵀ / √p) w in every subspace, and back."""
@@ -55,9 +51,9 @@ class Attention(nn.Module):
     def __init__(self, config: CRATEConfig) -> None:
         super().__init__()
         self.heads = (config.num_heads, config.d // config.num_heads)
-        self.way_back = config.way_back
+        self.back = config.back or ("learned" if config.name == "crate" else "transposed")
         self.U = nn.Linear(config.d, config.d, bias=False)
-        self.out = nn.Linear(config.d, config.d) if self.way_back == "learned" else None
+        self.out = nn.Linear(config.d, config.d) if self.back == "learned" else None
 
     def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         return self.U(tokens).unflatten(-1, self.heads).transpose(1, 2)
@@ -67,7 +63,7 @@ class Attention(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(w, w, w).transpose(1, 2).flatten(2)
         if self.out is not None:
             return self.out(mixed)
-        return mixed @ (self.U.weight if self.way_back == "transposed" else self.U.weight.mT)
+        return mixed @ (self.U.weight if self.back == "transposed" else self.U.weight.mT)
 
 
 class Sparsity(nn.Module):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.draws import key
-from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.protocols import Signature
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.permuted_kronecker import (
@@ -109,13 +109,9 @@ class MixingBlock(Block):
     def mix_channels(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
         return self.drop_path(self.channel_mixing(self.norm2(x)))  # Eq. (4)
 
-    def change_tokens(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
-        """W̃ in the first skip."""
-        assert self.skip is not None
-        return self.arrange(self.skip(x))
-
     def branches(self) -> tuple[Branch, ...]:
-        carry = keep if self.skip is None else self.change_tokens
+        skip = self.skip
+        carry = keep if skip is None else lambda x: self.arrange(skip(x))
         return Branch("token", self.mix_tokens, carry=carry), Branch("channel", self.mix_channels)
 
     def arrange(self, x: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch S C"]:
@@ -127,8 +123,6 @@ class MixingBlock(Block):
 
 
 class Mixer(ResidualModel):
-    Config: ClassVar[type[ModelConfig]]
-
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()
         self.config = config

@@ -69,19 +69,14 @@ class MLPMixer(Mixer):
         return MixingMLP(arrangement, self.config.hidden(axis), self.config)
 
 
-def _standard(C: int, depth: int, token_hidden: int, channel_hidden: int) -> dict[str, Any]:
-    hidden = {"token_hidden": token_hidden, "channel_hidden": channel_hidden}
-    return _variant(224, 1000, patch=16, C=C, depth=depth, **hidden, norm_eps=1e-6)
-
-
 def _variant(size: int, classes: int, **fields: int | float) -> dict[str, Any]:
     return {"name": "mlp_mixer", "input_shape": (3, size, size), "output_shape": (classes,), **fields}
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "s": _standard(512, 8, 256, 2048),
-    "b": _standard(768, 12, 384, 3072),
-    "l": _standard(1024, 24, 512, 4096),
+    "s": _variant(224, 1000, patch=16, C=512, depth=8, token_hidden=256, channel_hidden=2048, norm_eps=1e-6),
+    "b": _variant(224, 1000, patch=16, C=768, depth=12, token_hidden=384, channel_hidden=3072, norm_eps=1e-6),
+    "l": _variant(224, 1000, patch=16, C=1024, depth=24, token_hidden=512, channel_hidden=4096, norm_eps=1e-6),
     "ss-8": _variant(32, 10, patch=8, C=986, depth=2, gamma=4),
     "ss-w": _variant(32, 10, patch=4, C=467, depth=2, gamma=4),
     "b-w": _variant(224, 1000, patch=14, C=588, depth=8, gamma=4.095),

@@ -76,12 +76,6 @@ class VQTokenizerConfig(ModelConfig):
             raise UserError(f"{self.name} needs input_shape where no task gives it")
         return self.input_shape
 
-    @property
-    def widths(self) -> list[int]:
-        """Channels at each size of the picture, from the largest to that of the tokens."""
-        levels = self.stride.bit_length() - 1
-        return [self.width >> level for level in reversed(range(levels))]
-
     def complete(self, signature: Signature, seed: int) -> Self:
         if len(signature.input_shape) != 3 or signature.output_shape != signature.input_shape:
             raise UserError(f"{self.name} reconstructs its input images; use task.name=tokenization")
@@ -151,7 +145,8 @@ class VQTokenizer(nn.Module):
         self.config = config
         self.input_shape = config.image
         self.grid = (self.input_shape[1] // config.stride, self.input_shape[2] // config.stride)
-        widths = config.widths
+        levels = range(config.stride.bit_length() - 1)  # from the size of the tokens to the largest
+        widths = [config.width >> level for level in reversed(levels)]
         before, encoder, decoder = self.input_shape[0], [], list[nn.Module]()
         for width in widths:
             blocks = [Block(width) for _ in range(config.blocks)]

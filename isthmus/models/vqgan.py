@@ -128,7 +128,8 @@ class VQGAN(nn.Module):
 
     def tokens(self, x: Features) -> Int[Tensor, "batch positions"]:
         """The nearest codes."""
-        vectors, codes = self.quant_conv(self.encoder(2 * x - 1)).flatten(2).mT, self.quantize[0].weight
+        vectors = self.quant_conv(self.encoder(2 * x - 1)).flatten(2).mT
+        codes = self.quantize.get_parameter("embedding.weight")
         # ‖z − e‖² without ‖z‖², which all codes share.
         return (codes.square().sum(dim=1) - 2 * vectors @ codes.T).argmin(dim=-1)
 

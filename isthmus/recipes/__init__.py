@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from isthmus.core.registry import variants
+
 T = TypeVar("T")
 
 
@@ -14,3 +16,20 @@ def recipe(description: str, make: Callable[..., T], *arguments: Any, **fields: 
     found = partial(make, *arguments, **fields)
     found.__doc__ = description
     return found
+
+
+def published_network(name: str, variant: str, **fields: Any) -> dict[str, Any]:
+    """One of a model's ``VARIANTS`` without the shapes that the data decide; ``fields`` change it."""
+    known = variants(name)[variant]
+    shapes = ("input_shape", "output_shape", "vocabulary")
+    return {**{field: value for field, value in known.items() if field not in shapes}, "name": name, **fields}
+
+
+def at_224_pixels(**augment: Any) -> dict[str, Any]:
+    """Classification as timm trains it; ``augment`` adds to its augmentation."""
+    timm = {
+        "resized_crop": (0.08, 1.0), "flip": True, "policy": "rand_augment", "magnitude": 9, "magnitude_std": 0.5,
+        "erasing": 0.25, "mixup": 0.8, "cutmix": 1.0,
+    }  # fmt: skip
+    task = {"name": "classification", "resize": 224, "crop_ratio": 0.875, "label_smoothing": 0.1}
+    return task | {"augment": timm | augment}

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.recipes import recipe
-from isthmus.recipes.images import short_training
 
 VIT = {"name": "hourglass_vit", "patch": 8, "d_z": 144, "d_h": 72, "depth": 6, "num_heads": 3}
 
 
-def _cifar10(**model: Any) -> RunConfig:
-    """20 epochs of crops and flips."""
-    task = {"name": "classification", "augment": {"crop_padding": 4, "flip": True}}
-    return run_config({"source": {"name": "cifar10"}, "task": task, "model": model, "train": short_training(20)})
+def _classify(source: str, epochs: int, **model: Any) -> RunConfig:
+    """CIFAR-10 is trained with crops and flips."""
+    task = {"name": "classification"} | ({"augment": {"crop_padding": 4, "flip": True}} if source == "cifar10" else {})
+    train = {
+        "epochs": epochs, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "decayed": "matrices",
+        "betas": [0.9, 0.99], "schedule": "cosine", "warmup_epochs": 1,
+    }  # fmt: skip
+    return run_config({"source": {"name": source}, "task": task, "model": model, "train": train})
 
 
-def digits_mixer() -> RunConfig:
-    """`isthmus train digits-mixer`: 16 tokens of 32 channels on embedded digits, no download, seconds."""
-    model = {"name": "mlp_mixer", "patch": 2, "C": 32, "depth": 2, "gamma": 2}
-    source, task, train = {"name": "digits"}, {"name": "classification"}, short_training(10)
-    return run_config({"source": source, "task": task, "model": model, "train": train})
+_cifar10 = partial(_classify, "cifar10", 20)
 
 
 def cifar10_vit_shapes() -> StudyConfig:
@@ -84,5 +84,8 @@ RECIPES = {
         "`isthmus train cifar10-sw-mlp`: 2,048 wide, one in a hundred connections, eight blocks, 20 epochs.",
         _cifar10, name="sw_mlp", patch=4, m=2048, p=0.01, depth=8, mask_scale="one",
     ),
-    "digits-mixer": digits_mixer,
+    "digits-mixer": recipe(
+        "`isthmus train digits-mixer`: 16 tokens of 32 channels on embedded digits, no download, seconds.",
+        _classify, "digits", 10, name="mlp_mixer", patch=2, C=32, depth=2, gamma=2,
+    ),
 }  # fmt: skip

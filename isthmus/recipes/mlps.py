@@ -10,8 +10,6 @@ from typing import Any
 from isthmus.core.config import RunConfig, StudyConfig, run_config, study_config
 from isthmus.recipes import recipe
 
-STARTS = ["zero_w2", "pytorch", "xavier"]
-
 
 def hourglass(d_z: int, d_h: int, depth: int, **fields: Any) -> dict[str, Any]:
     return {"name": "hourglass_mlp", "d_z": d_z, "d_h": d_h, "depth": depth, **fields}
@@ -33,23 +31,12 @@ def demo() -> StudyConfig:
     return study_config({"name": "demo", "base": base, "candidates": models, "seeds": (0, 1)})
 
 
-def digits_shapes() -> StudyConfig:
-    """`isthmus study digits-shapes`: a grid of 240 Hourglasses on the smallest data; a few minutes on one core."""
-    base = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "batch_size": 64}}
-    shapes = {"d_z": [65, 96, 128, 192], "d_h": [4, 8, 16, 32, 64], "depth": [1, 2, 4, 6]}
-    return _shapes("digits-shapes", base, shapes | {"init": STARTS})
-
-
-def mnist5k_shapes() -> StudyConfig:
-    """`isthmus study mnist5k-shapes`: a grid of 240 Hourglasses on 5,000 digits; under an hour on one core."""
-    base = {"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "train": {"epochs": 20, "betas": [0.9, 0.99]}}
-    shapes = {"d_z": [785, 900, 1100, 1400], "d_h": [16, 32, 64, 128, 256], "depth": [1, 2, 4, 6]}
-    return _shapes("mnist5k-shapes", base, shapes | {"init": STARTS})
-
-
-def _shapes(name: str, base: dict[str, Any], vary: dict[str, list[Any]]) -> StudyConfig:
+def _shapes(source: str, d_z: list[int], d_h: list[int], **train: Any) -> StudyConfig:
+    """A grid of shapes, depths and initialisations."""
+    base = {"source": {"name": source}, "task": {"name": "denoise"}, "train": {"epochs": 20, **train}, "threads": 1}
+    vary = {"d_z": d_z, "d_h": d_h, "depth": [1, 2, 4, 6], "init": ["zero_w2", "pytorch", "xavier"]}
     space = {"model": {"name": "hourglass_mlp"}, "vary": vary, "where": ["d_z > d_in", "d_h < d_z"]}
-    return study_config({"name": name, "base": base | {"threads": 1}, "spaces": [space]})
+    return study_config({"name": f"{source}-shapes", "base": base, "spaces": [space]})
 
 
 def mnist5k_denoise() -> RunConfig:
@@ -59,27 +46,30 @@ def mnist5k_denoise() -> RunConfig:
     return run_config({"source": {"name": "mnist5k"}, "task": {"name": "denoise"}, "model": model, "train": train})
 
 
+def configure(
+    source: str, task: str, epochs: int, model: dict[str, Any], batch: int = 512, flips: bool = True, rate: float = 5e-4
+) -> RunConfig:
+    """The Hourglass paper's protocol; with ``flips``, each image in four orientations."""
+    settings = {"name": task} | ({"flips": True} if flips else {})
+    train = {"epochs": epochs, "batch_size": batch, "learning_rate": rate}
+    return run_config({"source": {"name": source}, "task": settings, "model": model, "train": train})
+
+
 def mnist(task: str, epochs: int) -> RunConfig:
     """The Hourglass paper's protocol on MNIST, with any number of epochs."""
-    settings = {"name": task} | ({"flips": True} if task == "super_resolution" else {})
-    train = {"epochs": epochs, "batch_size": 128, "learning_rate": 1e-3}
-    model = hourglass(785, 256, 4)
-    return run_config({"source": {"name": "mnist"}, "task": settings, "model": model, "train": train})
-
-
-def colour(
-    source: str, task: str, epochs: int, model: dict[str, Any], batch: int = 512, flips: bool = True
-) -> RunConfig:
-    """The Hourglass paper's protocol on colour images; with ``flips``, each image in four orientations."""
-    settings = {"name": task} | ({"flips": True} if flips else {})
-    train = {"epochs": epochs, "batch_size": batch, "learning_rate": 5e-4}
-    return run_config({"source": {"name": source}, "task": settings, "model": model, "train": train})
+    return configure("mnist", task, epochs, hourglass(785, 256, 4), 128, task == "super_resolution", 1e-3)
 
 
 RECIPES = {
     "demo": demo,
-    "digits-shapes": digits_shapes,
-    "mnist5k-shapes": mnist5k_shapes,
+    "digits-shapes": recipe(
+        "`isthmus study digits-shapes`: a grid of 240 Hourglasses on the smallest data; a few minutes on one core.",
+        _shapes, "digits", [65, 96, 128, 192], [4, 8, 16, 32, 64], batch_size=64,
+    ),
+    "mnist5k-shapes": recipe(
+        "`isthmus study mnist5k-shapes`: a grid of 240 Hourglasses on 5,000 digits; under an hour on one core.",
+        _shapes, "mnist5k", [785, 900, 1100, 1400], [16, 32, 64, 128, 256], betas=[0.9, 0.99],
+    ),
     "mnist5k-denoise": mnist5k_denoise,
     "mnist-denoise": recipe(
         "`isthmus train mnist-denoise`: the Hourglass paper's protocol with 20 epochs instead of 50.",
@@ -95,14 +85,14 @@ RECIPES = {
     ),
     "cifar10-denoise": recipe(
         "`isthmus train cifar10-denoise`: the Hourglass paper's ImageNet-32 protocol on CIFAR-10's 32×32×3 images.",
-        colour, "cifar10", "denoise", 2, hourglass(3075, 270, 4),
+        configure, "cifar10", "denoise", 2, hourglass(3075, 270, 4),
     ),
     "cifar10-super-resolution": recipe(
         "`isthmus train cifar10-super-resolution`: the same from 16×16 to 32×32.",
-        colour, "cifar10", "super_resolution", 2, hourglass(3075, 270, 4),
+        configure, "cifar10", "super_resolution", 2, hourglass(3075, 270, 4),
     ),
     "photos-denoise": recipe(
         "`isthmus train photos-denoise`: colour patches of embedded photographs, no download.",
-        colour, "photos", "denoise", 4, hourglass(3075, 115, 4), 64,
+        configure, "photos", "denoise", 4, hourglass(3075, 115, 4), 64,
     ),
 }  # fmt: skip

@@ -125,7 +125,7 @@ def candidates_csv(sections: Iterable[Section]) -> str:
                 | {f"test_{name}_mean": statistics.fmean(values) for name, values in candidate.metrics.items()}
                 | flatten(candidate.settings)
             )
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def runs_csv(sections: Iterable[Section]) -> str:
@@ -159,7 +159,7 @@ def runs_csv(sections: Iterable[Section]) -> str:
                     "config": json.dumps(record.config, ensure_ascii=False),
                 }
             )
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _blank(value: Any) -> Any:
@@ -185,7 +185,8 @@ def _setting_column(name: str, candidates: Iterable[Candidate]) -> Column:
     return Column(title, lambda c: read_setting(c, name), lambda c: str(read_setting(c, name)), numeric)
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, with a column for every name."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

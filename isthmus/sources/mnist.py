@@ -75,7 +75,7 @@ def parse_idx(raw: bytes, path: Path, dimensions: int) -> np.ndarray:
     """The bytes of an idx file: two zeros, 8 (unsigned byte), the number of dimensions, the sizes, the values."""
     start = 4 + 4 * dimensions
     if len(raw) < start or raw[:4] != bytes([0, 0, 8, dimensions]):
-        raise UserError(f"{path} is not an idx file of bytes in {dimensions}d: it begins with {raw[:4].hex(' ')!r}")
+        raise UserError(f"{path} is not an idx file with {dimensions} axes: it begins with {raw[:4].hex(' ')!r}")
     shape = struct.unpack(f">{dimensions}I", raw[4:start])
     if len(raw) != start + math.prod(shape):
         raise UserError(f"{path} is damaged: its header asks for {start + math.prod(shape)} bytes, it has {len(raw)}")

@@ -1,12 +1,7 @@
 """Runs on a Ray cluster: each is a task with the CPUs and GPUs it needs, restarted elsewhere when its node dies.
 
-``pip install isthmus[ray]``, ``ray start --head`` on one machine, ``ray start --address=HOST:6379`` on the others, and
-``isthmus study … --cluster auto`` on any of them. Ray then listens on every address of these machines: docs/clusters.md
-says how to keep strangers out, and how to keep a cluster of one machine on the loopback interface.
-
-The nodes share ``ISTHMUS_HOME`` (and ``ISTHMUS_DATA``, where data are files) through a common file system under the
-same path, so that any node can resume a run and read its record. Isthmus must be installed on every node, because only
-configs and plain options are sent.
+docs/clusters.md explains the setup. Isthmus is installed on every node, because only configs and plain options are
+sent; the nodes share ``ISTHMUS_HOME`` under the same path, so that any of them can resume a run and read its record.
 
 To stop, tasks are cancelled: one that has not started never does, and a running one gets an interrupt, as by Ctrl-C,
 saves its state and ends. Ray ends the tasks of a driver that is killed.

@@ -89,11 +89,9 @@ class Storage(Leases):
         known, trial = self._trials.get(found.number, (None, None))
         if trial is None or known is not found:
             read = self._read(found, key, seal)
-            if trial is None:
-                trial = read
-            else:
-                for name in ("state", "quality", "rungs", "failures", "reason"):
-                    setattr(trial, name, getattr(read, name))
+            trial = trial or read
+            for name in ("state", "quality", "rungs", "failures", "reason"):
+                setattr(trial, name, getattr(read, name))
             self._trials[found.number] = found, trial
         return trial
 

@@ -14,9 +14,9 @@ from isthmus.core.config import RunConfig, StudyConfig
 from isthmus.core.protocols import Component, ModelConfig, Signature
 from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
-from isthmus.papers.engine import find_exhibit, reproduce
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.reproduce import find_exhibit, reproduce
 from isthmus.studies.statistics import Sample
 from isthmus.training.run import Options
 

@@ -16,8 +16,8 @@ from isthmus.cli.complete import complete_study
 from isthmus.cli.main import app
 from isthmus.cli.reproduce import print_result
 from isthmus.core.errors import UserError
-from isthmus.papers import load_paper
-from isthmus.papers.engine import find_exhibit, judge_below, list_exhibits, list_reproductions, reproduce
+from isthmus.papers import import_exhibits, list_papers, load_paper
+from isthmus.papers.engine.reproduce import find_exhibit, judge_below, list_exhibits, reproduce
 from isthmus.papers.hourglass.exhibits import TABLES
 from tests.papers.networks import Fabricated, fabricating
 
@@ -177,7 +177,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(paper, table, scale, message)
 
 
 def test_every_exhibit_is_found_by_name():
-    assert list(list_reproductions()["hourglass"]) == list(TABLES)
+    assert list(import_exhibits("hourglass")) == list(TABLES)
     tables, figures = ("T1", "T2", "T3", "T4", "T6", "T7", "T8", "T9"), ("F3", "F4", "F6", "F7", "F8", "F9")
     assert set(TABLES) == {*tables, *figures, "F10", "F11", "F12", "F13", "S4"}
     assert find_exhibit("hourglass", "f9") is TABLES["F9"]
@@ -186,7 +186,7 @@ def test_every_exhibit_is_found_by_name():
 def test_without_a_table_there_is_a_line_for_each():
     lines = list_exhibits("hourglass")
     assert [line["table"] for line in lines] == list(TABLES)
-    assert {line["paper"] for line in list_exhibits()} == set(list_reproductions())
+    assert {line["paper"] for line in list_exhibits()} == set(list_papers())
     answer = CliRunner().invoke(app, ["reproduce", "hourglass", "--json"])
     assert json.loads(answer.stdout) == lines
     with pytest.raises(UserError, match="did you mean 'hourglass'"):

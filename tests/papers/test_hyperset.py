@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from isthmus.core.protocols import Signature
-from isthmus.papers import load_paper
-from isthmus.papers.engine import list_reproductions
+from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.hyperset import claims, masked, studies
@@ -59,7 +58,7 @@ def test_every_table_and_figure_is_found_by_name():
         *(f"F{n}" for n in range(9, 14)),
         "S4",
     ]
-    assert list(list_reproductions()["hyperset"]) == wanted
+    assert list(import_exhibits("hyperset")) == wanted
     assert set(PAPER.claims) <= {name for exhibit in TABLES.values() for name in exhibit.tests}
 
 
@@ -294,7 +293,7 @@ def test_ablations_are_told_apart_by_their_settings():
         ]
         return str(claim(Findings([MeasuredPart(PARTS["S4", "cpu"][0], cells, networks, [])])).measured)
 
-    for claim in (claims.conditioning, claims.time_network, claims.start):
+    for claim in (claims.x0_leads, claims.time_layers_help, claims.zero_last_leads):
         assert [judged(claim, others) for others in (0.4, 0.5, 0.6)] == ["yes", "undecided", "no"]
     (item,) = PARTS["S4", "cpu"]
     assert len({str(sorted(model.items())) for model in models(item)}) == len(studies.ABLATIONS)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.papers import load_paper
-from isthmus.papers.engine import list_reproductions
+from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import Findings
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.imixer import claims, studies
@@ -30,7 +29,7 @@ def printed(name: str) -> Findings:
 
 
 def test_every_table_and_figure_is_found_by_name():
-    assert list(list_reproductions()["imixer"]) == list(TABLES) == ["T1", "T2", "T3", "T4", "F3", "F5", "F6", "F7"]
+    assert list(import_exhibits("imixer")) == list(TABLES) == ["T1", "T2", "T3", "T4", "F3", "F5", "F6", "F7"]
     assert set(PAPER.claims) <= {name for exhibit in TABLES.values() for name in exhibit.tests}
 
 
@@ -40,7 +39,8 @@ def test_every_table_and_figure_is_found_by_name():
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 def test_the_paper_scale_is_table_5(size):
     column = {row["name"]: row[size] for row in PAPER.tables["T5"].rows.values()}
-    study = studies.size_part(size, "paper").study
+    part = PARTS["T1", "paper"][studies.SIZES.index(size)]
+    study = part.study
     train, task = study.base.train, study.base.task.model_dump()
     augment = task["augment"]
     assert train.epochs == column["epochs"] + column["cooldown_epochs"]
@@ -55,7 +55,7 @@ def test_the_paper_scale_is_table_5(size):
         "label_smoothing": task["label_smoothing"],
     }  # fmt: skip
     assert found == {name: column[name] for name in found}
-    assert {m["drop_path"] for m in models(studies.size_part(size, "paper"))} == {column["stochastic_depth"]}
+    assert {m["drop_path"] for m in models(part)} == {column["stochastic_depth"]}
     assert (task["resize"], len(study.seeds)) == (224, 10)
 
 
@@ -68,8 +68,8 @@ def test_printed_networks_have_the_size_of_their_models():
         ("mlp_mixer", 512): 18_020_394, ("mlp_mixer", 768): 59_119_162, ("mlp_mixer", 1024): 207_181_418,
         ("imixer", 512): 20_123_690, ("imixer", 768): 66_210_874, ("imixer", 1024): 232_384_106,
     }  # fmt: skip
-    for size in ("small", "base", "large"):
-        for row in studies.size_part(size, "paper").printed.values():
+    for part in PARTS["T1", "paper"]:
+        for row in part.printed.values():
             assert row.params == counted[row.shape, row.model["C"]]
 
 

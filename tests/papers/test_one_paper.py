@@ -15,7 +15,7 @@ from isthmus import papers
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError
 from isthmus.papers import list_papers, load_paper
-from isthmus.papers.engine import find_exhibit, list_exhibits, reproduce
+from isthmus.papers.engine.reproduce import find_exhibit, list_exhibits, reproduce
 from tests.papers.networks import fabricating
 
 OTHERS = {name for name in ("hourglass", "hyperset", "imixer", "widesparse") if name != "hourglass"}
@@ -24,7 +24,7 @@ OTHERS = {name for name in ("hourglass", "hyperset", "imixer", "widesparse") if 
 def test_finding_an_exhibit_imports_one_paper() -> None:
     script = """
         import sys
-        from isthmus.papers.engine import find_exhibit
+        from isthmus.papers.engine.reproduce import find_exhibit
 
         find_exhibit("hourglass", "T8").parts("smoke")
         print(*(name for name in sys.modules if name.startswith("isthmus.papers.")))

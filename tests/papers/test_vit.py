@@ -10,8 +10,8 @@ import pytest
 from isthmus.cli.complete import complete_study
 from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
-from isthmus.papers.engine import reproduce
 from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart
+from isthmus.papers.engine.reproduce import reproduce
 from isthmus.papers.hourglass import recipes, vit
 from isthmus.papers.hourglass.exhibits import TABLES
 from isthmus.recipes.classifiers import cifar10_vit_shapes

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
-from isthmus.papers import load_paper
-from isthmus.papers.engine import find_exhibit, list_reproductions, reproduce
+from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
+from isthmus.papers.engine.reproduce import find_exhibit, reproduce
 from isthmus.papers.widesparse import claims, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
@@ -22,14 +22,14 @@ MAKERS: dict[str, Any] = {
     "T1": studies.table_1, "F2": studies.similarity, "F4": studies.width, "F5": studies.effective_width,
     "F6": studies.ratio, "F7": studies.depth, "FS1": supplement.density, "FS2": supplement.expanded_width,
     "FS3": supplement.expansion, "FS4": supplement.replacement, "FS5": supplement.patches,
-    "FS6": supplement.overfitting, "FS7": supplement.overfitting_mlp, "FS8": supplement.adamw,
+    "FS6": supplement.s_mixer_losses, "FS7": supplement.mixer_losses, "FS8": supplement.adamw,
 }  # fmt: skip
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 PART = PARTS["F5", "cpu"][0]
 
 
 def test_every_table_and_figure_is_found_by_name():
-    assert list(list_reproductions()["widesparse"]) == list(TABLES)
+    assert list(import_exhibits("widesparse")) == list(TABLES)
     assert set(TABLES) == {
         "T1",
         "TS1",

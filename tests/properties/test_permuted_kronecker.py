@@ -317,12 +317,14 @@ def test_eqs_s_31_and_s_37_as_printed_lose_a_factor():
 def test_a_weight_that_does_not_fit_is_refused_in_a_line(monkeypatch):
     with torch.device("meta"):
         (huge,) = arrange_tokens(4096, 4096, 4096).layers(bias=False)
-    with pytest.raises(UserError, match="a W_eff of 16,777,216×16,777,216 needs 1,126 TB; this machine has") as error:
+    with pytest.raises(
+        UserError, match=r"a W_eff of 16,777,216×16,777,216 needs 1,125,899.9 GB; this machine has"
+    ) as error:
         isthmus.effective_weight(huge)
     assert "\n" not in str(error.value)
     (small,) = arrange_tokens(2, 2, 2).layers(bias=False)
     monkeypatch.setattr(weights, "_free_bytes", lambda: 63)
-    with pytest.raises(UserError, match="needs 64 bytes; this machine has 63 bytes free"):
+    with pytest.raises(UserError, match=r"a W_eff of 4×4 needs 0.0 GB; this machine has 0.0 GB free"):
         isthmus.effective_weight(small)
     monkeypatch.setattr(weights, "_free_bytes", lambda: 64)
     assert isthmus.effective_weight(small).shape == (4, 4)

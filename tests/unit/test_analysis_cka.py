@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from isthmus.analysis import trained_run
-from isthmus.analysis.cka import applies, blocks, cka, draw, of_run, summary, u_centred_gram
+from isthmus.analysis.cka import applies, cka, draw, of_run, summary, u_centred_gram
 from isthmus.analysis.trained_run import TrainedRun, round_values
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
@@ -147,7 +147,7 @@ def test_features_are_what_blocks_add_to_the_skip():
     mlp: Any = create_model("hourglass_mlp", d_in=5, d_out=2, d_z=9, d_h=4, depth=2, init="pytorch")
     x = torch.randn(6, 5)
     steps = dict(mlp.trajectory(x))
-    named = dict(blocks(mlp, x))
+    named = {step.name: step.update for step in mlp.steps(x)}
     assert list(named) == ["block_1", "block_2"]
     torch.testing.assert_close(named["block_2"], mlp.blocks[1].W2(steps["h_2"]))
 
@@ -176,7 +176,8 @@ def test_a_run_with_itself_and_the_answer_kept(monkeypatch):
     assert found["rows"] == 300
     assert 0 < values[0, 1] < 0.999
     opened = TrainedRun(identity)
-    layers = [[value.double() for _, value in blocks(load(identity), x)] for x in opened.test_inputs(300, 128, 4)]
+    model: Any = load(identity)
+    layers = [[step.update.double() for step in model.steps(x)] for x in opened.test_inputs(300, 128, 4)]
     assert [len(batch[0]) for batch in layers] == [128, 128, 44]
     expected = obvious([batch[0].detach() for batch in layers], [batch[1].detach() for batch in layers])
     assert found["cka"][0][1] == pytest.approx(expected, abs=1e-6)

@@ -3,14 +3,3 @@
 The ``exhibits.py`` of a paper's package has ``TABLES``: ids such as T8 to an
 :class:`~isthmus.papers.engine.exhibit.Exhibit`, which names its studies, claim tests, measurements and figure.
 """
-
-from isthmus.papers.engine.reproduce import (
-    default_folder,
-    find_exhibit,
-    judge_below,
-    list_exhibits,
-    list_reproductions,
-    reproduce,
-)
-
-__all__ = ["default_folder", "find_exhibit", "judge_below", "list_exhibits", "list_reproductions", "reproduce"]

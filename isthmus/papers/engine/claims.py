@@ -156,29 +156,33 @@ class Rule(NamedTuple):
     """How a difference answers a claim, and the bounds that decide it."""
 
     judge: Callable[[Interval], Answer]
-    bounds: tuple[float, ...]
+    bounds: tuple[float, ...] = (0.0,)
+
+    @classmethod
+    def leads(cls) -> Rule:
+        return cls(lambda gap: AHEAD[gap.decision])
+
+    @classmethod
+    def trails(cls) -> Rule:
+        return cls(lambda gap: REVERSED[AHEAD[gap.decision]])
+
+    @classmethod
+    def at_least(cls, bound: float) -> Rule:
+        return cls(lambda gap: gap.above(bound), (bound,))
+
+    @classmethod
+    def less_than(cls, bound: float) -> Rule:
+        return cls(lambda gap: REVERSED[gap.above(bound)], (bound,))
+
+    @classmethod
+    def within(cls, bound: float) -> Rule:
+        """Smaller than the bound, in either direction."""
+        return cls(lambda gap: gap.within(bound), (-bound, bound))
 
 
-LEADS = Rule(lambda gap: AHEAD[gap.decision], (0.0,))
-TRAILS = Rule(lambda gap: REVERSED[AHEAD[gap.decision]], (0.0,))
-
-
-def at_least(bound: float) -> Rule:
-    return Rule(lambda gap: gap.above(bound), (bound,))
-
-
-def less_than(bound: float) -> Rule:
-    return Rule(lambda gap: REVERSED[gap.above(bound)], (bound,))
-
-
-def within(bound: float) -> Rule:
-    """Smaller than the bound, in either direction."""
-    return Rule(lambda gap: gap.within(bound), (-bound, bound))
-
-
-def pair(first: Network | None, second: Network | None, rule: Rule = LEADS) -> Finding:
+def pair(first: Network | None, second: Network | None, rule: Rule | None = None) -> Finding:
     """The finding about two networks; by default, whether the first is ahead."""
     if first is None or second is None:
         return not_addressed("the two networks that the claim compares are not trained at this scale")
-    interval = compare(first.quality, second.quality)
+    interval, rule = compare(first.quality, second.quality), rule or Rule.leads()
     return rule.judge(interval), case(first, second, interval, rule.bounds)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from isthmus.analysis import pictures
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Draw, Findings
 from isthmus.papers.engine.networks import Network
-from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.text import architecture_title
 
 if TYPE_CHECKING:
@@ -17,23 +18,7 @@ if TYPE_CHECKING:
 
 
 def page(rows: int, columns: int, width: float = 5.2, height: float = 3.9) -> tuple[Figure, list[list[Axes]]]:
-    # Without pyplot there is no global state, and no display is looked for.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    return figure, [list(row) for row in axes]
-
-
-def finish(axis: Axes, title: str, x: str, y: str) -> None:
-    axis.set_title(title, loc="left", fontsize=10)
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(color="#dfe3e8", linewidth=0.7)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=8)
+    return pictures.page(rows, columns, width, height)
 
 
 def logarithmic(axis: Axes, base: float = 10) -> None:
@@ -45,11 +30,6 @@ def logarithmic(axis: Axes, base: float = 10) -> None:
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     short = base == 10 and high / low < 12
     axis.xaxis.set_minor_formatter(LogFormatter(base, minor_thresholds=(2, 0.4)) if short else NullFormatter())
-
-
-def style(place: int) -> dict[str, Any]:
-    """The colours and markers of the report page."""
-    return {"color": COLOURS[place % len(COLOURS)][0], "marker": SYMBOLS[place % len(SYMBOLS)][1]}
 
 
 def fronts(findings: Findings) -> Figure:

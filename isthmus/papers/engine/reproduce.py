@@ -37,18 +37,12 @@ class Done(Protocol):
 CarryOut = Callable[[StudyConfig, Options, int], Done]
 
 
-def list_reproductions() -> dict[str, dict[str, Exhibit]]:
-    """The tables and figures of each paper that can be reproduced."""
-    return {paper: import_exhibits(paper) for paper in list_papers()}
-
-
 def list_exhibits(paper: str | None = None) -> list[dict[str, str]]:
     """A line for each table and figure of one paper, or of all papers."""
-    papers = list_reproductions() if paper is None else {paper: import_exhibits(paper)}
     return [
         {"paper": key, "table": name, "printed as": exhibit.printed_as, "shows": exhibit.shows}
-        for key, exhibits in papers.items()
-        for name, exhibit in exhibits.items()
+        for key in ([paper] if paper else list_papers())
+        for name, exhibit in import_exhibits(key).items()
     ]
 
 

@@ -71,7 +71,7 @@ def make_rows(parts: Iterable[MeasuredPart], analysed: Mapping[str, Any]) -> lis
 def _row(identity: str, part: Part, printed: Network | None, network: Network | None) -> Row:
     known = network or printed
     assert known is not None
-    published, verdict = None, {"word": "not in the paper", "interval": None}
+    published, verdict = None, Row(word="not in the paper", interval=None)
     if printed:
         quality = printed.quality
         published = {"mean": quality.mean, "std": quality.std, "runs": quality.runs, "printed": dict(printed.columns)}

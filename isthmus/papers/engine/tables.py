@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isthmus.core.files import as_cell
 from isthmus.core.record import flatten
-from isthmus.reports.tables import markdown_table
+from isthmus.reports.tables import csv_text, markdown_table
 from isthmus.reports.text import architecture_title
 from isthmus.studies.statistics import Interval
 
@@ -144,10 +141,4 @@ def rows_csv(result: Result) -> str:
         for row in result["rows"]
     ]
     rows += result["quantities"]
-    cells = [{name: json.dumps(v) if isinstance(v, list | dict) else v for name, v in row.items()} for row in rows]
-    names = list(dict.fromkeys(name for row in cells for name in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(as_cell, names))
-    writer.writerows([as_cell(row.get(name, "")) for name in names] for row in cells)
-    return text.getvalue()
+    return csv_text([{k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()} for row in rows])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from isthmus.core.space import condition
 from isthmus.papers.engine.claims import (
     AHEAD,
     REVERSED,
@@ -15,7 +16,6 @@ from isthmus.papers.engine.claims import (
     Rule,
     all_of,
     any_of,
-    at_least,
     case,
     combine,
     interval_numbers,
@@ -51,7 +51,7 @@ def c1(networks: Sequence[Network]) -> Finding:
     """The Hourglass of 66 M (3546, 1560, 4) is not below the conventional network of 84 M (3072, 3546, 3) by more than
     the last printed digit, 0.001 dB: yes or no if the interval of their difference lies on one side of that."""
     ends = _find(networks, "hourglass", 3546, 1560, 4), _find(networks, "conventional", 3072, 3546, 3)
-    return pair(*ends, at_least(-0.001))
+    return pair(*ends, Rule.at_least(-0.001))
 
 
 @claim.each_part("C2", "T7")
@@ -186,8 +186,9 @@ def c6(findings: Findings) -> Judgement:
     inside = Rule(lambda gap: all_of([gap.above(0.27), REVERSED[gap.above(0.47)]]), (0.27, 0.47))
 
     def test(networks: Sequence[Network]) -> Finding:
-        groups = [_of(networks, shape) for shape in ("hourglass", "conventional")]
-        return pair(*(best(group) if group else None for group in groups), inside)
+        groups = (_of(networks, shape) for shape in ("hourglass", "conventional"))
+        first, second = (best(group) if group else None for group in groups)
+        return pair(first, second, inside)
 
     return replace(judge_parts(findings.parts, test), published="no", printed_because="T1.2 − T1.1 is 0.092 dB")
 
@@ -202,14 +203,7 @@ def c11(findings: Findings) -> Judgement:
     return replace(judgement, measured="not addressed", numbers=numbers, because=reason)
 
 
-STATED: dict[str, dict[str, Callable[[Mapping[str, int]], bool]]] = {
-    "hourglass": {
-        "L >= 4": lambda model: model["depth"] >= 4,
-        "d_z >= 3075": lambda model: model["d_z"] >= 3075,
-        "115 <= d_h <= 765": lambda model: 115 <= model["d_h"] <= 765,
-    },
-    "conventional": {"L <= 3": lambda model: model["depth"] <= 3, "d_h >= 3075": lambda model: model["d_h"] >= 3075},
-}
+STATED = {"hourglass": ("L >= 4", "d_z >= 3075", "115 <= d_h <= 765"), "conventional": ("L <= 3", "d_h >= 3075")}
 """The ranges in which the paper finds good shapes."""
 
 
@@ -217,8 +211,8 @@ def _count_rows(networks: Sequence[Network]) -> Finding:
     counts: dict[str, dict[str, int]] = {}
     said = []
     for shape, ranges in STATED.items():
-        rows = [network.model for network in _of(networks, shape)]
-        inside = {name: sum(map(holds, rows)) for name, holds in ranges.items()}
+        rows = [{**network.model, "L": network.model["depth"]} for network in _of(networks, shape)]
+        inside = {stated: sum(map(condition(stated), rows)) for stated in ranges}
         counts[shape] = {"rows": len(rows), **inside}
         said.append(f"of {len(rows)} {shape} rows " + ", ".join(f"{n} have {name}" for name, n in inside.items()))
     holds = all(number == group["rows"] for group in counts.values() for number in group.values())
@@ -268,7 +262,7 @@ def c13(findings: Findings) -> Judgement:
     def test(networks: Sequence[Network]) -> Finding:
         ours = _find(networks, "hourglass", 3546, 1560, 4 if denoising else 5)
         theirs = _find(networks, "conventional", 3072, 3075, 3 if denoising else 4)
-        return pair(ours, theirs, at_least(-0.01)) if denoising else pair(ours, theirs)
+        return pair(ours, theirs, Rule.at_least(-0.01)) if denoising else pair(ours, theirs)
 
     return judge_parts(findings.parts, test, [table])
 
@@ -287,7 +281,6 @@ def s4(networks: Sequence[Network]) -> Finding:
         if others:
             cells.append(cell | case(wide, best(others), compare(wide.quality, best(others).quality)))
     decisions: list[Decision] = [cell["decision"] for cell in cells]
-    answer: Answer = "no" if {"ahead", "behind"} <= set(decisions) else "undecided"
-    if set(decisions) in ({"ahead"}, {"behind"}):
-        answer = "yes"
-    return answer, {"said": f"the Hourglass is {tally(decisions, 'settings')}", "cells": cells}
+    same, both = set(decisions) in ({"ahead"}, {"behind"}), {"ahead", "behind"} <= set(decisions)
+    numbers = {"said": f"the Hourglass is {tally(decisions, 'settings')}", "cells": cells}
+    return "yes" if same else "no" if both else "undecided", numbers

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Findings
-from isthmus.papers.engine.figures import draw_band, finish, page, scatter, style
+from isthmus.papers.engine.figures import draw_band, page, scatter
 from isthmus.papers.engine.networks import Network, best, rival
 from isthmus.reports.text import architecture_title
 
@@ -28,15 +29,13 @@ def fixed_input(findings: Findings) -> Figure:
     figure, axes = page(len(rows), 2)
     for (item, shape), row in zip(rows, axes, strict=True):
         kinds = list(dict.fromkeys(network.model["w_in"] for network in item.of(shape)))
-        for axis, cost, title in zip(
-            row, ("params", "trainable"), ("All parameters", "Trained parameters"), strict=True
-        ):
+        for axis, cost, title in zip(row, ("params", "trainable"), ("All", "Trained"), strict=True):
             for place, kind in enumerate(sorted(kinds, key=lambda kind: (kind != "trainable", kind))):
                 group = [network for network in item.of(shape) if network.model["w_in"] == kind]
                 points = sorted((getattr(network, cost), network.id, network) for network in group)
                 label = "trained W_in" if kind == "trainable" else f"frozen, {kind}"
                 scatter(axis, [(x, network) for x, _, network in points], label, place, line=True)
-            finish(axis, f"{architecture_title(shape)}: {item.part.title}", title, PSNR)
+            finish(axis, f"{architecture_title(shape)}: {item.part.title}", f"{title} parameters", PSNR)
             axis.xaxis.set_major_formatter(EngFormatter())
     return figure
 
@@ -70,15 +69,11 @@ def ranks(findings: Findings) -> Figure:
     analysis = findings.analysis
     titles = analysis["readings"]
     for place, shape in enumerate(SHAPES):
-        look, offset = style(place), 0.2 * (2 * place - 1)
-        shares = [analysis["shares"][shape][name] for name in titles]
-        left.barh(
-            [y + offset for y in range(len(shares))], shares, 0.38, color=look["color"], label=architecture_title(shape)
-        )
-        left.axvline(
-            analysis["printed_shares"][shape], color=look["color"], linestyle="--", linewidth=1,
-            label=f"printed, {architecture_title(shape)}",
-        )  # fmt: skip
+        colour, title = style(place)["color"], architecture_title(shape)
+        y = [row + 0.2 * (2 * place - 1) for row in range(len(titles))]
+        left.barh(y, [analysis["shares"][shape][name] for name in titles], 0.38, color=colour, label=title)
+        printed = analysis["printed_shares"][shape]
+        left.axvline(printed, color=colour, linestyle="--", linewidth=1, label=f"printed, {title}")
     left.set_yticks(range(len(titles)), list(titles.values()))
     left.invert_yaxis()
     finish(left, f"measured: {findings.parts[0].part.title}", "effective rank / d_z", "")

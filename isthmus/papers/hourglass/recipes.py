@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes import recipe
-from isthmus.recipes.images import at_224_pixels, published_network
-from isthmus.recipes.mlps import colour, hourglass, mnist
+from isthmus.recipes import at_224_pixels, published_network, recipe
+from isthmus.recipes.mlps import configure, hourglass, mnist
 
 BATCHES = {"tiny": 768, "small": 768, "large": 384}
 SOURCES: dict[str, dict[str, Any]] = {name: {"name": name} for name in ("cars", "cifar10", "cifar100", "imagenet100")}
@@ -18,7 +17,7 @@ SOURCES["flowers"] = {"name": "flowers102", "split": "swapped"}
 def imagenet(source: str, task: str) -> RunConfig:
     """ImageNet-32: two epochs of each image in four orientations; ImageNet-224: one epoch of 11.5 M patches."""
     small = source == "imagenet32"
-    return colour(source, task, 2 if small else 1, hourglass(3075, 765, 4), flips=small)
+    return configure(source, task, 2 if small else 1, hourglass(3075, 765, 4), flips=small)
 
 
 def vit(size: str, shape: str) -> dict[str, Any]:

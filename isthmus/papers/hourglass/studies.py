@@ -98,7 +98,8 @@ def _part(
     def study(chosen: Scale) -> Settings:
         if chosen == "paper":
             return paper()
-        source, epochs, batch_size, models, rates = smoke[0], 1, 64, smoke[1], {}
+        rates: Settings = {}
+        source, epochs, batch_size, models = smoke[0], 1, 64, smoke[1]
         if chosen == "cpu":
             source, epochs, batch_size, models = {"name": cpu[0]}, cpu[1], 128, cpu[2]
             rates = {"learning_rates": RATES[cpu[0]], "rates_on": "first_seed"}

@@ -25,17 +25,7 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.papers import load_paper
-from isthmus.papers.engine.claims import (
-    AHEAD,
-    Claims,
-    Finding,
-    at_least,
-    combine,
-    conclude,
-    interval_numbers,
-    not_addressed,
-    pair,
-)
+from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, interval_numbers, not_addressed, pair
 from isthmus.papers.engine.exhibit import Findings, Judgement, Part, Scale
 from isthmus.papers.engine.networks import Network, count_parameters, find_network, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
@@ -183,7 +173,7 @@ tiny_leads = claim.each_part(
 def _gain_on(findings: Findings, source: str, stated: float) -> Finding:
     for item in findings.parts:
         if item.part.source == source:
-            return pair(*_both(item.networks), at_least(stated - HALF_DIGIT))
+            return pair(*_both(item.networks), Rule.at_least(stated - HALF_DIGIT))
     return not_addressed(f"{source} is not trained at this scale")
 
 
@@ -261,7 +251,7 @@ def faster(findings: Findings) -> Judgement:
         if len(lines) == 2:
             gap = compare(_halfway(lines["hourglass_vit"]), _halfway(lines["conventional_vit"]))
             said = f"halfway the Hourglass is {gap.text('points')} ahead"
-            found[title] = (AHEAD[gap.decision], {"said": said, **interval_numbers(gap)})
+            found[title] = (Rule.leads().judge(gap), {"said": said, **interval_numbers(gap)})
     return conclude(found)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from isthmus.papers.engine.claims import (
     AHEAD,
-    TRAILS,
     Claims,
     Finding,
     NotStored,
+    Rule,
     Test,
     agree_over_seeds,
     combine,
@@ -24,7 +24,6 @@ from isthmus.papers.engine.claims import (
     judge_parts,
     not_addressed,
     pair,
-    within,
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import Network, find_network
@@ -150,7 +149,7 @@ def c5(findings: Findings) -> Judgement:
         return combine({shape: pair(ours, other) for shape, other in others.items()})
 
     def behind(networks: Sequence[Network]) -> Finding:
-        return pair(*_against_transformer(networks), TRAILS)
+        return pair(*_against_transformer(networks), Rule.trails())
 
     return _split(findings, ("cifar10", "digits"), best, behind)
 
@@ -187,7 +186,7 @@ def c7(findings: Findings) -> Judgement:
 
     def test(networks: Sequence[Network]) -> Finding:
         rival = find_network(networks, "recurrent_transformer")
-        return pair(_widest(networks, "hyper_set"), rival, within(COMPARABLE))
+        return pair(_widest(networks, "hyper_set"), rival, Rule.within(COMPARABLE))
 
     return _split(findings, ("cifar10", "cifar100", "digits"), best, test)
 
@@ -247,8 +246,8 @@ def _compare_ablations(findings: Findings, changes: Mapping[str, Mapping[str, An
     networks = item.networks if gains else by_cells(item)
     found: dict[str, Finding] = {}
     for title, change in changes.items():
-        ends = [find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in ({}, change)]
-        found[title] = _gains_more(findings, *ends) if gains else pair(*ends)
+        first, second = (find_network(networks, "hyper_set", **{**CHOSEN, **each}) for each in ({}, change))
+        found[title] = _gains_more(findings, first, second) if gains else pair(first, second)
     return conclude(found)
 
 
@@ -266,7 +265,7 @@ def by_cells(item: MeasuredPart) -> list[Network]:
 
 
 @claim("4.3a", "Step sizes that are conditioned on x(0) fill in more cells than others (our question; section 4.3).")
-def conditioning(findings: Findings) -> Judgement:
+def x0_leads(findings: Findings) -> Judgement:
     """Right cells with step sizes that are conditioned on x(0), less those on X_t, and less those on the time alone:
     yes if decided ahead of both, no if decided behind one."""
     return _compare_ablations(findings, {f"x(0) − {name}": {"step_sizes": name} for name in ("X_t", "time")})
@@ -275,14 +274,14 @@ def conditioning(findings: Findings) -> Judgement:
 @claim(
     "4.3b", "The layers after the time embedding help (our question; appendix A.4 leaves them out for masked images)."
 )
-def time_network(findings: Findings) -> Judgement:
+def time_layers_help(findings: Findings) -> Judgement:
     """Right cells with two layers after the sinusoids of the time, less those without: yes if decided ahead, no if
     decided behind."""
     return _compare_ablations(findings, {"with − without": {"time_mlp": False}})
 
 
 @claim("4.3c", "Only the last layer of the step network should start at zero (our question; section 4.3).")
-def start(findings: Findings) -> Judgement:
+def zero_last_leads(findings: Findings) -> Judgement:
     """Right cells where only the last layer of the step network starts at zero, less those where all do, so that the
     steps never depend on the time: yes if decided ahead, no if decided behind."""
     return _compare_ablations(findings, {"zero_last − zero_all": {"step_init": "zero_all"}})

@@ -42,7 +42,7 @@ TABLES = by_id(
     _images("F12", claims.c4, draw=_angles),
     _pictures("F13", masked.c8("T2"), masked.c9),
     _exhibit(
-        "S4", claims.conditioning, claims.time_network, claims.start, claims.c11, parts=studies.ablations,
+        "S4", claims.x0_leads, claims.time_layers_help, claims.zero_last_leads, claims.c11, parts=studies.ablations,
         draw=figures.ablations, analyse=measurements.boards_and_cells, printed_as="Section 4.3",
         shows="Hyper-SET with other step sizes, another start of them, and other positions.",
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
-from isthmus.papers.engine.figures import by_shape, draw_accuracy, draw_band, draw_grid, finish, page, scatter, style
+from isthmus.papers.engine.figures import by_shape, draw_accuracy, draw_band, draw_grid, page, scatter
 from isthmus.papers.engine.networks import Network, find_network
 from isthmus.papers.hyperset.claims import CHOSEN, by_cells
 from isthmus.papers.hyperset.measurements import line

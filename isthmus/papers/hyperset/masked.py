@@ -9,14 +9,15 @@ import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.core.config import StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
-from isthmus.papers.engine.claims import LEADS, TRAILS, Claims, Finding, combine, conclude, not_addressed, within
+from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, not_addressed
 from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
-from isthmus.papers.engine.figures import finish, page, style
+from isthmus.papers.engine.figures import page
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hyperset import recipes
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
 from isthmus.studies.statistics import Interval, Sample, compare
 
@@ -143,7 +144,7 @@ def c8(table: str) -> ClaimTest:
         if decided worse in all, no if decided better in one."""
 
         def is_worse(metric: str, gap: Interval) -> Finding:
-            rule = TRAILS if METRICS[metric] > 0 else LEADS
+            rule = Rule.trails() if METRICS[metric] > 0 else Rule.leads()
             return rule.judge(gap), {"said": gap.text(), "difference": gap.difference}
 
         return _judge_row(findings, table, 1, is_worse)
@@ -159,7 +160,7 @@ def c9(findings: Findings) -> Judgement:
     def matches(metric: str, gap: Interval) -> Finding:
         if metric not in CLOSE:
             return not_addressed(gap.text())
-        return within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
+        return Rule.within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
 
     return _judge_row(findings, "T2", 2, matches)
 

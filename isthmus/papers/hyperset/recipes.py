@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes import recipe
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network, recipe
 
 
 def hard_sudoku(name: str) -> RunConfig:

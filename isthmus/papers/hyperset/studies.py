@@ -27,7 +27,7 @@ from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.hyperset import recipes
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 RUNS = 5

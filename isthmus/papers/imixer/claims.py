@@ -20,7 +20,6 @@ from isthmus.papers.engine.claims import (
     judge_parts,
     not_addressed,
     pair,
-    within,
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement
 from isthmus.papers.engine.networks import Network, find_network
@@ -49,7 +48,8 @@ def c1(findings: Findings) -> Judgement:
     for item in findings.parts:
         both = (*_both(item.networks), *_both(item.part.printed.values()))
         found = [network.quality for network in both if network]
-        if len(found) == 4 and (seeds := seeds_to_decide(*found[:2], gain := found[2].mean - found[3].mean)):
+        gain = found[2].mean - found[3].mean if len(found) == 4 else 0.0
+        if gain and (seeds := seeds_to_decide(found[0], found[1], gain)):
             where = item.part.printed_title
             said.append(f"a gain of {gain:+.2f} points, as printed in {where}, would take {seeds:,} seeds")
     return replace(judgement, because="; ".join(said))
@@ -114,10 +114,11 @@ def _at_every_n(networks: Sequence[Network], **settings: Sequence[Any]) -> Findi
     """The first value of a setting against the second."""
     ((name, values),) = settings.items()
 
-    def ends(n: int) -> list[Network | None]:
-        return [find_network(networks, "imixer", iterations=n, **{name: value}) for value in values]
-
-    return combine({f"n = {n}": pair(*ends(n)) for n in _steps(networks)})
+    found: dict[str, Finding] = {}
+    for n in _steps(networks):
+        first, second = (find_network(networks, "imixer", iterations=n, **{name: value}) for value in values)
+        found[f"n = {n}"] = pair(first, second)
+    return combine(found)
 
 
 @claim.each_part("C4")
@@ -153,7 +154,7 @@ def c6(networks: Sequence[Network]) -> Finding:
 def c7(networks: Sequence[Network]) -> Finding:
     """On each data set iMixer-S and Mixer-S are within one point of each other: yes if the intervals lie within that on
     all of them, no if one lies outside. A single run without a spread decides nothing."""
-    return pair(*_both(networks), within(PAR))
+    return pair(*_both(networks), Rule.within(PAR))
 
 
 @claim.each_part("C8", "cars", elsewhere="Stanford Cars is trained at the paper's scale alone")

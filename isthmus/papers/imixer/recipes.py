@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes import recipe
-from isthmus.recipes.images import at_224_pixels, published_network
+from isthmus.recipes import at_224_pixels, published_network, recipe
 
 BATCHES = {"s": 512, "b": 256, "l": 64}
 

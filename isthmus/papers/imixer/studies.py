@@ -26,7 +26,7 @@ from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network, count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.imixer import recipes
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 SEEDS = 10
@@ -112,14 +112,12 @@ def _cell(identity: str, row: Mapping[str, Any], column: str, model: Model, runs
 
 def sizes(scale: Scale) -> list[Part]:
     """Table 1: a part for each size, because each has its own batch and learning rate."""
-    return [size_part(size, scale) for size in SIZES]
-
-
-def size_part(size: str, scale: Scale) -> Part:
-    models = {"mixer": mixer(size, "paper"), "imixer": imixer(size, "paper")}
-    rows = load_paper("imixer").tables["T1"].rows.items()
-    printed = [_cell(f"{identity}.{size}", row, size, models[row["model"]]) for identity, row in rows]
-    return _both(size, scale, name=size, table="T1", printed_title=f"Table 1, {size}", printed=printed)
+    rows, parts = load_paper("imixer").tables["T1"].rows.items(), []
+    for size in SIZES:
+        models = {"mixer": mixer(size, "paper"), "imixer": imixer(size, "paper")}
+        printed = [_cell(f"{identity}.{size}", row, size, models[row["model"]]) for identity, row in rows]
+        parts.append(_both(size, scale, size, table="T1", printed_title=f"Table 1, {size}", printed=printed))
+    return parts
 
 
 def _by_steps(table: str, model: Callable[[Mapping[str, Any]], Model]) -> Settings:

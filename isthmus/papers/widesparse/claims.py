@@ -7,20 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from isthmus.analysis import shape_theory as theory
-from isthmus.papers.engine.claims import (
-    AHEAD,
-    TRAILS,
-    Claims,
-    Finding,
-    at_least,
-    combine,
-    conclude,
-    judge_parts,
-    less_than,
-    not_addressed,
-    pair,
-    within,
-)
+from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, judge_parts, not_addressed, pair
 from isthmus.papers.engine.exhibit import Findings, Judgement
 from isthmus.papers.engine.networks import Network, best, find_network
 from isthmus.studies.statistics import Answer, Sample, compare, compare_runs
@@ -113,7 +100,7 @@ def c3(networks: Sequence[Network]) -> Finding:
     inside, beyond = ([m for m in masks if (width(m) > limit) == far] for far in (False, True))
     found = {"Mixer over m": rises(mixers, width), "SW-MLP over m": rises(inside, width)}
     if beyond:
-        found["SW-MLP beyond"] = pair(best(beyond), max(inside, key=width), less_than(LITTLE))
+        found["SW-MLP beyond"] = pair(best(beyond), max(inside, key=width), Rule.less_than(LITTLE))
     return combine(found | {"Mixer against SW-MLP": pair(best(mixers), best(masks))})
 
 
@@ -132,8 +119,8 @@ def c4(findings: Findings) -> Judgement:
     span = f"as γm grows from {lines[0]['width']:,} to {lines[-1]['width']:,}"
     return conclude(
         {
-            "SW-MLP − (1 + √γ), narrowest": (AHEAD[above.decision], {"said": above.text()}),
-            "SW-MLP, widest − narrowest": (AHEAD[rise.decision], {"said": rise.text()}),
+            "SW-MLP − (1 + √γ), narrowest": (Rule.leads().judge(above), {"said": above.text()}),
+            "SW-MLP, widest − narrowest": (Rule.leads().judge(rise), {"said": rise.text()}),
             "Mixer": ("yes" if stays else "no", {"said": f"{mixers[0]:.3f} to {mixers[-1]:.3f} {span}, of {edge:.3f}"}),
         }
     )
@@ -173,12 +160,8 @@ def c7(networks: Sequence[Network]) -> Finding:
     point: yes if both are decided so, no if one is decided the other way."""
     depths = sorted({item.model["depth"] for item in networks})
     found: dict[str, Finding] = {}
-    for blocks, rule in ((depths[0], TRAILS), (depths[-1], at_least(-LITTLE))):
-        here = sorted((item for item in networks if item.model["depth"] == blocks), key=lambda item: item.id)
-        random, normal = (
-            next((item for item in here if item.shape.startswith("rp_") == is_random), None)
-            for is_random in (True, False)
-        )
+    for blocks, rule in ((depths[0], Rule.trails()), (depths[-1], Rule.at_least(-LITTLE))):
+        random, normal = (find_network(networks, shape, depth=blocks) for shape in ("rp_s_mixer", "s_mixer"))
         found[f"{blocks} blocks"] = pair(random, normal, rule)
     return combine(found)
 
@@ -194,7 +177,7 @@ def c8(findings: Findings) -> Judgement:
         values = {line["p"]: line["values"] for line in curve}
         peak = max(means, key=lambda p: means[p])
         gap = compare_runs(values[peak], values[max(values)])
-        answer: Answer = AHEAD[gap.decision] if min(means) < peak < max(means) else "no"
+        answer: Answer = Rule.leads().judge(gap) if min(means) < peak < max(means) else "no"
         text = f"largest at 1/p = {1 / peak:g} of 1 to {1 / min(means):g}, above the dense MLP by {gap.text()}"
         found[name] = (answer, {"said": text, "peak": peak})
     return conclude(found)
@@ -203,11 +186,12 @@ def c8(findings: Findings) -> Judgement:
 @claim("C9")
 def c9(findings: Findings) -> Judgement:
     """The two shallow nets differ by less than one point: yes if the interval lies within that, no if outside of it."""
-    shallow = ("monarch_mlp", "kronecker_mlp")
-    return judge_parts(
-        [item for item in findings.parts if of(item.networks, *shallow)],
-        lambda networks: pair(*(find_network(networks, shape) for shape in shallow), within(LITTLE)),
-    )
+
+    def test(networks: Sequence[Network]) -> Finding:
+        first, second = (find_network(networks, shape) for shape in ("monarch_mlp", "kronecker_mlp"))
+        return pair(first, second, Rule.within(LITTLE))
+
+    return judge_parts([item for item in findings.parts if of(item.networks, "monarch_mlp", "kronecker_mlp")], test)
 
 
 @claim.each_part("C10")
@@ -243,7 +227,7 @@ def c12(networks: Sequence[Network]) -> Finding:
     normal = blocks.pop((), None)
     return combine(
         {
-            f"block {random[0]}": pair(item, normal, TRAILS if random == (1,) else at_least(-LITTLE))
+            f"block {random[0]}": pair(item, normal, Rule.trails() if random == (1,) else Rule.at_least(-LITTLE))
             for random, item in sorted(blocks.items())
         }
     )
@@ -269,7 +253,7 @@ def c13(findings: Findings) -> Judgement:
             gap = compare_runs(normal, [2 * value for value in random])
             means = [statistics.fmean(values) for values in (normal, random)]
             text = f"at C = {C} the loss rises by {means[0]:.4f} (normal) and {means[1]:.4f} (random)"
-            found[title] = AHEAD[gap.decision], {"said": f"{text}; normal − 2 · random is {gap.text()}"}
+            found[title] = Rule.leads().judge(gap), {"said": f"{text}; normal − 2 · random is {gap.text()}"}
     return conclude(found)
 
 

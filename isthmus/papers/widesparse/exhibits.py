@@ -42,8 +42,8 @@ TABLES = by_id(
     _exhibit("FS3", claims.c10, parts=supplement.expansion, draw=figures.expansions),
     _exhibit("FS4", claims.c12, parts=supplement.replacement, draw=figures.random_blocks),
     _exhibit("FS5", claims.best_patch, parts=supplement.patches, draw=_patch),
-    _curves("FS6", claims.c13, parts=supplement.overfitting),
-    _curves("FS7", claims.c13, parts=supplement.overfitting_mlp),
+    _curves("FS6", claims.c13, parts=supplement.s_mixer_losses),
+    _curves("FS7", claims.c13, parts=supplement.mixer_losses),
     _curves("FS8", claims.random_leads, parts=supplement.adamw),
     _exhibit("FS9", draw=figures.pictures, analyse=measurements.pictures),
 )  # fmt: skip

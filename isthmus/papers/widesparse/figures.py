@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isthmus.analysis.pictures import finish, style
 from isthmus.papers.engine.exhibit import Findings
-from isthmus.papers.engine.figures import (
-    ACCURACY,
-    by_shape,
-    draw_accuracy,
-    draw_band,
-    finish,
-    logarithmic,
-    page,
-    scatter,
-    style,
-)
+from isthmus.papers.engine.figures import ACCURACY, by_shape, draw_accuracy, draw_band, logarithmic, page, scatter
 from isthmus.papers.widesparse.claims import series, width
 
 if TYPE_CHECKING:

@@ -9,18 +9,13 @@ from isthmus.analysis import shape_theory as theory
 from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import AnalysisInput, Quantity
 from isthmus.papers.engine.networks import shape_of
-from isthmus.papers.widesparse.studies import FIGURE_4, ratio, tokens_of
+from isthmus.papers.widesparse.studies import FIGURE_4, ratio, tokens_of, with_random
 
 SHAPES = {"input_shape": (3, 32, 32), "output_shape": (10,), "patch": 8}
 BUILT: dict[str, list[dict[str, Any]]] = {
     "sw_mlp": [{"name": "sw_mlp", "m": 64, "p": 0.5, "depth": 1, "S": 16, "pool": True, **SHAPES}],
-    "mlp_mixer_and_rp": [
-        {"name": "mlp_mixer", "C": 8, "depth": 1, "gamma": 2, "permutation": kind, **SHAPES}
-        for kind in ("commutation", "random")
-    ],
-    "s_mixer_and_rp": [
-        {"name": "s_mixer", "C": 8, "depth": 1, "permutation": kind, **SHAPES} for kind in ("commutation", "random")
-    ],
+    "mlp_mixer_and_rp": with_random([{"name": "mlp_mixer", "C": 8, "depth": 1, "gamma": 2, **SHAPES}]),
+    "s_mixer_and_rp": with_random([{"name": "s_mixer", "C": 8, "depth": 1, **SHAPES}]),
     "shallow_kronecker": [{"name": "kronecker_mlp", "d_in": 784, "d_out": 10}],
     "shallow_monarch": [{"name": "monarch_mlp", "d_in": 784, "d_out": 10}],
 }

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.core.config import RunConfig, run_config
-from isthmus.recipes import recipe
-from isthmus.recipes.images import at_224_pixels, published_network
+from isthmus.recipes import at_224_pixels, published_network, recipe
 
 CROPS = {"crop_padding": 4, "flip": True}
 POLICY = CROPS | {"policy": "auto_augment_cifar10"}
@@ -53,23 +52,23 @@ def figure_5(source: str = "cifar10") -> RunConfig:
     return _classify(source, s_mixer(64, 64, 8), train, CROPS)
 
 
-def table_1(variant: str, source: str = "cifar10") -> RunConfig:
-    train = ADAMW | {"epochs": 4000, "batch_size": 1024, "learning_rate": 0.04}
-    return _classify(source, published_network("mlp_mixer", variant), train, POLICY)
-
-
 def _imagenet1k(model: dict[str, Any]) -> RunConfig:
     task = at_224_pixels(cutmix_share=0.5)
     return run_config({"source": {"name": "imagenet1k"}, "task": task, "model": model, "train": IMAGENET_TRAIN})
 
 
-def mixer_b_w() -> RunConfig:
-    """The paper's Mixer-B-W of Table 1, with the γ of 4.095 that gives its width of 6.2e5 (4.57 is printed)."""
-    return _imagenet1k(published_network("mlp_mixer", "b-w"))
+def table_1(variant: str, source: str = "cifar10") -> RunConfig:
+    model = published_network("mlp_mixer", variant)
+    if source == "imagenet1k":
+        return _imagenet1k(model)
+    train = ADAMW | {"epochs": 4000, "batch_size": 1024, "learning_rate": 0.04}
+    return _classify(source, model, train, POLICY)
 
 
 def ratio(source: str) -> RunConfig:
     """Table S.2."""
+    if source == "imagenet1k":
+        return _imagenet1k(mixer(768, 196, 8, 4, patch=16))
     if source == "cifar10":
         train = ADAMW | {"epochs": 2000, "batch_size": 1024, "learning_rate": 0.02}
     else:
@@ -77,11 +76,6 @@ def ratio(source: str) -> RunConfig:
         train = NESTEROV | {"epochs": epochs, "batch_size": 128, "learning_rate": 0.1}
     size = 64 if source == "stl10" else 128
     return _classify(source, s_mixer(size, size, 12), train, POLICY if source == "cifar10" else CROPS)
-
-
-def ratio_imagenet1k() -> RunConfig:
-    """The paper's protocol of Figure 6 on ImageNet-1k: the baseline, patches of 16 pixels, S = 196 and C = 768."""
-    return _imagenet1k(mixer(768, 196, 8, 4, patch=16))
 
 
 def stl10_90() -> RunConfig:
@@ -107,7 +101,10 @@ RECIPES = {
         table_1, "ss-w",
     ),
     "widesparse-mixer-ss-w-cifar100": recipe("The paper's Mixer-SS-W on CIFAR-100.", table_1, "ss-w", "cifar100"),
-    "widesparse-mixer-b-w": mixer_b_w,
+    "widesparse-mixer-b-w": recipe(
+        "The paper's Mixer-B-W of Table 1, with the γ of 4.095 that gives its width of 6.2e5 (4.57 is printed).",
+        table_1, "b-w", "imagenet1k",
+    ),
     "widesparse-cifar10-ratio": recipe(
         "The paper's protocol of Figure 6 on CIFAR-10, as in Table S.2; C = S = 128.", ratio, "cifar10"
     ),
@@ -117,7 +114,10 @@ RECIPES = {
     "widesparse-stl10-ratio": recipe(
         "The paper's protocol of Figure 6 on STL-10, as in Table S.2; C = S = 64.", ratio, "stl10"
     ),
-    "widesparse-imagenet1k-ratio": ratio_imagenet1k,
+    "widesparse-imagenet1k-ratio": recipe(
+        "The paper's protocol of Figure 6 on ImageNet-1k: the baseline, patches of 16 pixels, S = 196 and C = 768.",
+        ratio, "imagenet1k",
+    ),
     "widesparse-stl10-90": stl10_90,
     "widesparse-mnist-monarch": recipe(
         "The paper's shallow net of Figure 2(d) with Monarch matrices; its batch size is not printed.",

@@ -35,7 +35,7 @@ from isthmus.papers.engine.networks import printed_network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part, shorten, smoke_base
 from isthmus.papers.widesparse import recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
-from isthmus.recipes.images import published_network
+from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 THREE = ("cifar10", "cifar100", "stl10")
@@ -166,7 +166,7 @@ def _table_1_cifar(source: str, scale: Scale) -> Part:
 def _table_1_imagenet() -> Part:
     def study(scale: Scale) -> Settings:
         models = [published_network("mlp_mixer", "b", norm_eps=1e-5), published_network("mlp_mixer", "b-w")]
-        return describe_study("widesparse-table-1-imagenet1k", scale, recipes.mixer_b_w(), models)
+        return describe_study("widesparse-table-1-imagenet1k", scale, recipes.table_1("b-w", "imagenet1k"), models)
 
     printed = []
     rows = load_paper("widesparse").tables["T1b"].rows.items()
@@ -266,7 +266,7 @@ def ratio(scale: Scale) -> list[Part]:
         if source == "imagenet1k":
             sizes = [(3 * patch**2, patch) for patch in (7, 8, 14, 16, 28, 32)]
             wide = [mixer(C, tokens_of(C, 290_217_984, 4), 8, 4, patch) for C, patch in sizes]
-            return recipes.ratio_imagenet1k(), with_random(wide)
+            return recipes.ratio(source), with_random(wide)
         omega = 2**18 if source == "stl10" else 2**21
         side = round(omega ** (1 / 3))
         models = with_random(s_mixer(C, S, 12) for C, S in sorted([*FIGURE_5[omega], (side, side)]))
@@ -303,7 +303,7 @@ def depth(scale: Scale) -> list[Part]:
     def paper(source: str) -> Setup:
         blocks = (4, 8, 12, 16, 20)
         if source == "imagenet1k":
-            return recipes.ratio_imagenet1k(), models(128, blocks, patch=16)
+            return recipes.ratio(source), models(128, blocks, patch=16)
         return recipes.figure_5(source), models(128, blocks)
 
     return make_parts(

@@ -127,7 +127,7 @@ def patches(scale: Scale) -> list[Part]:
     )  # fmt: skip
 
 
-def overfitting(scale: Scale) -> list[Part]:
+def s_mixer_losses(scale: Scale) -> list[Part]:
     """Figure S.6: the loss of S-Mixers during training."""
 
     def models(omega: int, channels: Iterable[int], blocks: int, **f: int) -> list[Model]:
@@ -145,7 +145,7 @@ def overfitting(scale: Scale) -> list[Part]:
     )  # fmt: skip
 
 
-def overfitting_mlp(scale: Scale) -> list[Part]:
+def mixer_losses(scale: Scale) -> list[Part]:
     """Figure S.7: the same for MLP-Mixers with AutoAugment."""
 
     def models(omega: int, channels: Iterable[int], blocks: int, gamma: float, **f: int) -> list[Model]:
