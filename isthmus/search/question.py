@@ -111,7 +111,7 @@ def _from_table(
         if name not in table.column_names:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, table.column_names)}")
     words, guessed = [], not names
-    names = names or [guess_target([name for name in table.column_names if name != row_names])]
+    names = names or [guess_target([name for name in table.column_names if name != row_names], table)]
     where = "the last column" if names[0] == table.column_names[-1] else "by its name"
     if len(names) > 1:
         task, reason = task or "regression", "regression, because there are several targets"
