@@ -28,7 +28,7 @@ SHARES = {"T2": 0.4, "T10": 0.1, "T11": 0.2, "T12": 0.3}
 METRICS = {"psnr": 1, "ssim": 1, "ms_ssim": 1, "lpips": -1, "fid": -1}
 """1 where more is better, −1 where less is."""
 CLOSE = {"psnr": 0.1, "ssim": 0.005}
-"""How near two models are when they match; our bounds. The printed differences are 0.002 dB and 0.000."""
+"""Two models match within these bounds, which are ours. The printed differences are 0.002 dB and 0.000."""
 SMOKE_TOKENIZER = "032b081fdd2aaecc"
 """The run of ``tokenizers("smoke")``."""
 SMALLER = (
@@ -44,7 +44,7 @@ claim = Claims("hyperset")
 
 
 def tokenizers(scale: Scale) -> list[StudyConfig]:
-    """What is trained before; at the paper's scale the tokenizer is a file."""
+    """The studies that train the tokenizer first; at the paper's scale it is a file."""
     if scale == "paper":
         return []
     base = cifar10_tokenizer()
