@@ -18,7 +18,7 @@ from isthmus.papers.engine.figures import page
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
 from isthmus.papers.hyperset import recipes
 from isthmus.recipes import published_network
-from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer
+from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer, fill_tokens
 from isthmus.studies.statistics import Interval, Sample, compare
 
 if TYPE_CHECKING:
@@ -72,15 +72,11 @@ def models(scale: Scale) -> list[Model]:
 
 def parts(scale: Scale) -> list[Part]:
     def study(chosen: Scale) -> Settings:
-        tokenizer, images = (CIFAR10_TOKENIZER, "cifar10") if chosen == "cpu" else (SMOKE_TOKENIZER, "digits")
-        train = {
-            "epochs": 1, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
-            "schedule": "cosine", "warmup_epochs": 0.2, "clip_norm": 3.0,
-        }  # fmt: skip
-        source = {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}}
-        small = {"source": source, "task": {"name": "masked_tokens"}, "train": train, "threads": 1}
-        base, seeds = (recipes.paper_images("hyper_set"), 3) if chosen == "paper" else (small, 2)
-        return describe_study("hyperset-masked", chosen, base, models(chosen), seeds)
+        tried = models(chosen)
+        if chosen == "paper":
+            return describe_study("hyperset-masked", chosen, recipes.paper_images("hyper_set"), tried)
+        tokens = {"cpu": (CIFAR10_TOKENIZER, "cifar10"), "smoke": (SMOKE_TOKENIZER, "digits")}[chosen]
+        return describe_study("hyperset-masked", chosen, fill_tokens(tried[0], *tokens, epochs=1), tried, 2)
 
     unprinted = "how many runs the tables rest on is not printed"
     notes = {"all": [BETAS, unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
