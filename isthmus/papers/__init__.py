@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Table:
-    """A printed table. ``decimals`` is the number of digits printed per column, which a number cannot tell (17.70)."""
+    """A printed table. ``decimals`` is the number of digits printed per column, because 17.70 is read as 17.7."""
 
     id: str
     printed_as: str
@@ -76,7 +76,7 @@ class Discrepancy:
     computed: Any
     note: str
     row: str = ""
-    """The row of a table that it is about, if any."""
+    """The table row in question, if any."""
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,15 @@ def cifar10_tokenizer() -> RunConfig:
     return run_config({"source": source, "task": task, "model": model, "train": train, "threads": 1})
 
 
-def _cifar10(model: dict[str, Any]) -> RunConfig:
-    """With the tokenizer of `isthmus train cifar10-tokenizer`; ``source.tokenizer`` names another run."""
-    source = {"name": "tokens", "tokenizer": CIFAR10_TOKENIZER, "images": {"name": "cifar10"}}
+def fill_tokens(
+    model: dict[str, Any], tokenizer: str = CIFAR10_TOKENIZER, images: str = "cifar10", epochs: int = 5
+) -> RunConfig:
+    """By default with the tokenizer of `isthmus train cifar10-tokenizer`; ``source.tokenizer`` names another run."""
+    source = {"name": "tokens", "tokenizer": tokenizer, "images": {"name": images}}
     shared = {"d": 96, "num_heads": 4, "iterations": 4, "ff_ratio": 2}
     train = {
-        "epochs": 5, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
-        "schedule": "cosine", "warmup_epochs": 0.5, "clip_norm": 3.0,
+        "epochs": epochs, "batch_size": 128, "learning_rate": 2e-3, "weight_decay": 0.01, "betas": [0.9, 0.95],
+        "schedule": "cosine", "warmup_epochs": 0.5 if epochs > 1 else 0.2, "clip_norm": 3.0,
     }  # fmt: skip
     task = {"name": "masked_tokens"}
     return run_config({"source": source, "task": task, "model": shared | model, "train": train, "threads": 1})
@@ -68,10 +70,10 @@ RECIPES = {
     "cifar10-tokenizer": cifar10_tokenizer,
     "cifar10-masked": recipe(
         "`isthmus train cifar10-masked`: Hyper-SET on the tokens of CIFAR-10, after `isthmus train cifar10-tokenizer`.",
-        _cifar10, {"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False},
+        fill_tokens, {"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False},
     ),
     "cifar10-masked-transformer": recipe(
         "`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens.",
-        _cifar10, {"name": "recurrent_transformer"},
+        fill_tokens, {"name": "recurrent_transformer"},
     ),
 }  # fmt: skip

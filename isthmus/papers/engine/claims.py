@@ -82,7 +82,7 @@ def judge_parts(parts: Sequence[MeasuredPart], test: Test, of: Sequence[str] = (
 
 
 def conclude(measured: Mapping[str, Finding], published: Mapping[str, Finding] = MappingProxyType({})) -> Judgement:
-    """Findings by the name of what they are about; all must hold."""
+    """The judgement of named findings; all must hold."""
     (answer, numbers), (printed, printed_numbers) = combine(measured), combine(published)
     said = numbers.pop("said"), printed_numbers.pop("said")
     both = {"measured": numbers, "published": printed_numbers}
@@ -109,7 +109,7 @@ def all_of(answers: Sequence[Answer]) -> Answer:
 
 
 def any_of(answers: Sequence[Answer]) -> Answer:
-    """A statement that something happens somewhere: one case shows it; only all cases together refute it."""
+    """A statement that at least one case holds: one case proves it, and only all cases together refute it."""
     return REVERSED[all_of([REVERSED[answer] for answer in answers])]
 
 

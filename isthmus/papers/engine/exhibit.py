@@ -1,4 +1,4 @@
-"""What a reproduction is made of: a table or figure, the studies behind it, its printed rows, and tests of claims."""
+"""The data of a reproduction: a table or figure, the studies behind it, its printed rows, and tests of claims."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Part:
 
     @cached_property
     def differences(self) -> list[str]:
-        """How this differs from the paper's set-up; computed on first use, because it builds the paper's study."""
+        """The differences from the paper's set-up; computed on first use, because this builds the paper's study."""
         found = list_differences(self.study, self.paper_study()) if self.paper_study else []
         return [*found, *self.notes]
 
@@ -134,7 +134,7 @@ class ClaimTest:
     statement: str
     judge: Callable[[Findings], Judgement]
     supported: str = ""
-    """Whether the paper's own tables support it, as noted with the published numbers."""
+    """Whether the paper's own tables support it (``published.yaml``)."""
 
     def __call__(self, findings: Findings) -> Judgement:
         return self.judge(findings)

@@ -33,7 +33,7 @@ def logarithmic(axis: Axes, base: float = 10) -> None:
 
 
 def fronts(findings: Findings) -> Figure:
-    """A row for each part: the measured front, and the printed one if there is one."""
+    """A row for each part: the measured front, and the printed one if it exists."""
     anything = any(item.part.printed for item in findings.parts)
     figure, axes = page(len(findings.parts), 2 if anything else 1)
     for item, (left, *others) in zip(findings.parts, axes, strict=True):
@@ -70,7 +70,7 @@ def draw_fronts(axis: Axes, networks: Sequence[Network], subject: str) -> None:
 
 
 def scatter(axis: Axes, points: Sequence[tuple[float, Network]], label: str, place: int, line: bool = False) -> None:
-    """Networks over any quantity, with the spread of their seeds."""
+    """The quality of networks over any quantity, with the spread of their seeds."""
     look = style(place)
     axis.errorbar(
         [x for x, _ in points], [network.quality.mean for _, network in points],

@@ -29,7 +29,7 @@ class Network:
     unit: str = "dB"
     """The unit of the quality. Accuracies are in percent, and their differences in points."""
     columns: Mapping[str, Any] = field(default_factory=dict)
-    """The printed row, of a network that a paper prints."""
+    """The printed row; empty for a measured network."""
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.model.get(name) == value for name, value in settings.items())
@@ -66,7 +66,7 @@ def printed_network(
     identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
     unit: str = "points",
 ) -> Network:  # fmt: skip
-    """It is selected by its printed mean, because no validation result is printed."""
+    """A network of a paper. It is selected by its printed mean, because no validation result is printed."""
     settings = {name: value for name, value in model.items() if name != "name"}
     return Network(identity, model["name"], settings, params, params, quality.mean, quality, unit, columns)
 
@@ -121,7 +121,7 @@ def meetings(
 
 
 def count_parameters(model: Mapping[str, Any], input_shape: Sequence[int], output_shape: Sequence[int]) -> int:
-    """Of a printed network, because papers print millions at most."""
+    """The parameters of a printed network; papers print them in millions at best."""
     import torch
 
     from isthmus.core.registry import create_model

@@ -1,4 +1,4 @@
-"""How a part is built from a study that is defined at three scales."""
+"""Builds a part from a study that is defined at three scales."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def change_training(recipe: RunConfig, **train: Any) -> RunConfig:
 
 
 def shorten(recipe: RunConfig, epochs: int, task: Settings | None = None, **train: Any) -> RunConfig:
-    """Fewer epochs, changes of the task, and one thread, so that two workers share two cores."""
+    """A recipe with fewer epochs, a changed task, and one thread, so that two workers share two cores."""
     changed = type(recipe.task)(**recipe.task.model_dump() | (task or {}))
     return change_training(recipe, epochs=epochs, **train).model_copy(update={"task": changed, "threads": 1})
 

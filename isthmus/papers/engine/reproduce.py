@@ -127,7 +127,7 @@ def judge_below(root: Path) -> Iterator[Path]:
 
 
 def _differences(parts: Sequence[Part]) -> list[str]:
-    """What all parts share, once; every other line with the title of its part."""
+    """Differences that all parts share are listed once; every other line starts with the title of its part."""
     if not parts:
         return []
     shared = set.intersection(*(set(part.differences) for part in parts))

@@ -158,7 +158,7 @@ def fixed_input(scale: Scale) -> list[Part]:
     """Figure 4: W_in trained and frozen, and the conventional network with a frozen one that keeps the dimension."""
 
     def paper(table: str) -> Settings:
-        """Only in denoising has the conventional network the dimension of its input; in super-resolution it widens."""
+        """The conventional network keeps the dimension of its input only in denoising; super-resolution widens it."""
         frozen = printed_rows(table, lambda row: table == "T6" or row["architecture"] == "hourglass")
         models = [*models_of(printed_rows(table)), *models_of(frozen, w_in="uniform")]
         return _paper(f"fixed-input-{table.lower()}", recipes.imagenet(*COLOUR[table]), models)

@@ -57,7 +57,7 @@ def _over_iterations(axis: Axes, item: MeasuredPart, findings: Findings, quality
 
 
 def _band(axis: Axes, runs: Sequence[Sequence[float]], label: str, place: int) -> None:
-    """Dashed where the colours repeat."""
+    """A band whose line is dashed once the colours repeat."""
     draw_band(axis, runs, label, place, line="--" if place >= len(COLOURS) else "-")
 
 
@@ -66,7 +66,7 @@ def _mark_trained(axis: Axes, trained: int) -> None:
 
 
 def over_seeds(names: Sequence[str], findings: Findings, first_head: bool = False) -> Figure:
-    """Figures 4 and 5: a row for each data set; of all heads, or of the first."""
+    """Figures 4 and 5: a row for each data set, for all heads or for the first."""
     found = findings.analysis["tokens"]
     figure, axes = page(len(found), len(names))
     for (title, entry), row in zip(found.items(), axes, strict=True):

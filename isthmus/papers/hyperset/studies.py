@@ -31,7 +31,7 @@ from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 RUNS = 5
-"""In Figure 3; the paper does not print how many runs the tables have."""
+"""The runs of Figure 3; the paper does not print how many the tables have."""
 HELD_OUT = "the paper trains on all training images; here some are held out for validation (of CIFAR's, a tenth)"
 UNPRINTED = (
     "the paper does not print augmentation, label smoothing, the number of runs and which epoch it reports; here: "
@@ -45,7 +45,7 @@ SMALLER_SUDOKU = (
     "Transformer solves 56 % of the boards and Hyper-SET none)"
 )
 SUDOKU_RATES = (2e-3, 4e-3)
-"""For the smaller Sudoku; the better one for each network. All ablations have the larger, which is Hyper-SET's."""
+"""Tried for the smaller Sudoku; each network gets the better one. All ablations use the larger, Hyper-SET's."""
 SMALLER_IMAGES = (
     "images at their own 32 pixels in patches of 8 instead of 224 in patches of 16; a quarter of the width, and an "
     "effective depth of 6 instead of 12"
@@ -145,7 +145,7 @@ def sudoku_tokens(scale: Scale) -> list[Part]:
 WIDTHS: dict[str, tuple[int, int]] = {"small": (384, 6), "small_scale_up": (512, 8), "base": (768, 12)}
 DEPTH: dict[Scale, int] = {"paper": 12, "cpu": 6, "smoke": 4}
 SHRUNK: dict[Scale, int] = {"paper": 1, "cpu": 4, "smoke": 24}
-"""By how much the widths are divided."""
+"""The divisor of the widths."""
 DATA = {"cifar10": recipes.CIFAR10, "cifar100": recipes.CIFAR100, "imagenet100": recipes.CMC}
 MODELS = {"transformer": "recurrent_transformer", "crate_t": "crate_t", "crate": "crate", "hyperset": "hyper_set"}
 

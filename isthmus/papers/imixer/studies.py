@@ -17,8 +17,7 @@ bound):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.papers import load_paper
@@ -120,45 +119,37 @@ def sizes(scale: Scale) -> list[Part]:
     return parts
 
 
-def _by_steps(table: str, model: Callable[[Mapping[str, Any]], Model]) -> Settings:
-    """A table with a column for each n."""
+def _grid(
+    title: str, name: str, scale: Scale, table: str, field: str, values: Sequence[Any], few: Sequence[Any], **more: Any
+) -> list[Part]:
+    """A table with a row for each value of one setting of iMixer-S and a column for each n; smoke has few of both."""
+
+    def models(chosen: Scale) -> list[Model]:
+        rows, steps = (few, STEPS[:2]) if chosen == "smoke" else (values, STEPS)
+        return [imixer("small", chosen, iterations=n, **{field: value}) for value in rows for n in steps]
+
     printed = [
-        _cell(f"{identity}.n{n}", row, f"n{n}", imixer("small", "paper", iterations=n, **model(row)))
-        for identity, row in load_paper("imixer").tables[table].rows.items()
+        _cell(f"{identity}.n{n}", row, f"n{n}", imixer("small", "paper", iterations=n, **{field: value}))
+        for (identity, row), value in zip(load_paper("imixer").tables[table].rows.items(), values, strict=True)
         for n in STEPS
     ]
-    return {"table": table, "printed_title": f"Table {table[1:]}, CIFAR-10", "printed": printed, "subject": ""}
-
-
-def _at_steps(steps: Iterable[int], scale: Scale, changes: Iterable[Model] = ({},)) -> list[Model]:
-    return [imixer("small", scale, iterations=n, **change) for change in changes for n in steps]
+    beside: Settings = {"table": table, "printed_title": f"Table {table[1:]}, CIFAR-10", "printed": printed}
+    return [_part(title, name, scale, models, subject="", **beside, **more)]
 
 
 def search(scale: Scale) -> list[Part]:
     """Table 2: h_r and n."""
-
-    def models(chosen: Scale) -> list[Model]:
-        ratios, steps = (RATIOS[1::2], STEPS[:2]) if chosen == "smoke" else (RATIOS, STEPS)
-        return _at_steps(steps, chosen, [{"h_r": ratio} for ratio in ratios])
-
-    beside = _by_steps("T2", lambda row: {"h_r": float(row["h_r"])})
-    return [_part("iMixer-S over h_r and n", "search", scale, models, **beside)]
+    return _grid("iMixer-S over h_r and n", "search", scale, "T2", "h_r", RATIOS, RATIOS[1::2])
 
 
 def norms(scale: Scale) -> list[Part]:
     """Table 3: what keeps F small."""
-
-    def models(chosen: Scale) -> list[Model]:
-        changes: list[Model] = [{} if norm == "spectral" else {"norm": norm} for norm in NORMS]
-        return _at_steps(STEPS[:2] if chosen == "smoke" else STEPS, chosen, changes)
-
     notes = [
         "with batch norm and n = 4 the paper used a smaller batch, which it does not print; here the same",
         "where batch norm stands is not printed; here after each of the two layers in F, with statistics shared by all "
         "iterations",
     ]
-    beside = _by_steps("T3", lambda row: {"norm": row["norm"]})
-    return [_part("iMixer-S with three norms", "norms", scale, models, notes=notes, **beside)]
+    return _grid("iMixer-S with three norms", "norms", scale, "T3", "norm", NORMS, NORMS, notes=notes)
 
 
 def data_sets(scale: Scale) -> list[Part]:
@@ -182,11 +173,15 @@ def data_sets(scale: Scale) -> list[Part]:
 
 def iterations(scale: Scale) -> list[Part]:
     """Figures 3, 5 and 6: iMixer-S with n = 1, 2 and 4; Table 2 has the same runs."""
-    models = partial(_at_steps, STEPS)
+
+    def models(chosen: Scale) -> list[Model]:
+        return [imixer("small", chosen, iterations=n) for n in STEPS]
+
     return [_part("iMixer-S with h_r = 2", "iterations", scale, models, subject="")]
 
 
 def feature_maps(scale: Scale) -> list[Part]:
     """Figure 7: n = 4 on ImageNet-1k."""
-    title, models = "iMixer-S with h_r = 2 and n = 4", partial(_at_steps, (4,))
-    return [_part(title, "feature-maps", scale, models, source="imagenet1k", seeds=1, subject="")]
+    more: Settings = {"source": "imagenet1k", "seeds": 1, "subject": ""}
+    title = "iMixer-S with h_r = 2 and n = 4"
+    return [_part(title, "feature-maps", scale, lambda chosen: [imixer("small", chosen, iterations=4)], **more)]

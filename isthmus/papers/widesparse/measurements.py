@@ -41,7 +41,7 @@ def components(given: AnalysisInput) -> dict[str, Any]:
 
 
 def _components(model: Any) -> dict[str, bool]:
-    """A skip is there if a branch's input plus its update is the stream after it."""
+    """A model has skips if the input of each branch plus its update is the stream after it."""
     import torch
 
     from isthmus.analysis.steps import steps_of

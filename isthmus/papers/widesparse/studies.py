@@ -63,7 +63,7 @@ MASK = (
 
 
 Setup = tuple[RunConfig, Iterable[Model]] | tuple[RunConfig, Iterable[Model], int]
-"""What networks are trained with, the networks, and the number of seeds if it is not three."""
+"""The base config, the networks, and the number of seeds if it is not three."""
 
 
 def tokens_of(C: int, omega: float, gamma: float) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from isthmus.core.config import RunConfig
 from isthmus.papers.engine.exhibit import Part, Scale
-from isthmus.papers.engine.parts import Model, change_training, shorten
+from isthmus.papers.engine.parts import Model, Settings, change_training, shorten
 from isthmus.papers.widesparse import recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
 from isthmus.papers.widesparse.studies import MASK, THREE, Setup, make_parts, sparse, tokens_of, with_random
@@ -16,7 +15,6 @@ from isthmus.papers.widesparse.studies import MASK, THREE, Setup, make_parts, sp
 CURVES = "losses during training are measured on validation images, not on test images"
 FEW_ROWS = "10,000 images to train on, so that 30 epochs can overfit; the other 40,000 are validation data"
 EIGHT_BLOCKS = "the number of blocks is not printed; here: 8, as in Figure S.6"
-SGD_256: dict[str, Any] = {**recipes.NESTEROV, "learning_rate": 0.1, "batch_size": 256, "weight_decay": 0.0}
 
 
 def density(scale: Scale) -> list[Part]:
@@ -127,21 +125,33 @@ def patches(scale: Scale) -> list[Part]:
     )  # fmt: skip
 
 
+def _losses(
+    name: str, title: str, scale: Scale, recipe: RunConfig, train: Settings, paper: Iterable[Model],
+    cpu: Iterable[Model], smoke: Iterable[Model], notes: Iterable[str], smaller: str,
+) -> list[Part]:  # fmt: skip
+    """600 epochs at the paper's scale; at the cpu scale 30 epochs of 10,000 images, evaluated every third."""
+
+    def on_few_rows() -> Setup:
+        base = shorten(recipe, 30, **train, evaluate_every=3)
+        source = type(base.source)(**base.source.model_dump() | {"validation": 40_000})
+        return base.model_copy(update={"source": source}), cpu
+
+    return make_parts(
+        "FS6_FS8", name, title, scale, lambda source: (change_training(recipe, **train, epochs=600), paper, 5),
+        on_few_rows, lambda: smoke, {"all": [CURVES, *notes], "cpu": [FEW_ROWS, smaller]},
+    )  # fmt: skip
+
+
 def s_mixer_losses(scale: Scale) -> list[Part]:
     """Figure S.6: the loss of S-Mixers during training."""
 
     def models(omega: int, channels: Iterable[int], blocks: int, **f: int) -> list[Model]:
         return with_random(s_mixer(C, tokens_of(C, omega, 1), blocks, **f) for C in channels)
 
-    def paper(source: str) -> Setup:
-        base = change_training(recipes.figure_5(), epochs=600, learning_rate=0.1)
-        return base, models(2**18, (16, 32, 64, 114, 173), 8), 5
-
-    return make_parts(
-        "FS6_FS8", "overfitting", "loss during training", scale, paper,
-        lambda: (_on_few_rows(recipes.figure_5(), learning_rate=0.1), models(2**14, (8, 25, 60), 8)),
-        lambda: models(2**9, (4, 12), 1, patch=2),
-        {"all": [CURVES], "cpu": [FEW_ROWS, "Ω is 2^14 instead of 2^18, C 8 to 60"]},
+    return _losses(
+        "overfitting", "loss during training", scale, recipes.figure_5(), {"learning_rate": 0.1},
+        models(2**18, (16, 32, 64, 114, 173), 8), models(2**14, (8, 25, 60), 8), models(2**9, (4, 12), 1, patch=2),
+        [], "Ω is 2^14 instead of 2^18, C 8 to 60",
     )  # fmt: skip
 
 
@@ -151,36 +161,21 @@ def mixer_losses(scale: Scale) -> list[Part]:
     def models(omega: int, channels: Iterable[int], blocks: int, gamma: float, **f: int) -> list[Model]:
         return with_random(mixer(C, tokens_of(C, omega, gamma), blocks, gamma, **f) for C in channels)
 
-    def paper(source: str) -> Setup:
-        base = change_training(recipes.figure_4(), **SGD_256, epochs=600)
-        return base, models(2**18, (16, 32, 64, 114, 173), 8, 4), 5
-
-    return make_parts(
-        "FS6_FS8", "overfitting-mlp", "loss during training, γ = 4", scale, paper,
-        lambda: (_on_few_rows(recipes.figure_4(), **SGD_256), models(2**14, (16, 40), 3, 4)),
-        lambda: models(2**9, (4, 8), 1, 2, patch=2),
-        {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, "Ω is 2^14, C 16 and 40, and there are 3 blocks"]},
+    sgd = {**recipes.NESTEROV, "learning_rate": 0.1, "batch_size": 256, "weight_decay": 0.0}
+    return _losses(
+        "overfitting-mlp", "loss during training, γ = 4", scale, recipes.figure_4(), sgd,
+        models(2**18, (16, 32, 64, 114, 173), 8, 4), models(2**14, (16, 40), 3, 4), models(2**9, (4, 8), 1, 2, patch=2),
+        [EIGHT_BLOCKS], "Ω is 2^14, C 16 and 40, and there are 3 blocks",
     )  # fmt: skip
 
 
 def adamw(scale: Scale) -> list[Part]:
     """Figure S.8: C = S with AdamW."""
-
-    def models(size: int, blocks: int, gamma: float, **f: int) -> list[Model]:
-        return with_random([mixer(size, size, blocks, gamma, **f)])
-
-    smaller = "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8"
-    return make_parts(
-        "FS6_FS8", "adamw", "loss during training, AdamW", scale,
-        lambda source: (change_training(recipes.figure_4(), epochs=600, batch_size=256), models(64, 8, 4), 5),
-        lambda: (_on_few_rows(recipes.figure_4(), batch_size=256), models(32, 3, 2)),
-        lambda: models(8, 1, 2, patch=2),
-        {"all": [CURVES, EIGHT_BLOCKS], "cpu": [FEW_ROWS, smaller]},
+    large, small, tiny = (
+        with_random([mixer(size, size, blocks, gamma, patch)])
+        for size, blocks, gamma, patch in ((64, 8, 4, 4), (32, 3, 2, 4), (8, 1, 2, 2))
+    )
+    return _losses(
+        "adamw", "loss during training, AdamW", scale, recipes.figure_4(), {"batch_size": 256}, large, small, tiny,
+        [EIGHT_BLOCKS], "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8",
     )  # fmt: skip
-
-
-def _on_few_rows(recipe: RunConfig, **train: Any) -> RunConfig:
-    """30 epochs of 10,000 images, evaluated every third."""
-    base = shorten(recipe, 30, **train, evaluate_every=3)
-    source = type(base.source)(**base.source.model_dump() | {"validation": 40_000})
-    return base.model_copy(update={"source": source})
