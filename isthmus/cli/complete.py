@@ -146,7 +146,7 @@ def print_recommendation(study: Study) -> None:
         f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "
         f"learning rate {chosen.learning_rate:g}: {reached} on test data",
         f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
-        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({str(home() / 'runs' / run.id)!r})",
+        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({run.id!r}).predict(rows)",
     ]
     for line in lines:
         terminal.out.print(line, highlight=False, soft_wrap=True)

@@ -11,7 +11,8 @@ _USE = {
     "safetensors": """```python
 import isthmus
 
-model = isthmus.load("FOLDER")        # a torch.nn.Module in evaluation mode
+trained = isthmus.load("FOLDER")      # trained.predict(rows) takes your rows as they are
+model = trained.model                 # the torch.nn.Module in evaluation mode
 ```
 
 `isthmus.export.HubModel.from_pretrained("FOLDER")` reads the same folder, here or on the Hugging Face Hub.""",

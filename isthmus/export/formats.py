@@ -21,13 +21,13 @@ from isthmus.export.examples import example
 from isthmus.export.narrow_form import narrow_if_it_pays
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
-from isthmus.training.loading import load, load_task
+from isthmus.training.loading import load_model, load_task
 
 TOLERANCE = 1e-4
 """Largest error of an output, relative to the largest output."""
 _ROWS = (1, 3)
 CARD = "README.md"
-_KEPT = ("arrays", "tokens")
+_KEPT = ("arrays", "table", "tokens")
 """Sources whose settings are needed to read files for predictions."""
 
 
@@ -52,7 +52,7 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an export; choose another --out")
-    original, note = load(run), ""
+    original, note = load_model(run), ""
     model = original
     if form == "narrow":
         model, gain = narrow_if_it_pays(original)
@@ -115,6 +115,7 @@ def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
         source=source if source["name"] in _KEPT else {},
         classes=record.data.get("classes", []),
         columns=record.data.get("columns", []),
+        table=record.data.get("table", {}),
         metrics=record.metrics["test"],
     )
 
@@ -132,7 +133,7 @@ def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
 
 def read_format(file: Path, to: FormatName) -> nn.Module:
     if to in ("safetensors", "narrow"):
-        return load(file)
+        return load_model(file)
     if to == "onnx":
         from isthmus.export.onnx_format import OnnxModel
 

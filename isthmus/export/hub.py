@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from isthmus.core.errors import UserError
 from isthmus.training.checkpoint import write_whole_model
 from isthmus.training.exported import FILES, is_exported
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
@@ -49,7 +49,7 @@ class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["i
     ) -> HubModel:
         if Path(model_id).is_dir():
             folder = Path(model_id)
-            return cls(load(folder if is_exported(folder) else folder / FILES["safetensors"]))
+            return cls(load_model(folder if is_exported(folder) else folder / FILES["safetensors"]))
         file = hf_hub_download(
             model_id,
             FILES["safetensors"],
@@ -59,4 +59,4 @@ class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["i
             local_files_only=local_files_only,
             token=token,
         )
-        return cls(load(file))
+        return cls(load_model(file))

@@ -31,6 +31,11 @@ _MOST_VALUES, _LONGEST_VALUE = 10_000, 1_000
 _PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
 _IDENTIFIER = re.compile(r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I)
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](?:Id|ID|Index)$")
+_IDENTIFIES = (
+    "a different whole number in every row, left out",
+    "a different value in every row, left out",
+    "a different value in almost every row, left out",
+)
 _LARGEST, _TOO_FAR, _TOO_NEAR = 1e37, 1e30, 1e-30
 """Differences of features stay finite in float32; columns beyond the other two are rescaled."""
 _ROWS_AT_ONCE = 2**14
@@ -95,8 +100,10 @@ class Column:
 class TableEncoder:
     """Learns from training rows; afterwards every row is encoded on its own."""
 
-    def __init__(self, columns: Sequence[Column], findings: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[Column], findings: Sequence[str], identifiers: Sequence[str] = ()) -> None:
         self.columns, self.findings = tuple(columns), list(findings)
+        self.identifiers = tuple(identifiers)
+        """Columns that were left out because they tell every row from the others."""
         named = [feature for column in self.columns for feature in column.features()]
         self.features = [name for name, _, _ in named]
         self.plan = _plan(self.columns)
@@ -110,7 +117,8 @@ class TableEncoder:
             column, finding = _learn_column(name, _column(table, name), comma, hash_text)
             columns += [column] if column else []
             groups.setdefault(finding, []).append(name)
-        return cls(columns, [f"{join_names(group)}: {finding}" for finding, group in groups.items()])
+        findings = [f"{join_names(group)}: {finding}" for finding, group in groups.items()]
+        return cls(columns, findings, [name for finding in _IDENTIFIES for name in groups.get(finding, ())])
 
     @property
     def inputs(self) -> dict[str, Kind]:
@@ -138,14 +146,15 @@ class TableEncoder:
             {name: _as_json(value) for name, value in asdict(column).items() if value != defaults[name]}
             for column in self.columns
         ]
-        return {"version": VERSION, "columns": columns, "findings": list(self.findings)}
+        names = {"identifiers": list(self.identifiers)} if self.identifiers else {}
+        return {"version": VERSION, "columns": columns, "findings": list(self.findings), **names}
 
     @classmethod
     def recall(cls, memory: Mapping[str, Any]) -> Self:
         if memory.get("version") != VERSION:
             raise UserError(f"this table encoder has version {memory.get('version')}; this program reads {VERSION}")
         stored = [{name: _from_json(value) for name, value in column.items()} for column in memory["columns"]]
-        return cls([Column(**column) for column in stored], memory["findings"])
+        return cls([Column(**column) for column in stored], memory["findings"], memory.get("identifiers", ()))
 
     def digest(self) -> str:
         return digest([VERSION, self.memory()["columns"]])
@@ -181,7 +190,7 @@ def _learn_column(name: str, column: pyarrow.ChunkedArray, comma: bool, hash_tex
         return None, "the same value in every row, left out"
     named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
     if kind == "number" and named and different == len(codes) and (known == np.rint(known)).all():
-        return None, "a different whole number in every row, left out"
+        return None, _IDENTIFIES[0]
     fill = float(known[(len(known) - 1) // 2])
     spread = max(known[-1] - fill, fill - known[0])
     scale = 1.0 if _TOO_NEAR < spread < _TOO_FAR or not spread else float(spread)
@@ -223,8 +232,7 @@ def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tu
             name, "text", missing > 0
         ), f"free text, as {WORD_COUNTS} counts of hashed words{_say_missing(missing, rows)}"
     if len(values) == len(known) > 1 or (many and len(values) >= 0.95 * len(known)):
-        every = "every row" if len(values) == len(known) else "almost every row"
-        return None, f"a different value in {every}, left out"
+        return None, _IDENTIFIES[1 if len(values) == len(known) else 2]
     order = sorted(range(len(values)), key=lambda number: (-counts[number], values[number]))[:_MOST_VALUES]
     kept = [number for number in order if len(values[number]) <= _LONGEST_VALUE]
     often = int(sum(counts[number] > 1 for number in kept))

@@ -39,6 +39,7 @@ class Exported:
     source: dict[str, Any] = field(default_factory=dict)  # how files to predict from are read
     classes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)  # how the features are made of a user's table
     metrics: dict[str, float] = field(default_factory=dict)  # of the test split
     files: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -46,7 +47,7 @@ class Exported:
 
 _KINDS: dict[str, type] = {
     "format": str, "run": str, "model": dict, "task": dict, "source": dict, "classes": list, "columns": list,
-    "metrics": dict, "files": dict,
+    "table": dict, "metrics": dict, "files": dict,
 }  # fmt: skip
 _NEEDED = ("format", "run", "model", "task")
 
