@@ -48,6 +48,8 @@ class Trained:
     """The settings of the model."""
     kind: type[Predictor] | None = None
     """Makes the predictions."""
+    takes_raw_rows: bool = False
+    """The graph of an export may take raw columns, or their codes, and give values or probabilities."""
     takes_flat_rows: bool = False
     """An exported MLP takes vectors; the MLP itself also flattens images."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.examples import example
 from isthmus.export.narrow_form import narrow_if_it_pays
+from isthmus.export.raw_form import RawModel, raw_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load_model, load_task
@@ -42,8 +44,12 @@ class Written:
     note: str = ""
 
 
-def export_run(run: str | Path, to: str, out: Path) -> Written:
-    """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
+def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Written:
+    """Write a finished run into the folder ``out`` as one of ``FORMATS``.
+
+    A graph (``onnx`` or ``torch``) for rows of features takes raw columns and gives values in the units of the targets,
+    or probabilities; with ``bare``, it is the model alone.
+    """
     form = next((known for known in FORMATS if known == to), None)
     if form is None:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
@@ -52,7 +58,11 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an export; choose another --out")
-    original, note = load_model(run), ""
+    if bare and form not in ("onnx", "torch"):
+        raise UserError(f"--bare applies to onnx and torch; {form} always holds the model alone, leave it out")
+    original, task, note = load_model(run), load_task(run), ""
+    if form in ("onnx", "torch") and not bare:
+        original = raw_form(original, task, record.data.get("table", {})) or original
     model = original
     if form == "narrow":
         model, gain = narrow_if_it_pays(original)
@@ -61,10 +71,10 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         file = folder / FILES[form]
         write_format(file, model, form)
         error = difference(original, read_format(file, form), out / file.name)
-        write_tensors(folder / TASK, load_task(run).memory())
+        write_tensors(folder / TASK, task.memory())
         content = _content(record, model, form)
         write_json(folder / CONFIG, content.model)
-        write_text(folder / CARD, model_card(content, record))
+        write_text(folder / CARD, model_card(content, record, math.prod(model.input_shape)))
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size
@@ -116,6 +126,7 @@ def _content(record: RunRecord, model: nn.Module, to: FormatName) -> Exported:
         classes=record.data.get("classes", []),
         columns=record.data.get("columns", []),
         table=record.data.get("table", {}),
+        raw=isinstance(model, RawModel),
         metrics=record.metrics["test"],
     )
 

@@ -32,8 +32,8 @@ def load(path: str | Path) -> Trained:
         exported = read_exported(folder)
         model = read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
         known = {"source": exported.source, "classes": exported.classes, "columns": exported.columns}
-        flat = "d_in" in exported.model
-        return _open(path, model, load_task(path), exported.model, exported.table, takes_flat_rows=flat, **known)
+        how = {"takes_raw_rows": exported.raw, "takes_flat_rows": "d_in" in exported.model}
+        return _open(path, model, load_task(path), exported.model, exported.table, **how, **known)
     model = load_model(path)
     if folder.is_file():
         config: Any = model.config

@@ -56,6 +56,7 @@ class RowPredictor(Predictor):
 
     def __init__(self, trained: Trained, iterations: int | None = None) -> None:
         self.source, self.takes_flat_rows = trained.source, trained.takes_flat_rows
+        self.takes_raw_rows = trained.takes_raw_rows
         self.model = trained.with_iterations(iterations)
         self.task: Task = trained.task
         self.classes = np.array(trained.classes)
@@ -65,7 +66,8 @@ class RowPredictor(Predictor):
         header, targets = self.source.get("header"), as_names(self.source.get("targets"))
         self.reader: EncodedRows | PlainRows = PlainRows(trained.columns, targets, header)
         if trained.table:
-            self.reader = EncodedRows(trained.table, header)
+            self.reader = EncodedRows(trained.table, header, expand=not self.takes_raw_rows)
+            self.input_shape = self.reader.row_shape
 
     def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
         self._check_files(files)
@@ -236,7 +238,7 @@ class RowPredictor(Predictor):
             raise UserError(f"{origin}: rows of {rows.shape[1:]} do not fit a model of inputs {self.input_shape}")
         if not len(rows):
             raise UserError(f"{origin} has no rows; give at least one")
-        if rows.dtype.kind not in "iu":  # integers are finite
+        if rows.dtype.kind not in "iu" and not isinstance(self.reader, EncodedRows):  # others are finite, or codes
             numbers(rows, origin)
         return pixels(rows, origin) if self.images else rows
 
@@ -244,8 +246,11 @@ class RowPredictor(Predictor):
     def _answer(self, rows: np.ndarray) -> Answers:
         at_once = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // math.prod(self.task.signature.input_shape)))
         outputs = [self.model(self._encode(part)) for part in _batches(rows, at_once)]
-        decoded = np.concatenate([self.task.decode(output) for output in outputs])
         chances = [found for output in outputs if (found := self.task.probabilities(output)) is not None]
+        decoded = np.concatenate([self.task.decode(output) for output in outputs])
+        if self.takes_raw_rows:  # such a graph gives probabilities, or values in the user's units
+            raw = [output.numpy() for output in outputs]
+            chances, decoded = (raw, decoded) if chances else ([], np.concatenate(raw))
         are_labels = decoded.ndim == 1 and decoded.dtype.kind == "i"
         named = are_labels and self.classes.shape == self.task.signature.output_shape
         return Answers(self.classes[decoded] if named else decoded, np.concatenate(chances) if chances else None)
@@ -267,6 +272,8 @@ class RowPredictor(Predictor):
         return flat or (len(shape) > 0 and _without_ones(shape[1:]) == _without_ones(self.input_shape))
 
     def _encode(self, part: np.ndarray) -> torch.Tensor:
+        if self.takes_raw_rows:
+            return torch.from_numpy(np.array(part, np.float64))
         x = self.task.encode(part.reshape(len(part), *self.input_shape))
         return x.flatten(1) if self.takes_flat_rows else x  # an MLP flattens images itself, its exported graph does not
 

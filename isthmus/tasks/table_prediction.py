@@ -31,13 +31,19 @@ class Block(NamedTuple):
 class EncodedRows:
     """Rows of the source ``table``: words, dates and blanks, encoded as in training."""
 
-    def __init__(self, learned: Mapping[str, Any], header: bool | None = None) -> None:
+    def __init__(self, learned: Mapping[str, Any], header: bool | None = None, *, expand: bool = True) -> None:
+        """Without ``expand``, rows are the codes of their cells, which a graph expands itself."""
+        self.expand = expand
         self.encoder = TableEncoder.recall(learned["encoder"])
         self.needed = list(self.encoder.inputs)
         self.inputs = list(learned.get("inputs", self.needed))
         self.targets: Sequence[str] = list(learned["targets"])
         self.row_names: str | None = learned.get("row_names")
         self.header = header
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (len(self.encoder.features) if self.expand else sum(column.width for column in self.encoder.columns),)
 
     def from_table(self, table: pyarrow.Table, origin: str = "the table") -> Block:
         return self._encode(self._arrange(table, origin), None)
@@ -85,7 +91,8 @@ class EncodedRows:
     def _encode(self, table: pyarrow.Table, row_names: str | None) -> Block:
         naming = [name for name in (self.row_names, row_names) if name in table.column_names][:1]
         naming = naming or [name for name in self.encoder.identifiers if name in table.column_names]
-        rows = self.encoder.expand(self.encoder.codes(table))
+        codes = self.encoder.codes(table)
+        rows = self.encoder.expand(codes) if self.expand else codes
         return Block(rows, {str(name): table[name].to_pylist() for name in naming})
 
 

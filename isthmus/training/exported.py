@@ -40,6 +40,7 @@ class Exported:
     classes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)  # how the features are made of a user's table
+    raw: bool = False  # whether the graph takes raw columns and gives values in the user's units, or probabilities
     metrics: dict[str, float] = field(default_factory=dict)  # of the test split
     files: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -47,7 +48,7 @@ class Exported:
 
 _KINDS: dict[str, type] = {
     "format": str, "run": str, "model": dict, "task": dict, "source": dict, "classes": list, "columns": list,
-    "table": dict, "metrics": dict, "files": dict,
+    "table": dict, "raw": bool, "metrics": dict, "files": dict,
 }  # fmt: skip
 _NEEDED = ("format", "run", "model", "task")
 

@@ -93,11 +93,24 @@ def test_the_code_on_the_model_card_runs(form: str, run: Path, tmp_path: Path) -
     call("export", run, "--to", form, "--out", tmp_path / "model")
     text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").replace("FOLDER", str(tmp_path / "model"))
     (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    x = torch.randn(5, 3)
+    is_raw = form in ("onnx", "torch")
+    x = torch.randn(5, 3, dtype=torch.float64 if is_raw else torch.float32)
     names: dict[str, Any] = {"x": x.numpy()}
     exec(code, names)
     found = names["y"] if "y" in names else names["model"](x).detach()
-    np.testing.assert_allclose(found, isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+    expected = isthmus.load(run).predict(x)[:, None] if is_raw else isthmus.load(run)(x).detach()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_a_bare_graph_is_the_model_alone(form: str, run: Path, tmp_path: Path) -> None:
+    assert call("export", run, "--to", form, "--bare", "--out", tmp_path / "model").code == 0
+    loaded, x = isthmus.load(tmp_path / "model"), torch.randn(5, 3)
+    np.testing.assert_allclose(loaded(x).detach(), isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(loaded.predict(x), isthmus.load(run).predict(x), rtol=1e-5)
+    assert "Inputs are scaled" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    refused = call("export", run, "--to", "safetensors", "--bare", "--out", tmp_path / "other")
+    assert (refused.code, "--bare applies to onnx and torch" in refused.err) == (2, True)
 
 
 def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

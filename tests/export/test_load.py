@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas
 import pyarrow
 import pyarrow.parquet
@@ -21,6 +22,8 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.record import MODEL
 from isthmus.sources.images import center_crop, channels_first, resize_short_side
+from isthmus.sources.tables import table_of
+from isthmus.tasks.table_prediction import EncodedRows
 from isthmus.training.exported import EXPORT
 from tests.command_line import call, train
 
@@ -60,12 +63,12 @@ def trained(home: Path) -> Callable[..., str]:
     """A function that trains on a source and gives the id of the run."""
     known: dict[str, str] = {}
 
-    def make(task: str, model: dict[str, Any] | None = None, **source: Any) -> str:
-        key = f"{task} {model} {source}"
+    def make(task: str, model: dict[str, Any] | None = None, ones: bool = False, **source: Any) -> str:
+        key = f"{task} {model} {ones} {source}"
         if key not in known:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("ISTHMUS_HOME", str(home))
-                changes = {"task": {"name": task}, "model": model or MODEL_SETTINGS}
+                changes = {"task": {"name": task} | ({"ones": True} if ones else {}), "model": model or MODEL_SETTINGS}
                 settings = {"epochs": 2, "batch_size": 32}
                 known[key] = str(home / "runs" / train(home, source=source, train=settings, **changes)["id"])
         return known[key]
@@ -200,7 +203,7 @@ def test_a_file_of_weights_says_what_to_load_instead(regression: str) -> None:
         isthmus.load(regression).predict_proba(houses())
 
 
-@pytest.mark.parametrize("form", ["safetensors", "torch"])
+@pytest.mark.parametrize("form", ["safetensors", "torch", "onnx"])
 def test_an_export_takes_the_same_rows(form: str, classification: str, tmp_path: Path) -> None:
     assert call("export", classification, "--to", form, "--out", tmp_path / "model").code == 0
     moved = isthmus.load(shutil.move(tmp_path / "model", tmp_path / "elsewhere"))
@@ -209,6 +212,64 @@ def test_an_export_takes_the_same_rows(form: str, classification: str, tmp_path:
     np.testing.assert_allclose(moved.predict_proba(frame), loaded.predict_proba(frame), atol=1e-5)
     assert moved.predict(frame).equals(loaded.predict(frame))
     assert (tmp_path / "elsewhere" / EXPORT).is_file()
+
+
+def test_a_graph_takes_raw_columns_and_answers_in_the_users_units(
+    trained: Callable[..., str], table: dict[str, Any], tmp_path: Path
+) -> None:
+    """With words, dates, blanks, free text and a column of ones; in onnxruntime and torch alone."""
+    frame = houses()
+    frame["new"] = frame["area"] > 90
+    frame["note"] = [f"house number {row} with {row % 3} windows" for row in range(ROWS)]
+    frame["owner"] = [f"person {row % 40}" for row in range(ROWS)]
+    frame.to_parquet(tmp_path / "more.parquet")
+    source = table | {"path": str(tmp_path / "more.parquet")}
+    unseen = frame.assign(town="Lugano", owner=None, rooms=np.nan, sold=None)
+    for task, target in (("regression", ["price", "tax"]), ("classification", ["size"])):
+        inputs = ["area", "town", "sold", "rooms", "new", "note", "owner"]
+        run = trained(task, ones=True, **source, targets=target, inputs=inputs)
+        loaded = isthmus.load(run)
+        ask = loaded.predict if task == "regression" else loaded.predict_proba
+        encoder = EncodedRows(loaded.table).encoder
+        for rows in (frame, unseen, frame.iloc[:1]):
+            codes, expected = encoder.codes(table_of(rows)), np.asarray(ask(rows))
+            for form in ("onnx", "torch"):
+                out = tmp_path / f"{task}-{form}"
+                if not out.exists():
+                    assert call("export", run, "--to", form, "--out", out).code == 0
+                if form == "onnx":
+                    session = onnxruntime.InferenceSession(out / "model.onnx")
+                    (found,) = session.run(None, {"x": codes})
+                else:
+                    found = torch.export.load(out / "model.pt2").module()(torch.from_numpy(codes)).detach().numpy()
+                assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+                opened = isthmus.load(out)
+                again = np.asarray((opened.predict if task == "regression" else opened.predict_proba)(rows))
+                assert np.abs(again - expected).max() <= 1e-5 * np.abs(expected).max()
+                assert torch.equal(opened(torch.from_numpy(codes)), opened.model(torch.from_numpy(codes)))
+    card = (tmp_path / "classification-onnx" / "README.md").read_text(encoding="utf-8")
+    assert "the probabilities of `-small`, `large`" in card
+    for line in ("| 0 | area | the number; NaN missing |", "| 2 | sold | days since 1970-01-01", "| 5 to 36 | note |"):
+        assert line in card
+    towns = next(column for column in encoder.columns if column.name == "town").values
+    codes = ", ".join(f"{code} {name}" for code, name in enumerate(towns))
+    assert f"| 1 | town | {codes}; -1 any other; NaN missing |" in card
+    assert "| 4 | new | 0 false, 1 true; NaN missing |" in card
+
+
+def test_a_graph_of_the_source_arrays_takes_its_columns(
+    trained: Callable[..., str], home: Path, tmp_path: Path
+) -> None:
+    frame = houses()[["area", "price", "tax"]]
+    frame.to_csv(home / "raw.csv", index=False)
+    run = trained("regression", ones=True, name="arrays", path=str(home / "raw.csv"), targets="tax")
+    assert call("export", run, "--to", "onnx", "--out", tmp_path / "model").code == 0
+    expected = isthmus.load(run).predict(frame)
+    session = onnxruntime.InferenceSession(tmp_path / "model" / "model.onnx")
+    (found,) = session.run(None, {"x": frame[["area", "price"]].to_numpy()})
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-5)
+    np.testing.assert_allclose(isthmus.load(tmp_path / "model").predict(frame), expected, rtol=1e-5)
+    assert "| 1 | price | the number |" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
 
 
 def read(path: Path) -> list[dict[str, str]]:
