@@ -60,7 +60,8 @@ def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Wr
         raise UserError(f"{out} exists and is not an export; choose another --out")
     if bare and form not in ("onnx", "torch"):
         raise UserError(f"--bare applies to onnx and torch; {form} always holds the model alone, leave it out")
-    original, task, note = load_model(run), load_task(run), ""
+    original: Any = load_model(run)
+    task, note = load_task(run), ""
     if form in ("onnx", "torch") and not bare:
         original = raw_form(original, task, record.data.get("table", {})) or original
     model = original
@@ -74,7 +75,7 @@ def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Wr
         write_tensors(folder / TASK, task.memory())
         content = _content(record, model, form)
         write_json(folder / CONFIG, content.model)
-        write_text(folder / CARD, model_card(content, record, math.prod(model.input_shape)))
+        write_text(folder / CARD, model_card(content, record, math.prod(original.input_shape)))
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size

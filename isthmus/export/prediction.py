@@ -31,17 +31,21 @@ def load(path: str | Path) -> Trained:
     if is_exported(folder):
         exported = read_exported(folder)
         model = read_format(exported_file(folder, FILES[exported.format], exported), exported.format)
-        known = {"source": exported.source, "classes": exported.classes, "columns": exported.columns}
-        how = {"takes_raw_rows": exported.raw, "takes_flat_rows": "d_in" in exported.model}
-        return _open(path, model, load_task(path), exported.model, exported.table, **how, **known)
+        return _open(
+            path, model, load_task(path), exported.model, exported.table,
+            classes=exported.classes, columns=exported.columns, source=exported.source,
+            takes_raw_rows=exported.raw, takes_flat_rows="d_in" in exported.model,
+        )  # fmt: skip
     model = load_model(path)
     if folder.is_file():
         config: Any = model.config
         return Trained(str(path), model, network=config.model_dump(mode="json"))
     record = read_record(find_run(path))
-    known = {name: record.data.get(name, []) for name in ("classes", "columns")}
-    network, table = record.config["model"], record.data.get("table", {})
-    return _open(path, model, load_task(path), network, table, source=record.config["source"], **known)
+    data = record.data
+    return _open(
+        path, model, load_task(path), record.config["model"], data.get("table", {}),
+        classes=data.get("classes", []), columns=data.get("columns", []), source=record.config["source"],
+    )  # fmt: skip
 
 
 def _open(

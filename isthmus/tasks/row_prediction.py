@@ -19,7 +19,7 @@ from isthmus.core.protocols import Task
 from isthmus.sources.dialects import ENDINGS
 from isthmus.sources.images import SUFFIXES
 from isthmus.sources.streaming import write_columns, write_pieces
-from isthmus.sources.tables import as_names, numbers, table_of
+from isthmus.sources.tables import numbers, table_of
 from isthmus.tasks.file_prediction import RESULTS, array_rows, ending_of, result_paths
 from isthmus.tasks.image_prediction import (
     ImageReader,
@@ -63,10 +63,10 @@ class RowPredictor(Predictor):
         self.input_shape = self.task.row_shape
         self.makes_images = len(self.task.signature.output_shape) == 3
         self.images = ImageReader(self.input_shape) if len(self.input_shape) == 3 else None
-        header, targets = self.source.get("header"), as_names(self.source.get("targets"))
-        self.reader: EncodedRows | PlainRows = PlainRows(trained.columns, targets, header)
+        width = math.prod(self.input_shape)
+        self.reader: EncodedRows | PlainRows = PlainRows(trained.columns, width, self.source)
         if trained.table:
-            self.reader = EncodedRows(trained.table, header, expand=not self.takes_raw_rows)
+            self.reader = EncodedRows(trained.table, self.source.get("header"), expand=not self.takes_raw_rows)
             self.input_shape = self.reader.row_shape
 
     def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
@@ -77,6 +77,7 @@ class RowPredictor(Predictor):
         skipped, read = list[Skipped](), 0
         for file in single:
             progress(file, 0)
+            result: str | None
             if ending_of(file) in RESULTS and not file.is_dir():
                 result = self._predict_file(file, targets[file], progress)
             elif file in targets:
@@ -130,7 +131,7 @@ class RowPredictor(Predictor):
 
     def _columns(self, names: Mapping[str, Sequence[Any]], answers: Answers) -> dict[str, Any]:
         values = answers.values.reshape(len(answers.values), -1)
-        found = dict(names)
+        found: dict[str, Any] = dict(names)
         for place, name in enumerate(self.output_names(answers.values)):
             found[f"{name} predicted".strip()] = values[:, place]
         if answers.probabilities is not None:
@@ -289,8 +290,9 @@ class RowPredictor(Predictor):
             start += len(rows)
 
     def _fits_array(self, shape: tuple[int, ...]) -> bool:
-        is_encoded = isinstance(self.reader, EncodedRows)
-        return len(shape) == 2 and self.reader.takes_width(shape[1]) if is_encoded else self.fits(shape)
+        if isinstance(self.reader, EncodedRows):
+            return len(shape) == 2 and self.reader.takes_width(shape[1])
+        return self.fits(shape)
 
     def _from_array(self, array: np.ndarray, origin: str, start: int = 0) -> np.ndarray:
         are_pixels = self.images is not None and array.dtype.kind in "iu"

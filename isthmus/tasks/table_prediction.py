@@ -102,11 +102,14 @@ class PlainRows:
     It has the methods of `EncodedRows`.
     """
 
-    def __init__(self, known: Sequence[str], targets: Sequence[str], header: bool | None = None) -> None:
-        self.columns, self.targets, self.header = known, targets, header
+    def __init__(self, known: Sequence[str], width: int, source: Mapping[str, Any]) -> None:
+        self.columns, self.width, self.header = known, width, source.get("header")
+        self.inputs, self.targets = (tables.as_names(source.get(name)) for name in ("inputs", "targets"))
 
     def from_table(self, table: pyarrow.Table, origin: str = "the table") -> Block:
-        names = [name for name in table.column_names if name not in self.targets]
+        names = table.column_names
+        if len(names) > self.width:
+            names = [name for name in names if name not in self.targets]
         if self.columns and not _is_numbered(table.column_names):
             names = list(self.columns)
         if not names:
@@ -116,16 +119,25 @@ class PlainRows:
     def from_array(self, array: np.ndarray, origin: str, start: int = 0) -> np.ndarray:
         if array.dtype == object and array.ndim == 2:
             return self.from_table(table_of(array), origin).rows
-        return numbers(array, origin, start)
+        return numbers(self._select(array), origin, start)
 
     def from_file(self, path: Path) -> Iterator[Block]:
         if path.name.lower().endswith(tables.ENDINGS):
-            yield from (Block(piece) for piece in table_pieces(path, self.header, self.columns))
+            yield from (Block(self._select(piece)) for piece in table_pieces(path, self.header, self.columns))
             return
         table = read_frame(path, self.header).table
         comma = cells.uses_decimal_comma(table)
         read = {name: cells.numbers(table[name], comma) for name in table.column_names if name not in self.targets}
         yield self.from_table(table_of(read), str(path))
+
+    def _select(self, rows: np.ndarray) -> np.ndarray:
+        """The inputs of rows that have all columns of training, where columns are called by their numbers."""
+        if rows.ndim != 2 or rows.shape[1] <= self.width:
+            return rows
+        numbered = [str(number) for number in range(rows.shape[1])]
+        wanted = self.inputs or [name for name in numbered if name not in self.targets]
+        fits = len(wanted) == self.width and {*wanted, *self.targets} <= {*numbered}
+        return rows[:, [int(name) for name in wanted]] if fits else rows
 
 
 def _is_numbered(names: Sequence[str]) -> bool:

@@ -71,6 +71,8 @@ def read_exported(folder: Path) -> Exported:
     exported = Exported(**{name: value for name, value in content.items() if name in known})
     if exported.format not in FORMATS:
         raise UserError(f"{folder / EXPORT} says format {exported.format!r}; choose from: {', '.join(FORMATS)}")
+    if exported.raw and FILES[exported.format].endswith(".safetensors"):
+        raise UserError(f"{folder / EXPORT} is damaged: only graphs take raw columns; export the run again")
     return exported
 
 

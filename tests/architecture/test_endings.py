@@ -561,7 +561,7 @@ def test_no_text_is_a_formula_and_no_number_is_text(text: str) -> None:
 
 
 def test_predictions_are_no_formulas(tmp_path: Path) -> None:
-    words = {"=a": np.array(["=1+1", "plain"]), "b": ["-5 to 5", "-5"]}
+    words: dict[str, Any] = {"=a": np.array(["=1+1", "plain"]), "b": ["-5 to 5", "-5"]}
     write_columns(tmp_path / "words.csv", iter([words]))
     numbers = {"a": np.array([-1.5, 3.0]), "b": np.array([1e-9, -1e30])}
     write_columns(tmp_path / "numbers.csv", iter([numbers]))

@@ -60,8 +60,8 @@ def test_predictions_of_an_export_are_those_of_the_run(
     ours = call("predict", run, *files, "--out", tmp_path / "ours", "--json").json()
     theirs = call("predict", moved, *files, "--out", tmp_path / "theirs", "--json").json()
     np.testing.assert_allclose(np.load(theirs[str(files[1])]), np.load(ours[str(files[1])]), rtol=1e-4)
-    read = [np.loadtxt(found[str(files[0])], delimiter=",", skiprows=1) for found in (theirs, ours)]
-    np.testing.assert_allclose(*read, rtol=1e-4)
+    read, expected = (np.loadtxt(found[str(files[0])], delimiter=",", skiprows=1) for found in (theirs, ours))
+    np.testing.assert_allclose(read, expected, rtol=1e-4)
     rows = x.astype(np.float32)
     np.testing.assert_allclose(isthmus.load(moved).predict(rows), isthmus.load(run).predict(rows), rtol=1e-4)
 

@@ -500,9 +500,9 @@ def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["format", "run", "model", "task", "source", "classes", "columns", "table", "metrics", "files"]
+    "name", ["format", "run", "model", "task", "source", "classes", "columns", "table", "raw", "metrics", "files"]
 )
-@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}], ids=str)
+@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}, True], ids=str)
 def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, exported: Path, tmp_path: Path) -> None:
     folder = altered(exported, tmp_path / "other", **{name: value})
     try:
@@ -510,7 +510,7 @@ def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, e
     except UserError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 (some of these may be absent or anything)
         return
-    assert name in ("source", "classes", "columns", "table", "metrics", "run")
+    assert name in ("source", "classes", "columns", "table", "raw", "metrics", "run")
 
 
 @pytest.mark.parametrize(

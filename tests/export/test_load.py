@@ -252,8 +252,8 @@ def test_a_graph_takes_raw_columns_and_answers_in_the_users_units(
     for line in ("| 0 | area | the number; NaN missing |", "| 2 | sold | days since 1970-01-01", "| 5 to 36 | note |"):
         assert line in card
     towns = next(column for column in encoder.columns if column.name == "town").values
-    codes = ", ".join(f"{code} {name}" for code, name in enumerate(towns))
-    assert f"| 1 | town | {codes}; -1 any other; NaN missing |" in card
+    listed = ", ".join(f"{code} {name}" for code, name in enumerate(towns))
+    assert f"| 1 | town | {listed}; -1 any other; NaN missing |" in card
     assert "| 4 | new | 0 false, 1 true; NaN missing |" in card
 
 

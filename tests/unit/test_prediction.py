@@ -148,6 +148,15 @@ def test_a_header_of_numbers_is_read_as_in_training(predictor, tmp_path):
     assert read(predictor((2,), columns=["2019", "2020"], header=True), tmp_path / "x.csv").tolist() == [[2, 1]]
 
 
+def test_rows_with_all_numbered_columns_of_training_are_taken_without_the_targets(predictor, tmp_path):
+    np.save(tmp_path / "x.npy", np.insert(ROWS, 1, -1, axis=1))
+    write_csv(tmp_path / "x.csv", {"a": ROWS[:, 0], "y": [-1, -1], "b": ROWS[:, 1], "c": ROWS[:, 2]}, header=False)
+    for name in ("x.npy", "x.csv"):
+        assert (read(predictor(targets=["1"]), tmp_path / name) == ROWS).all()
+        assert (read(predictor((2,), inputs=["0", "3"], targets=["1"]), tmp_path / name) == ROWS[:, [0, 2]]).all()
+        assert read(predictor(targets=["y"]), tmp_path / name).shape == (2, 4), "refused later: nobody knows which"
+
+
 def test_the_inputs_of_an_archive_are_found(predictor, tmp_path):
     def stored(run=None, **arrays):
         np.savez(tmp_path / "x.npz", **arrays)
