@@ -13,17 +13,17 @@ __all__ = ["UserError", "cost", "create_model", "effective_weight", "find", "lis
 if TYPE_CHECKING:
     from isthmus.core.errors import UserError
     from isthmus.core.registry import create_model, list_models
+    from isthmus.export.prediction import load
     from isthmus.layers.effective_weight import effective_weight
     from isthmus.search.engine import find
     from isthmus.training.counting import cost
-    from isthmus.training.loading import load
 
 _HOMES = {
     "create_model": "isthmus.core.registry",
     "list_models": "isthmus.core.registry",
     "cost": "isthmus.training.counting",
     "find": "isthmus.search.engine",
-    "load": "isthmus.training.loading",
+    "load": "isthmus.export.prediction",
     "effective_weight": "isthmus.layers.effective_weight",
     "UserError": "isthmus.core.errors",
 }

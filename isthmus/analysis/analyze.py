@@ -11,7 +11,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import catalogue, find
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 
 
 def analyze(
@@ -30,7 +30,7 @@ def analyze(
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no weights to analyse: {record.reason}")
     chosen = {name: find("analyses", name) for name in _choose(only, against)}
-    model = load(folder)
+    model = load_model(folder)
     reasons: dict[str, str | None] = {name: module.applies(model, record.task) for name, module in chosen.items()}
     for name in only:
         if reasons[name] is not None:

@@ -19,7 +19,7 @@ from isthmus.core.files import read_sealed, write_sealed
 from isthmus.core.protocols import Batch, Data, Task
 from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import component
-from isthmus.training.loading import load, load_task
+from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
 from isthmus.training.run import Options, load_data, starting_model
 
@@ -38,7 +38,7 @@ class TrainedRun:
 
     @cached_property
     def model(self) -> Any:
-        return load(self.folder)
+        return load_model(self.folder)
 
     @cached_property
     def task(self) -> Task:

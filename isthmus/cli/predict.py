@@ -14,7 +14,10 @@ from isthmus.core.errors import UserError
 def predict(
     run: Annotated[str, typer.Argument(help="A finished run (its id, or its folder), or the folder of an export.")],
     files: Annotated[
-        list[Path], typer.Argument(help="Images, npy, npz, csv and parquet files of rows, or Sudoku puzzles as text.")
+        list[Path],
+        typer.Argument(
+            help="Tables (csv, tsv, parquet), npy and npz arrays, images or folders of them, Sudoku puzzles as text."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("predicted"),
     trace: Annotated[bool, typer.Option("--trace", help="Sudoku: show the board after each iteration.")] = False,
@@ -27,11 +30,16 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Apply a trained run, or its export, to files. Images of any size are restored in tiles; Sudokus are solved.
+    """Apply a trained run, or its export, to files.
 
-    Files of rows may be larger than memory: they are read, predicted and written piece by piece. A masked-image run
-    hides a fraction of each image and fills it in again. In csv results, an apostrophe precedes class names that a
-    spreadsheet would run as a formula, never numbers.
+    A table gives a csv file with a header: what names the rows (or their number), the prediction, and the probability
+    of each class. Images may have any size: they are restored in tiles, or resized and classified; of a folder, all
+    images in it and its subfolders. Images that cannot be read are listed and skipped. Files of rows may be larger
+    than memory; only tables of words and dates are read whole. A masked-image run hides a fraction of each image and
+    fills it in again. In csv results, an apostrophe precedes text that a spreadsheet would run as a formula, never
+    numbers.
+
+    For example: `isthmus predict RUN new.csv`
     """
     if iterations is not None and iterations < 1:
         raise UserError(f"--iterations {iterations}: at least 1 is needed; leave it out for the trained number")
@@ -40,12 +48,12 @@ def predict(
     from rich.text import Text
 
     from isthmus.cli import terminal
-    from isthmus.export.prediction import open_predictor
+    from isthmus.export.prediction import load
 
     options = {"trace": trace or None, "iterations": iterations, "masked": masked}
     predictions = []
     with terminal.err.status("predicting …") as status:
-        predictor = open_predictor(run, **{name: value for name, value in options.items() if value is not None})
+        predictor = load(run).open(**{name: value for name, value in options.items() if value is not None})
         show = lambda file, rows: status.update(Text(f"{file}: {rows:,} rows" if rows else f"{file} …"))  # noqa: E731
         for prediction in predictor.predict(files, out, show):
             predictions.append(prediction)

@@ -247,3 +247,7 @@ class Task(ABC):
     @abstractmethod
     def decode(self, output: Tensor) -> np.ndarray:
         """Convert model output to the user's units: uint8 images, labels, or values."""
+
+    def probabilities(self, output: Tensor) -> np.ndarray | None:
+        """The probability of each class (rows, classes); None if the task's outputs are no classes."""
+        return None

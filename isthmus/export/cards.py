@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 
 from isthmus.core.record import RunRecord
-from isthmus.training.exported import FILES, Exported
+from isthmus.sources.encoding import Column, TableEncoder
+from isthmus.training.exported import EXPORT, FILES, Exported
 
 _USE = {
     "safetensors": """```python
 import isthmus
 
-model = isthmus.load("FOLDER")        # a torch.nn.Module in evaluation mode
+trained = isthmus.load("FOLDER")      # trained.predict(rows) takes your rows as they are
+model = trained.model                 # the torch.nn.Module in evaluation mode
 ```
 
 `isthmus.export.HubModel.from_pretrained("FOLDER")` reads the same folder, here or on the Hugging Face Hub.""",
@@ -28,10 +31,12 @@ model = torch.export.load("FOLDER/model.pt2").module()    # any number of rows
 ```""",
 }
 _USE["narrow"] = _USE["safetensors"]
+_MOST_LISTED = 100
+"""Categories and columns without names beyond this number are not listed."""
 
 
-def model_card(exported: Exported, record: RunRecord) -> str:
-    """Markdown with the front matter that the Hugging Face Hub reads."""
+def model_card(exported: Exported, record: RunRecord, width: int) -> str:
+    """Markdown with the front matter that the Hugging Face Hub reads; ``width`` is the number of inputs."""
     name, task = exported.model["name"], exported.task["name"]
     metrics = "\n".join(f"| {metric} | {value:.4g} |" for metric, value in exported.metrics.items())
     return f"""---
@@ -57,8 +62,7 @@ Measured on test rows, which were used neither for training nor for selection; o
 
 {_USE[exported.format]}
 
-Inputs are scaled as the task `{task}` learned it (`task.safetensors`). `isthmus predict FOLDER FILES` does that for
-images, arrays and tables, and gives outputs in your units.
+{_describe_inputs(exported, width)}
 
 ## Settings
 
@@ -68,3 +72,61 @@ images, arrays and tables, and gives outputs in your units.
 
 Run `{record.id}`; data {record.fingerprint[:16]}….
 """
+
+
+def _describe_inputs(exported: Exported, width: int) -> str:
+    if not exported.raw:
+        return (
+            f"Inputs are scaled as the task `{exported.task['name']}` learned it (`task.safetensors`). "
+            "`isthmus predict FOLDER FILES` does that for\n"
+            "images, arrays and tables, and gives outputs in your units."
+        )
+    targets = exported.table.get("targets") or exported.source.get("targets") or ()
+    names = [targets] if isinstance(targets, str) else list(targets)
+    outputs = f"the value of {_join(names)} in your units" if names else "the predicted values in your units"
+    if exported.classes:
+        outputs = f"the probabilities of {_join(exported.classes)}"
+    columns = list(_describe_table(exported) if exported.table else _number(exported.columns))
+    table = "\n".join(["| place | column | content |", "|---|---|---|", *columns])
+    inside = "Missing values, scaling and units are" if exported.table else "Scaling and units are"
+    return f"""`x` is a float64 array (rows, {width}) of raw columns; the output is {outputs}.
+{inside} handled inside. `isthmus.load("FOLDER").predict(rows)` makes `x` of your tables.
+
+{table if columns else "The columns have no names; they are in the order of training."}"""
+
+
+def _number(names: Sequence[str]) -> Iterator[str]:
+    return (f"| {place} | {_escape(name)} | the number |" for place, name in enumerate(names))
+
+
+def _describe_table(exported: Exported) -> Iterator[str]:
+    """What stands in each place of a row of codes."""
+    place = 0
+    for column in TableEncoder.recall(exported.table["encoder"]).columns:
+        last = place + column.width - 1
+        places = f"{place} to {last}" if last > place else str(place)
+        yield f"| {places} | {_escape(column.name)} | {_describe_codes(column)} |"
+        place = last + 1
+
+
+def _describe_codes(column: Column) -> str:
+    if column.kind == "category":
+        listed = [f"{code} {_escape(value)}" for code, value in enumerate(column.values[:_MOST_LISTED])]
+        rest = f"; {EXPORT} lists all {len(column.values):,}" if len(column.values) > _MOST_LISTED else ""
+        return f"{', '.join(listed)}{rest}; -1 any other; NaN missing"
+    contents = {
+        "number": "the number; NaN missing",
+        "boolean": "0 false, 1 true; NaN missing",
+        "date": "days since 1970-01-01, with fractions for the time of day; NaN missing",
+        "text": "counts of hashed words, as `isthmus.sources.cells.word_counts` gives them; NaN missing",
+    }
+    return contents[column.kind]
+
+
+def _join(names: Sequence[str]) -> str:
+    listed = ", ".join(f"`{_escape(name)}`" for name in names[:_MOST_LISTED])
+    return listed + (" …" if len(names) > _MOST_LISTED else "")
+
+
+def _escape(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("`", "'")

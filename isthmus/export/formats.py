@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,15 +20,16 @@ from isthmus.core.record import CONFIG, TASK, find_run, read_record
 from isthmus.export.cards import model_card
 from isthmus.export.graphs import make_example
 from isthmus.export.narrow_form import choose_form
+from isthmus.export.raw_form import RawModel, raw_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
-from isthmus.training.loading import load, load_task
+from isthmus.training.loading import load_model, load_task
 
 TOLERANCE = 1e-4
 """Largest error of an output, relative to the largest output."""
 _ROWS = (1, 3)
 CARD = "README.md"
-_KEPT = ("arrays", "tokens")
+_KEPT = ("arrays", "table", "tokens")
 """Sources whose settings are needed to read files for predictions."""
 
 
@@ -42,8 +44,12 @@ class Written:
     note: str = ""
 
 
-def export_run(run: str | Path, to: str, out: Path) -> Written:
-    """Write a finished run into the folder ``out`` as one of ``FORMATS``."""
+def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Written:
+    """Write a finished run into the folder ``out`` as one of ``FORMATS``.
+
+    A graph (``onnx`` or ``torch``) for rows of features takes raw columns and gives values in the units of the targets,
+    or probabilities; with ``bare``, it is the model alone.
+    """
     if to not in FORMATS:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
     record = read_record(find_run(run))
@@ -51,8 +57,13 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         raise UserError(f"run {record.id} failed ({record.reason}); only a trained model can be exported")
     if out.exists() and not is_exported(out) and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an export; choose another --out")
-    original = model = load(run)
-    note = ""
+    if bare and to not in ("onnx", "torch"):
+        raise UserError(f"--bare applies to onnx and torch; {to} always holds the model alone, leave it out")
+    original: Any = load_model(run)
+    task, note = load_task(run), ""
+    if to in ("onnx", "torch") and not bare:
+        original = raw_form(original, task, record.data.get("table", {})) or original
+    model = original
     if to == "narrow":
         model, gain = choose_form(original)
         note = str(gain)
@@ -60,21 +71,22 @@ def export_run(run: str | Path, to: str, out: Path) -> Written:
         file = folder / FILES[to]
         write_format(file, model, to)
         error = compare_outputs(original, read_format(file, to), out / file.name)
-        write_tensors(folder / TASK, load_task(run).memory())
-        config: Any = model.config
+        write_tensors(folder / TASK, task.memory())
         source = record.config["source"]
         content = Exported(
             format=to,
             run=record.id,
-            model=config.model_dump(mode="json"),
+            model=model.config.model_dump(mode="json"),
             task=record.config["task"],
             source=source if source["name"] in _KEPT else {},
             classes=record.data.get("classes", []),
             columns=record.data.get("columns", []),
+            table=record.data.get("table", {}),
+            raw=isinstance(model, RawModel),
             metrics=record.metrics["test"],
         )
         write_json(folder / CONFIG, content.model)
-        write_text(folder / CARD, model_card(content, record))
+        write_text(folder / CARD, model_card(content, record, math.prod(original.input_shape)))
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size
@@ -127,7 +139,7 @@ def write_format(file: Path, model: nn.Module, to: FormatName) -> None:
 
 def read_format(file: Path, to: FormatName) -> nn.Module:
     if to in ("safetensors", "narrow"):
-        return load(file)
+        return load_model(file)
     from isthmus.export.onnx_format import read_onnx
     from isthmus.export.torch_format import read_program
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
+from isthmus.export.raw_form import RawModel
 
 
 def fold(model: nn.Module) -> nn.Module:
@@ -27,6 +28,8 @@ def fold(model: nn.Module) -> nn.Module:
 
 def make_example(model: nn.Module, rows: int, seed: int = 0) -> Tensor:
     """Random rows that the model accepts: numbers in its precision, or tokens of its vocabulary."""
+    if isinstance(model, RawModel):
+        return model.example_rows(rows, seed)
     shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(seed)
     vocabulary: int = getattr(model, "vocabulary", 0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from isthmus.core.errors import UserError
 from isthmus.training.checkpoint import write_whole_model
 from isthmus.training.exported import FILES, is_exported
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 
 try:
     from huggingface_hub import PyTorchModelHubMixin, hf_hub_download
@@ -42,6 +42,6 @@ class HubModel(nn.Module, PyTorchModelHubMixin, library_name="isthmus", tags=["i
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> HubModel:
         folder = Path(model_id)
         if folder.is_dir():
-            return cls(load(folder if is_exported(folder) else folder / FILES["safetensors"]))
+            return cls(load_model(folder if is_exported(folder) else folder / FILES["safetensors"]))
         download = {name: options[name] for name in _DOWNLOAD}
-        return cls(load(hf_hub_download(model_id, FILES["safetensors"], **download)))
+        return cls(load_model(hf_hub_download(model_id, FILES["safetensors"], **download)))

@@ -83,7 +83,7 @@ class Answer:
     @property
     def best(self) -> Any:
         """The recommended model; it takes raw rows."""
-        from isthmus.training.loading import load
+        from isthmus.export.prediction import load
 
         return load(runs_folder() / self.run)
 

@@ -27,7 +27,7 @@ from isthmus.search.question import Question, ask
 from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
 from isthmus.search.references import Reference, fit_references, list_references
 from isthmus.studies.executors import LocalWorkers, ThisProcess
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared
 
 
@@ -258,5 +258,5 @@ def _describe(race: Race, network: Network) -> dict[str, Any]:
 @torch.no_grad()
 def _predict(run: Prepared, rows: Split) -> np.ndarray:
     """Predictions in the units of the targets: values, or labels."""
-    model, parts = load(run.folder), np.array_split(rows.inputs, -(-len(rows) // 8192))
+    model, parts = load_model(run.folder), np.array_split(rows.inputs, -(-len(rows) // 8192))
     return np.concatenate([run.task.decode(model(run.task.encode(part))) for part in parts])

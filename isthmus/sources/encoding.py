@@ -34,6 +34,11 @@ _IDENTIFIER = re.compile(
     r"(?:^|[\W_])(?:id|idx|index|row|rows|row ?names?|identifier|nr|no|uuid|guid|key|obs|unnamed.*)$", re.I
 )
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](?:Id|ID|Index)$")
+_IDENTIFIES = (
+    "a different whole number in every row, left out",
+    "a different value in every row, left out",
+    "a different value in almost every row, left out",
+)
 _LARGEST, _TOO_FAR, _TOO_NEAR = 1e37, 1e30, 1e-30
 """Differences of features stay finite in float32; columns beyond the other two are rescaled."""
 _ROWS_AT_ONCE = 2**14
@@ -100,8 +105,10 @@ class Column:
 class TableEncoder:
     """Learns from training rows; afterwards every row is encoded on its own."""
 
-    def __init__(self, columns: Sequence[Column], findings: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[Column], findings: Sequence[str], identifiers: Sequence[str] = ()) -> None:
         self.columns, self.findings = tuple(columns), list(findings)
+        self.identifiers = tuple(identifiers)
+        """Columns that were left out because they tell every row from the others."""
         self.features = [name for column in self.columns for name, _, _ in column.features()]
         self.plan = _plan(self.columns)
 
@@ -114,7 +121,8 @@ class TableEncoder:
             column, finding = _learn_column(name, given, has_commas, hash_text)
             columns += [column] if column else []
             groups.setdefault(finding, []).append(name)
-        return cls(columns, [f"{join_names(group)}: {finding}" for finding, group in groups.items()])
+        findings = [f"{join_names(group)}: {finding}" for finding, group in groups.items()]
+        return cls(columns, findings, [name for finding in _IDENTIFIES for name in groups.get(finding, ())])
 
     @property
     def inputs(self) -> dict[str, Kind]:
@@ -143,7 +151,8 @@ class TableEncoder:
             {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(column).items() if v != defaults[name]}
             for column in self.columns
         ]
-        return {"version": VERSION, "columns": columns, "findings": list(self.findings)}
+        names = {"identifiers": list(self.identifiers)} if self.identifiers else {}
+        return {"version": VERSION, "columns": columns, "findings": list(self.findings), **names}
 
     @classmethod
     def recall(cls, memory: Mapping[str, Any]) -> Self:
@@ -152,7 +161,7 @@ class TableEncoder:
         stored: list[dict[str, Any]] = [
             {name: tuple(v) if isinstance(v, list) else v for name, v in column.items()} for column in memory["columns"]
         ]
-        return cls([Column(**column) for column in stored], memory["findings"])
+        return cls([Column(**column) for column in stored], memory["findings"], memory.get("identifiers", ()))
 
     def digest(self) -> str:
         return digest([VERSION, self.memory()["columns"]])
@@ -194,7 +203,7 @@ def _learn_column(
         return None, "the same value in every row, left out"
     named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
     if kind == "number" and named and different == len(codes) and (known == np.rint(known)).all():
-        return None, "a different whole number in every row, left out"
+        return None, _IDENTIFIES[0]
     fill = float(known[(len(known) - 1) // 2])
     spread = max(known[-1] - fill, fill - known[0])
     scale = 1.0 if _TOO_NEAR < spread < _TOO_FAR or not spread else float(spread)
@@ -237,8 +246,7 @@ def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tu
             return None, f"free text, left out{said}"
         return Column(name, "text", missing > 0), f"free text, as {WORD_COUNTS} counts of hashed words{said}"
     if len(values) == len(known) > 1 or (many and len(values) >= 0.95 * len(known)):
-        every = "every row" if len(values) == len(known) else "almost every row"
-        return None, f"a different value in {every}, left out"
+        return None, _IDENTIFIES[1 if len(values) == len(known) else 2]
     order = sorted(range(len(values)), key=lambda number: (-counts[number], values[number]))[:_MOST_VALUES]
     kept = [number for number in order if len(values[number]) <= _LONGEST_VALUE]
     often = int(sum(counts[number] > 1 for number in kept))

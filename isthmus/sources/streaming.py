@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -149,19 +149,32 @@ def _csv_tables(path: Path, header: bool | None, wanted: Sequence[str]) -> Itera
 
 
 def write_pieces(path: Path, pieces: Iterable[np.ndarray]) -> None:
-    """Write all pieces to one npy or csv file, atomically; if the first piece fails, no folder is created."""
-    write = _write_csv if path.suffix == ".csv" else _write_npy
+    """Write all pieces to one npy file, atomically; if the first piece fails, no folder is created."""
     rest = iter(pieces)
     first = next(rest)
-    write_with(path, lambda temporary: write(temporary, first, rest))
+    write_with(path, lambda temporary: _write_npy(temporary, first, rest))
 
 
-def _write_csv(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+def write_columns(path: Path, pieces: Iterable[Mapping[str, Sequence[Any] | np.ndarray]]) -> None:
+    """Write tables of the same columns to one csv file with a header, likewise."""
+    rest = iter(pieces)
+    first = next(rest)
+    write_with(path, lambda temporary: _write_csv(temporary, first, rest))
+
+
+def _write_csv(path: Path, first: Mapping[str, Any], rest: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([as_cell(name) for name in first])
         for piece in itertools.chain([first], rest):
-            for row in piece.reshape(len(piece), -1).tolist():
-                writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else as_cell(cell) for cell in row])
+            writer.writerows(zip(*(_cells(values) for values in piece.values()), strict=True))
+
+
+def _cells(values: Sequence[Any] | np.ndarray) -> list[Any]:
+    """The cells of a column; computed numbers have the digits of a float32."""
+    if isinstance(values, np.ndarray):
+        return [f"{cell:.9g}" if isinstance(cell, float) else as_cell(cell) for cell in values.tolist()]
+    return [as_cell(cell) for cell in values]
 
 
 def _write_npy(path: Path, first: np.ndarray, rest: Iterable[np.ndarray]) -> None:

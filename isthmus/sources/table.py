@@ -89,6 +89,7 @@ class Table(Source):
         data = check_splits(origin, splits, targets.classes if targets else (), columns=encoder.features)
         learned = {
             "encoder": encoder.memory(),
+            "inputs": names,
             "targets": list(self.config.targets),
             "row_names": self.config.row_names or frames[0].row_names,
             "findings": findings + encoder.findings,

@@ -279,6 +279,8 @@ def table_of(data: Any) -> pyarrow.Table:
         raise UserError(
             f"{kind} is not a table; give a DataFrame, a dict of columns, a list of dicts or a two-dimensional array"
         )
+    if any(isinstance(values, str) or not hasattr(values, "__len__") for values in columns.values()):
+        raise UserError("a dict of columns needs a list per column; put a single row into a list: [row]")
     if len(lengths := {len(values) for values in columns.values()}) > 1:
         raise UserError(f"the columns differ in length: {sorted(lengths)}")
     return pyarrow.table({str(name): _as_arrow(values) for name, values in columns.items()})

@@ -144,3 +144,6 @@ class Classification(Task):
 
     def decode(self, output: Tensor) -> np.ndarray:
         return output.argmax(dim=1).cpu().numpy()
+
+    def probabilities(self, output: Tensor) -> np.ndarray:
+        return output.softmax(dim=1).cpu().numpy()

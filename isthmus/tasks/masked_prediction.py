@@ -17,8 +17,9 @@ from isthmus.core.registry import component, find
 from isthmus.sources.files import read_npy
 from isthmus.sources.images import SUFFIXES, channels_first, fit_square, open_image
 from isthmus.sources.streaming import write_pieces
+from isthmus.tasks.file_prediction import result_paths
+from isthmus.tasks.image_prediction import expand_folders, need_file, write_image
 from isthmus.tasks.masks import exact_mask
-from isthmus.tasks.row_prediction import need_file, result_paths, write_image
 
 
 class MaskedPredictor(Predictor):
@@ -36,6 +37,7 @@ class MaskedPredictor(Predictor):
 
     @torch.no_grad()
     def predict(self, files: Sequence[Path], out: Path, progress: Progress = show_nothing) -> Iterator[Prediction]:
+        files = expand_folders(files)
         for file in files:
             if file.suffix.lower() not in {*SUFFIXES, ".npy"}:
                 raise UserError(f"{file}: this run takes {', '.join(sorted({*SUFFIXES, '.npy'}))} files")

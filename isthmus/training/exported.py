@@ -38,6 +38,8 @@ class Exported:
     source: dict[str, Any] = field(default_factory=dict)  # how files to predict from are read
     classes: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)  # how the features are made of a user's table
+    raw: bool = False  # whether the graph takes raw columns and gives values in the user's units, or probabilities
     metrics: dict[str, float] = field(default_factory=dict)  # of the test split
     files: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
@@ -57,10 +59,13 @@ def read_exported(folder: Path) -> Exported:
     if content.get("schema") != SCHEMA:
         raise UserError(f"{path} has schema {content.get('schema')!r}; this version reads {SCHEMA!r}")
     try:
-        return TypeAdapter(Exported).validate_python(content)
+        exported = TypeAdapter(Exported).validate_python(content)
     except ValidationError as error:
         wrong = error.errors()[0]["loc"][0]
         raise UserError(f"{path} is damaged: {wrong} is missing or of another kind; export the run again") from None
+    if exported.raw and FILES[exported.format].endswith(".safetensors"):
+        raise UserError(f"{path} is damaged: only graphs take raw columns; export the run again")
+    return exported
 
 
 def exported_file(folder: Path, name: str, exported: Exported) -> Path:

@@ -1,4 +1,4 @@
-"""Loading a trained run: its model, and its task with what it learned."""
+"""Loading a trained run: its model, and its task with what it learned. `isthmus.load` puts both together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST = 2**31
 """The largest size of an axis of a row."""
 
 
-def load(path: str | Path) -> nn.Module:
+def load_model(path: str | Path) -> nn.Module:
     """A trained model, from a run (folder or id), an exported folder or a ``.safetensors`` file.
 
     Nothing in the file is executed.
@@ -62,7 +62,7 @@ def _empty(config: Component, file: Path) -> nn.Module:
 def _weights_of(folder: Path, exported: Exported) -> Path:
     name = FILES[exported.format]
     if not name.endswith(".safetensors"):
-        raise UserError(f"{folder} holds {name}, which is run and not loaded: `isthmus predict {folder} FILES`")
+        raise UserError(f"{folder} holds {name}, which has no torch.nn.Module; isthmus.load({str(folder)!r}) runs it")
     return exported_file(folder, name, exported)
 
 

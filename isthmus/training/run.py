@@ -54,7 +54,7 @@ from isthmus.training.devices import (
 )
 from isthmus.training.journal import Journal
 from isthmus.training.listener import Listener
-from isthmus.training.loading import load, load_task
+from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
 
@@ -198,7 +198,7 @@ def finished_record(prepared: Prepared) -> RunRecord:
 
 def _evaluate_again(prepared: Prepared) -> dict[str, dict[str, float]]:
     """The metrics of the stored weights, measured as today."""
-    model, task, device = load(prepared.folder), load_task(prepared.folder), torch.device("cpu")
+    model, task, device = load_model(prepared.folder), load_task(prepared.folder), torch.device("cpu")
     with arithmetic(prepared.config.threads):
         rows = {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
         return _evaluate_held_out(model, task, rows, device)

@@ -16,7 +16,7 @@ from isthmus.core.record import MODEL, find_run, read_record, verify_file
 from isthmus.layers.published_weights import load_published
 from isthmus.models.vqgan import STRIDE, TITLE, VQGAN
 from isthmus.training.checkpoint import read_tensors
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 
 GREY = 128
 _VALUES_AT_ONCE = 2**20
@@ -84,7 +84,7 @@ def open_tokenizer(
         model: Any = VQGAN((channels, height, width))
         load_published(model, found[0], str(file), TITLE)
         return Tokenizer(model.eval(), sha256(file), model.codes, model.input_shape, model.grid)
-    model, digest = _of_run(reference) if file is None else (load(file), sha256(file))
+    model, digest = _of_run(reference) if file is None else (load_model(file), sha256(file))
     if not hasattr(model, "tokens") or not hasattr(model, "pictures"):
         raise UserError(f"{reference} is a {model.config.name}, which makes no tokens; a vq_tokenizer does")
     if images not in (None, model.input_shape):
@@ -101,4 +101,4 @@ def _of_run(reference: str) -> tuple[Any, str]:
     if record.status != "finished":
         raise UserError(f"run {record.id} failed and left no tokenizer: {record.reason}")
     verify_file(folder, MODEL, record)
-    return load(folder), record.files[MODEL]
+    return load_model(folder), record.files[MODEL]

@@ -423,7 +423,7 @@ def _bad_files(folder: Path) -> Iterator[tuple[Path, str]]:
     rows = np.zeros((3, 64), np.float32)
     yield folder / "absent.png", "there is no file"
     yield folder / "absent.npy", "there is no file"
-    yield _save(folder / "words.txt", lambda path: path.write_text("words")), "this run takes"
+    yield _save(folder / "words.doc", lambda path: path.write_text("words")), "this run takes"
     yield _save(folder / "words.png", lambda path: path.write_text("words")), "words.png"
     yield _save(folder / "deep.png", lambda path: Image.fromarray(np.zeros((8, 8), np.uint16)).save(path)), "8 bits"
     yield _save(folder / "wide.npy", lambda path: np.save(path, rows[:, :9])), "do not fit"

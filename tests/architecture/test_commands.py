@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -324,7 +325,7 @@ def test_regression_answers_in_the_units_of_its_targets(tmp_path: Path) -> None:
     predicted = np.load(results[str(files[0])])[:, 0]
     assert 1 - ((predicted - y) ** 2).mean() / y.var() > 0.95
     assert np.allclose(np.load(results[str(files[1])])[:, 0], predicted, rtol=1e-5)
-    assert np.allclose(np.loadtxt(results[str(files[2])]), predicted, rtol=1e-5)
+    assert np.allclose(np.loadtxt(results[str(files[2])], delimiter=",", skiprows=1)[:, 1], predicted, rtol=1e-5)
 
 
 def test_predictions_are_in_the_users_words(tmp_path: Path) -> None:
@@ -346,7 +347,9 @@ def test_predictions_are_in_the_users_words(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", x)
     files = [tmp_path / name for name in ("kinds.csv", "turned.csv", "rows.npy")]
     results = call("predict", record["id"], *files, "--out", tmp_path / "out", "--json").json()
-    first, second = (Path(results[str(file)]).read_text().split() for file in files[:2])
+    tables = [list(csv.DictReader(Path(results[str(file)]).read_text().splitlines())) for file in files[:2]]
+    first, second = ([row["kind predicted"] for row in table] for table in tables)
+    assert list(tables[0][0]) == ["row", "kind predicted", "p(high)", "p(low)"]
     assert first == second == np.load(results[str(files[2])]).tolist()
     assert np.mean(np.array(first) == kinds) > 0.8
     np.savetxt(tmp_path / "lacking.csv", x[:, :2], delimiter=",", header="a,b", comments="")
@@ -378,7 +381,7 @@ def test_load_gives_the_model_that_was_evaluated(tmp_path: Path) -> None:
     record = train(tmp_path, "model.w_in=orthogonal")
     folder = find_run(record["id"])
     for reference in (record["id"], folder, folder / MODEL):
-        model = isthmus.load(reference)
+        model = isthmus.load(reference).model
         assert not model.training
         assert isthmus.cost(model).params == record["cost"]["params"]
     assert [line["split"] for line in read_metrics(folder)] == ["train", "validation"]

@@ -27,7 +27,7 @@ from isthmus.cli.failures import LONGEST, shorten
 from isthmus.core.errors import UserError
 from isthmus.core.files import as_cell, home, write_text
 from isthmus.core.record import CONFIG, RECORD, find_run, read_record
-from isthmus.sources.streaming import write_pieces
+from isthmus.sources.streaming import write_columns
 from tests.command_line import call, tiny, train
 from tests.training.bits import weights, without_time
 
@@ -561,10 +561,11 @@ def test_no_text_is_a_formula_and_no_number_is_text(text: str) -> None:
 
 
 def test_predictions_are_no_formulas(tmp_path: Path) -> None:
-    words = np.array([["=1+1", "-5 to 5"], ["plain", "-5"]])
-    write_pieces(tmp_path / "words.csv", iter([words]))
-    numbers = np.array([[-1.5, 1e-9], [3.0, -1e30]])
-    write_pieces(tmp_path / "numbers.csv", iter([numbers]))
+    words: dict[str, Any] = {"=a": np.array(["=1+1", "plain"]), "b": ["-5 to 5", "-5"]}
+    write_columns(tmp_path / "words.csv", iter([words]))
+    numbers = {"a": np.array([-1.5, 3.0]), "b": np.array([1e-9, -1e30])}
+    write_columns(tmp_path / "numbers.csv", iter([numbers]))
     texts = [(tmp_path / name).read_text() for name in ("words.csv", "numbers.csv")]
     read = [list(csv.reader(text.splitlines())) for text in texts]
-    assert read == [[["'=1+1", "'-5 to 5"], ["plain", "-5"]], [["-1.5", "1e-09"], ["3", "-1e+30"]]]
+    assert read[0] == [["'=a", "b"], ["'=1+1", "'-5 to 5"], ["plain", "-5"]]
+    assert read[1] == [["a", "b"], ["-1.5", "1e-09"], ["3", "-1e+30"]]

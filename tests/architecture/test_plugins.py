@@ -317,8 +317,10 @@ def test_its_parts_train_and_predict(installed: str, tmp_path: Path) -> None:
     assert record["objective"] == "mse"
     assert record["metrics"]["test"]["mse"] < 0.01
     results = call("predict", record["id"], tmp_path / "rows.csv", "--out", tmp_path / "out", "--json").json()
-    assert float(Path(results[str(tmp_path / "rows.csv")]).read_text()) == pytest.approx(1.4, abs=0.1)
-    assert type(isthmus.load(record["id"])).__name__ == "Affine"
+    lines = Path(results[str(tmp_path / "rows.csv")]).read_text().splitlines()
+    assert lines[0] == "row,predicted"
+    assert float(lines[1].removeprefix("0,")) == pytest.approx(1.4, abs=0.1)
+    assert type(isthmus.load(record["id"]).model).__name__ == "Affine"
     assert call("report", record["id"], "--out", tmp_path / "page").code == 0
 
 
@@ -334,7 +336,7 @@ def test_one_of_each_kind_works_together(installed: str, tmp_path: Path) -> None
     assert "worst error" in page
 
     best = found["candidates"][0]["run_ids"][0]
-    model: Any = isthmus.load(best)
+    model: Any = isthmus.load(best).model
     assert [name for name, _ in model.trajectory(torch.ones(1, 3))] == ["x_0", "map_1", "x_1", "map_2", "x_2", "output"]
     (tmp_path / "row.txt").write_text("0.1\n0.2\n0.3\n")
     (predicted,) = call("predict", best, tmp_path / "row.txt", "--json").json()

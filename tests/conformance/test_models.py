@@ -101,7 +101,7 @@ def test_a_saved_model_is_loaded_with_the_same_outputs(name, fields, tmp_path):
     model = stepped(name, fields).eval()
     write_model(tmp_path / "model.safetensors", model, model.state_dict(), model.config.model_dump(mode="json"))
     torch.manual_seed(99)
-    loaded = isthmus.load(tmp_path / "model.safetensors")
+    loaded = isthmus.load(tmp_path / "model.safetensors").model
     assert not loaded.training
     assert loaded.state_dict().keys() == model.state_dict().keys()
     assert torch.equal(loaded(inputs(model)), model(inputs(model)))

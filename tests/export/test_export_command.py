@@ -21,7 +21,6 @@ from huggingface_hub import ModelCard, PyTorchModelHubMixin
 import isthmus
 from isthmus.export import HubModel, narrow, narrow_form
 from isthmus.export.formats import write_format
-from isthmus.export.prediction import open_predictor
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
 from isthmus.training.exported import EXPORT, FILES, FORMATS, FormatName
@@ -61,9 +60,10 @@ def test_predictions_of_an_export_are_those_of_the_run(
     ours = call("predict", run, *files, "--out", tmp_path / "ours", "--json").json()
     theirs = call("predict", moved, *files, "--out", tmp_path / "theirs", "--json").json()
     np.testing.assert_allclose(np.load(theirs[str(files[1])]), np.load(ours[str(files[1])]), rtol=1e-4)
-    np.testing.assert_allclose(np.loadtxt(theirs[str(files[0])]), np.loadtxt(ours[str(files[0])]), rtol=1e-4)
+    read, expected = (np.loadtxt(found[str(files[0])], delimiter=",", skiprows=1) for found in (theirs, ours))
+    np.testing.assert_allclose(read, expected, rtol=1e-4)
     rows = x.astype(np.float32)
-    np.testing.assert_allclose(open_predictor(moved).rows(rows), open_predictor(run).rows(rows), rtol=1e-4)
+    np.testing.assert_allclose(isthmus.load(moved).predict(rows), isthmus.load(run).predict(rows), rtol=1e-4)
 
 
 def test_an_export_is_read_by_load_and_by_the_hubs_own_class(run: Path, tmp_path: Path) -> None:
@@ -93,11 +93,24 @@ def test_the_code_on_the_model_card_runs(form: str, run: Path, tmp_path: Path) -
     call("export", run, "--to", form, "--out", tmp_path / "model")
     text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8").replace("FOLDER", str(tmp_path / "model"))
     (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    x = torch.randn(5, 3)
+    is_raw = form in ("onnx", "torch")
+    x = torch.randn(5, 3, dtype=torch.float64 if is_raw else torch.float32)
     names: dict[str, Any] = {"x": x.numpy()}
     exec(code, names)
     found = names["y"] if "y" in names else names["model"](x).detach()
-    np.testing.assert_allclose(found, isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+    expected = isthmus.load(run).predict(x)[:, None] if is_raw else isthmus.load(run)(x).detach()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["onnx", "torch"])
+def test_a_bare_graph_is_the_model_alone(form: str, run: Path, tmp_path: Path) -> None:
+    assert call("export", run, "--to", form, "--bare", "--out", tmp_path / "model").code == 0
+    loaded, x = isthmus.load(tmp_path / "model"), torch.randn(5, 3)
+    np.testing.assert_allclose(loaded(x).detach(), isthmus.load(run)(x).detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(loaded.predict(x), isthmus.load(run).predict(x), rtol=1e-5)
+    assert "Inputs are scaled" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    refused = call("export", run, "--to", "safetensors", "--bare", "--out", tmp_path / "other")
+    assert (refused.code, "--bare applies to onnx and torch" in refused.err) == (2, True)
 
 
 def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +118,7 @@ def test_whoever_waits_hears_how_many_rows_are_done(run: Path, tmp_path: Path, m
     file = tmp_path / "rows.npy"
     np.save(file, np.zeros((1000, 3), np.float32))
     heard: list[tuple[Path, int]] = []
-    list(open_predictor(run).predict([file], tmp_path / "out", lambda *news: heard.append(news)))
+    list(isthmus.load(run).open().predict([file], tmp_path / "out", lambda *news: heard.append(news)))
     assert heard == [(file, 0), (file, 400), (file, 800), (file, 1000)]
 
 
@@ -174,11 +187,11 @@ def test_where_the_narrow_form_does_not_pay_the_model_is_exported_as_it_is(
     monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *_: speed)
     answer = call("export", run, "--to", "narrow", "--out", tmp_path / "model")
     assert "narrow pays: 0." in answer.out
-    assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
+    assert isinstance(isthmus.load(tmp_path / "model").model, NarrowMLP)
     speed = 0.5
     answer = call("export", run, "--to", "narrow", "--out", tmp_path / "model")
     assert "narrow does not pay: " in answer.out
-    assert isinstance(isthmus.load(tmp_path / "model"), ResidualMLP)
+    assert isinstance(isthmus.load(tmp_path / "model").model, ResidualMLP)
 
 
 def test_bad_exports_are_one_line(run: Path, tmp_path: Path) -> None:
@@ -213,9 +226,9 @@ def test_a_model_without_a_narrow_form_is_named(tmp_path: Path) -> None:
 
 
 def test_the_narrow_form_of_a_loaded_model_is_saved_like_any(run: Path, tmp_path: Path) -> None:
-    model = narrow(isthmus.load(run), force=True)
+    model = narrow(isthmus.load(run).model, force=True)
     write_format(tmp_path / "model.safetensors", model, "narrow")
-    loaded = isthmus.load(tmp_path / "model.safetensors")
+    loaded = isthmus.load(tmp_path / "model.safetensors").model
     assert isinstance(loaded, NarrowMLP)
     x = torch.randn(5, 3)
     assert torch.equal(loaded(x), model(x))
@@ -245,7 +258,7 @@ def test_a_narrow_form_that_differs_from_the_run_is_refused_and_leaves_everythin
     assert {path.name: path.read_bytes() for path in old.iterdir()} == before
     for out in (new, old):
         assert call("export", run, "--to", "narrow", "--out", out).code == 0
-        assert isinstance(isthmus.load(out), NarrowMLP)
+        assert isinstance(isthmus.load(out).model, NarrowMLP)
     assert (old / "notes.txt").read_text() == "precious"
 
 
@@ -258,7 +271,7 @@ def test_the_gain_is_measured_once(run: Path, tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("isthmus.export.narrow_form._speed", speed)
     assert "narrow pays" in call("export", run, "--to", "narrow", "--out", tmp_path / "model").out
-    assert isinstance(isthmus.load(tmp_path / "model"), NarrowMLP)
+    assert isinstance(isthmus.load(tmp_path / "model").model, NarrowMLP)
     assert sorted(timed) == [1, 32, 256]
 
 

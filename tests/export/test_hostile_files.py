@@ -26,7 +26,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed
 from isthmus.core.record import TASK
 from isthmus.export.formats import read_format, write_format
-from isthmus.export.prediction import open_predictor
+from isthmus.export.prediction import load
 from isthmus.export.torch_format import read_program, trace_program, write_program
 from isthmus.training.checkpoint import fingerprints, read_tensors, write_model, write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, Exported, FormatName, write_exported
@@ -496,19 +496,21 @@ def altered(exported: Path, folder: Path, **changes: Any) -> Path:
 
 
 def test_the_same_export_unaltered_predicts(exported: Path, tmp_path: Path) -> None:
-    assert open_predictor(altered(exported, tmp_path / "same")).rows(np.zeros((2, 3), np.float32)).shape == (2,)
+    assert load(altered(exported, tmp_path / "same")).predict(np.zeros((2, 3), np.float32)).shape == (2,)
 
 
-@pytest.mark.parametrize("name", ["format", "run", "model", "task", "source", "classes", "columns", "metrics", "files"])
-@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}], ids=str)
+@pytest.mark.parametrize(
+    "name", ["format", "run", "model", "task", "source", "classes", "columns", "table", "raw", "metrics", "files"]
+)
+@pytest.mark.parametrize("value", [..., None, 5, "x", [5], {"name": 5}, {"model.safetensors": 5}, True], ids=str)
 def test_an_export_that_says_something_else_is_one_line(name: str, value: Any, exported: Path, tmp_path: Path) -> None:
     folder = altered(exported, tmp_path / "other", **{name: value})
     try:
-        open_predictor(folder).rows(np.zeros((2, 3), np.float32))
+        load(folder).predict(np.zeros((2, 3), np.float32))
     except UserError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 (some of these may be absent or anything)
         return
-    assert name in ("source", "classes", "columns", "metrics", "run")
+    assert name in ("source", "classes", "columns", "table", "raw", "metrics", "run")
 
 
 @pytest.mark.parametrize(
@@ -530,5 +532,5 @@ def test_what_a_task_learned_is_of_its_kind(change: dict[str, Any], exported: Pa
     content = read_sealed(folder / EXPORT)
     write_sealed(folder / EXPORT, content | {"files": content["files"] | {TASK: sha256(folder / TASK)}})
     with pytest.raises(UserError, match=TASK) as caught:
-        open_predictor(folder).rows(np.zeros((2, 3), np.float32))
+        load(folder).predict(np.zeros((2, 3), np.float32))
     assert len(str(caught.value).splitlines()) == 1

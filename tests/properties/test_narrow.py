@@ -145,7 +145,7 @@ def test_zero_rows_and_no_rows():
 def test_it_is_saved_and_loaded_like_any_model(tmp_path):
     model: Any = narrow(built(w_in="orthogonal"), force=True)
     write_model(tmp_path / "narrow.safetensors", model, model.state_dict(), model.config.model_dump(mode="json"))
-    loaded = isthmus.load(tmp_path / "narrow.safetensors")
+    loaded = isthmus.load(tmp_path / "narrow.safetensors").model
     x = torch.randn(5, 24)
     assert torch.equal(loaded(x), model(x))
     assert not loaded.training

@@ -22,7 +22,7 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import create_model
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import run
 
 SHAPES: dict[str, Any] = {"input_shape": (1, 8, 8), "output_shape": (10,), "patch": 2, "C": 6}
@@ -116,9 +116,9 @@ def test_a_run_loses_accuracy_and_the_answer_is_kept(tmp_path: Path, monkeypatch
     (file,) = draw(found, tmp_path)
     with Image.open(file) as picture:
         assert picture.format == "PNG"
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
-    model: Any = load(identity)  # and the run is what it was
+    model: Any = load_model(identity)  # and the run is what it was
     assert not any(block.random for block in model.blocks)
 
 

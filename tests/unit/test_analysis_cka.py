@@ -21,7 +21,7 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
 from isthmus.core.registry import create_model
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import run
 
 seeds = st.integers(0, 2**32 - 1)
@@ -176,12 +176,12 @@ def test_a_run_with_itself_and_the_answer_kept(monkeypatch):
     assert found["rows"] == 300
     assert 0 < values[0, 1] < 0.999
     opened = TrainedRun(identity)
-    model: Any = load(identity)
+    model: Any = load_model(identity)
     layers = [[step.update.double() for step in model.steps(x)] for x in opened.test_inputs(300, 128, 4)]
     assert [len(batch[0]) for batch in layers] == [128, 128, 44]
     expected = obvious([batch[0].detach() for batch in layers], [batch[1].detach() for batch in layers])
     assert found["cka"][0][1] == pytest.approx(expected, abs=1e-6)
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == of_run(identity, against=identity) == found
     assert json.loads((find_run(identity) / "analysis" / "cka.json").read_text())["cka"] == found["cka"]
 

@@ -17,7 +17,7 @@ from isthmus.analysis.effective_rank import effective_rank, of_run
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run, read_record
-from isthmus.training.loading import load, load_task
+from isthmus.training.loading import load_model, load_task
 from isthmus.training.run import load_data, run
 
 seeds = st.integers(0, 2**32 - 1)
@@ -80,7 +80,7 @@ def test_a_run_is_read_in_every_way_and_the_answer_kept_beside_its_record(traine
     found = of_run(trained.id)
     assert set(found["ranks"]) == set(analysis.READINGS)
     assert (found["run"], found["rows"], found["width"]) == (trained.id, 300, 70)
-    model: Any = load(trained.id)
+    model: Any = load_model(trained.id)
     products = [obvious((block.W2.weight @ block.W1.weight).double().detach().numpy()) for block in model.blocks]
     assert found["ranks"]["W2W1_mean"] == pytest.approx(np.mean(products), rel=1e-4)
     assert found["ranks"]["W2W1_last"] == pytest.approx(products[-1], rel=1e-4)
@@ -88,14 +88,14 @@ def test_a_run_is_read_in_every_way_and_the_answer_kept_beside_its_record(traine
     assert found["ranks"]["W_out"] == pytest.approx(obvious(model.W_out.weight.detach().numpy()), rel=1e-4)
     file = find_run(trained.id) / "analysis" / "effective_rank.json"
     assert json.loads(file.read_text())["ranks"] == found["ranks"]
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert of_run(trained.id) == found
     assert (find_run(trained.id) / "record.json").read_bytes() == before
     assert read_record(find_run(trained.id)) == trained
 
 
 def test_the_states_are_those_before_the_output_on_the_test_inputs(trained):
-    model: Any = load(trained.id)
+    model: Any = load_model(trained.id)
     task = load_task(trained.id)
     data = load_data(run_config(trained.config).source)
     batch = task.evaluation_batch(torch.from_numpy(data.test.inputs), None, "test", 0)

@@ -174,7 +174,7 @@ def test_a_run_is_measured_once_and_drawn(kind: str, tmp_path: Path, monkeypatch
     first = "token_1.fc1, 144×96" if kind == "random mlp" else "block_1.W, 96×96"
     assert str(lines[first]).startswith("density 0.")
     assert ("aligned" in str(lines[first])) == (kind == "random mlp")
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
     assert (find_run(identity) / "analysis" / "effective_weights.json").is_file()
 

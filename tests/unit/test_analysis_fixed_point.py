@@ -16,7 +16,7 @@ from isthmus.analysis.trained_run import TrainedRun
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import run
 
 
@@ -50,7 +50,7 @@ def test_a_run_is_measured_once_and_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     for path in paths:
         with Image.open(path) as picture:
             assert min(picture.size) > 300
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert analysis.of_run(record.id) == found
     assert (find_run(record.id) / "record.json").read_bytes() == before
 
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_the_models_own_iterates() -> None:
     """The trajectory of the trained model has the first n iterates; norms are divided by √(S C), S C = 16 · 12."""
     record = trained(norm="batch", batch_statistics="per_iteration", iterations=3)
     found = analysis.of_run(record.id)
-    model: Any = load(record.id)
+    model: Any = load_model(record.id)
     x = next(TrainedRun(record.id).test_inputs(16, 16))
     with torch.no_grad():
         steps = dict(model.trajectory(x))
@@ -75,7 +75,7 @@ def test_the_numbers_are_those_of_the_models_own_iterates() -> None:
 
 
 def test_what_leaves_the_numbers_is_drawn_all_the_same(tmp_path: Path) -> None:
-    model: Any = load(trained(norm="none").id)
+    model: Any = load_model(trained(norm="none").id)
     for mixer in model.mixers:
         mixer.down[1].weight.data *= 1e20
     found = analysis.measure(model, torch.randn(5, 1, 8, 8))

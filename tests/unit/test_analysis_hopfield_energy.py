@@ -103,7 +103,7 @@ def test_a_run_is_measured_once_and_drawn(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(0 < block["at_least"] <= block["at_most"] < 1.04 for block in found["blocks"]), "0.9² · 1.1289² = 1.032"
     assert [path.name for path in analysis.draw(found, tmp_path)] == ["hopfield_energy.png"]
     assert analysis.summary(found)["Lipschitz constant of F, at most"] == max(b["at_most"] for b in found["blocks"])
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert analysis.of_run(record.id) == found
 
 

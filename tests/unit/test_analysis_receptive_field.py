@@ -212,7 +212,7 @@ def test_a_run_is_measured_once_and_drawn(tmp_path: Path, monkeypatch: pytest.Mo
         with Image.open(file) as picture:
             assert picture.format == "PNG"
     assert analysis.summary(found)["units reached, token_1"] == found["connections"]["units"][0]
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", lambda *given: pytest.fail("measured again"))
     assert of_run(identity) == found
     assert (find_run(identity) / "analysis" / "receptive_field.json").is_file()
 

@@ -27,7 +27,7 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run
 from isthmus.core.registry import create_model
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import run
 
 
@@ -94,7 +94,7 @@ def trained(**model: Any) -> RunRecord:
 def test_a_sparse_run_is_measured_with_the_scale_of_its_masks():
     record = trained(name="sw_mlp", m=160, p=0.08, block="mlp", gamma=1.5)
     found = of_run(record.id)
-    model: Any = load(record.id)
+    model: Any = load_model(record.id)
     lines = {line["layer"]: line for line in found["layers"]}
     assert list(lines) == ["block_1.W1", "block_1.W2", "block_2.W1", "block_2.W2"]
     for number, block in enumerate(model.blocks, start=1):
@@ -113,7 +113,7 @@ def test_a_sparse_run_is_measured_with_the_scale_of_its_masks():
 def test_a_mixers_weight_has_the_singular_values_of_its_effective_weight(permutation):
     record = trained(name="mlp_mixer", C=12, gamma=2, permutation=permutation)
     found = of_run(record.id)
-    model: Any = load(record.id)
+    model: Any = load_model(record.id)
     assert [line["layer"] for line in found["layers"]][:4] == [
         "token_1.fc1", "token_1.fc2", "channel_1.fc1", "channel_1.fc2",
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_run_is_measured_once_and_drawn(monkeypatch, tmp_path):
     record = trained(name="s_mixer", C=6)
     before = (find_run(record.id) / "record.json").read_bytes()
     found = of_run(record.id)
-    monkeypatch.setattr("isthmus.analysis.trained_run.load", None)
+    monkeypatch.setattr("isthmus.analysis.trained_run.load_model", None)
     assert of_run(record.id) == found
     assert (find_run(record.id) / "analysis" / "singular_values.json").is_file()
     assert (find_run(record.id) / "record.json").read_bytes() == before

@@ -18,7 +18,7 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed
 from isthmus.core.record import find_run, read_record
-from isthmus.export.prediction import open_predictor
+from isthmus.export.prediction import load
 from isthmus.sources.puzzles.boards import draw, parse
 from isthmus.tasks.sudoku_prediction import only_solution, read_puzzles
 from isthmus.training.run import run
@@ -68,7 +68,7 @@ def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record
 
 @torch.no_grad()
 def test_energies_are_those_of_the_model(trained):
-    model: Any = isthmus.load(trained)
+    model: Any = isthmus.load(trained).model
     x = torch.zeros(2, 81, dtype=torch.int64)
     found = token_dynamics.measure(model, x)
     assert set(found) == {"trained_iterations", "layers", "curves", "sphere"}
@@ -181,10 +181,10 @@ def test_images_are_classified_with_another_number_of_iterations(tmp_path):
     identity = run(run_config(settings)).id
     rows = np.random.default_rng(0).integers(0, 256, (50, 1, 8, 8), np.uint8)
     np.save(tmp_path / "rows.npy", rows)
-    model: Any = isthmus.load(identity)
+    model: Any = isthmus.load(identity).model
     with torch.no_grad():
-        expected = model(open_predictor(identity).task.encode(rows), iterations=30).argmax(dim=1)
-        assert not torch.equal(expected, model(open_predictor(identity).task.encode(rows)).argmax(dim=1))
+        expected = model(load(identity).task.encode(rows), iterations=30).argmax(dim=1)
+        assert not torch.equal(expected, model(load(identity).task.encode(rows)).argmax(dim=1))
     result = predicted(identity, tmp_path / "rows.npy", "--out", tmp_path / "out", "--iterations", 30)
     assert result.exit_code == 0, result.output
     assert np.load(tmp_path / "out" / "rows.predicted.npy").tolist() == expected.tolist()
@@ -193,7 +193,7 @@ def test_images_are_classified_with_another_number_of_iterations(tmp_path):
 def test_a_filled_board_is_valid(trained, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text(f"{SOLUTION}\n{SOLUTION}\n")
-    answers = list(open_predictor(trained).predict([file], tmp_path))
+    answers = list(load(trained).open().predict([file], tmp_path))
     assert [answer.lines[-1] for answer in answers] == [f"{file}: valid: this solves the puzzle"] * 2
 
 

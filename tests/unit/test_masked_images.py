@@ -21,7 +21,7 @@ from isthmus.core.files import home, sha256
 from isthmus.core.protocols import Signature
 from isthmus.core.record import find_run
 from isthmus.core.registry import component, find
-from isthmus.training.loading import load
+from isthmus.training.loading import load_model
 from isthmus.training.run import load_data, run
 from isthmus.training.tokenizers import GREY, open_tokenizer
 from tests.unit.token_runs import DIGITS, TOKENIZER, masked
@@ -39,7 +39,7 @@ def tokens_of(reference, **fields):
 
 def test_tokens_are_those_of_the_tokenizer_and_are_made_once(tokenizer, monkeypatch):
     data, images = tokens_of(tokenizer), load_data(component("sources", DIGITS))
-    model: Any = load(tokenizer)
+    model: Any = load_model(tokenizer)
     with torch.no_grad():
         expected = model.tokens(torch.from_numpy(images.test.inputs).float() / 255)
     assert data.test.inputs.dtype == np.int16
@@ -104,7 +104,7 @@ def test_a_masked_run_leaves_a_sheet_analyses_and_predictions(tokenizer, tmp_pat
     filled = np.load(tmp_path / "out" / "tokens.predicted.npy")
     assert filled.max() < 16
     assert np.array_equal(filled[:, 5:], data.test.inputs[:2, 5:])
-    model: Any = load(record.id)
+    model: Any = load_model(record.id)
     often = task.fill_in(partial(model, iterations=9), torch.from_numpy(gaps).long(), torch_generator(0, "predicted"))
     assert CliRunner().invoke(app, [*called, "--iterations", "9"]).exit_code == 0
     assert np.array_equal(np.load(tmp_path / "out" / "tokens.predicted.npy"), often)

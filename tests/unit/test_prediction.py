@@ -10,8 +10,10 @@ import torch
 from isthmus.core.errors import UserError
 from isthmus.core.prediction import Trained
 from isthmus.core.protocols import Signature
-from isthmus.sources.streaming import write_pieces
-from isthmus.tasks.row_prediction import RowPredictor, class_names, pixels, result_paths
+from isthmus.sources.streaming import write_columns, write_pieces
+from isthmus.tasks.file_prediction import result_paths
+from isthmus.tasks.image_prediction import pixels
+from isthmus.tasks.row_prediction import RowPredictor, class_names
 from tests.unit.tables import write_csv, write_parquet
 
 ROWS = np.array([[1, 20, 300], [4, 50, 600]], np.float32)
@@ -31,15 +33,24 @@ class Echo:
     def decode(self, output):
         return output.argmax(1).numpy() if self.labels else output.numpy()
 
+    def probabilities(self, output):
+        return None
+
 
 @pytest.fixture
 def predictor():
     """A function that makes a predictor without a training."""
 
     def make(shape=(3,), labels=False, classes=(), columns=(), **source):
-        return RowPredictor(Trained("run", torch.nn.Identity(), Echo(shape, labels), source, classes, columns))
+        names = class_names(classes).tolist()
+        return RowPredictor(Trained("run", torch.nn.Identity(), Echo(shape, labels), source, names, columns))
 
     return make
+
+
+def read(run, path):
+    """The rows of a file, as a predictor reads them."""
+    return np.concatenate([block.rows for block in run.blocks(path)])
 
 
 @pytest.mark.parametrize(
@@ -56,15 +67,15 @@ def predictor():
 def test_labels_are_given_by_the_users_names(predictor, tmp_path, names, found):
     rows = predictor(labels=True, classes=names).rows(ROWS)
     assert rows.tolist() == found
-    write_pieces(tmp_path / "x.csv", [rows[:1], rows[1:]])
-    assert (tmp_path / "x.csv").read_text() == "".join(f"{name}\n" for name in found)
+    write_columns(tmp_path / "x.csv", [{"x": rows[:1]}, {"x": rows[1:]}])
+    assert (tmp_path / "x.csv").read_text() == "".join(f"{name}\n" for name in ["x", *found])
     write_pieces(tmp_path / "x.npy", [rows[:1], rows[1:]])
     assert np.load(tmp_path / "x.npy").tolist() == found
 
 
 def test_a_class_name_with_a_comma_stays_one_cell(tmp_path):
-    write_pieces(tmp_path / "x.csv", [class_names(["a, b", "c"])])
-    assert (tmp_path / "x.csv").read_text() == '"a, b"\nc\n'
+    write_columns(tmp_path / "x.csv", [{"x": class_names(["a, b", "c"])}])
+    assert (tmp_path / "x.csv").read_text() == 'x\n"a, b"\nc\n'
 
 
 def test_values_of_a_run_with_classes_are_left_alone(predictor):
@@ -112,8 +123,8 @@ def test_an_image_of_other_axes_is_one_line(predictor):
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, ">f4", bool])
 def test_numbers_of_an_image_run_keep_their_meaning_when_read(predictor, tmp_path, dtype):
     np.save(tmp_path / "x.npy", np.ones((2, 4), dtype))
-    read = predictor(shape=(1, 2, 2)).read(tmp_path / "x.npy")
-    assert read.dtype == (dtype if dtype in (np.uint8, np.int64) else np.float32)
+    found = read(predictor(shape=(1, 2, 2)), tmp_path / "x.npy")
+    assert found.dtype == (dtype if dtype in (np.uint8, np.int64) else np.float32)
 
 
 def test_columns_are_selected_by_name(predictor, tmp_path):
@@ -124,32 +135,41 @@ def test_columns_are_selected_by_name(predictor, tmp_path):
     write_parquet(tmp_path / "x.parquet", turned)
     write_csv(tmp_path / "bare.csv", NAMED, header=False)
     for name in ("x.csv", "x.csv.gz", "x.parquet", "bare.csv"):
-        assert (run.read(tmp_path / name) == ROWS).all(), name
+        assert (read(run, tmp_path / name) == ROWS).all(), name
     write_csv(tmp_path / "x.csv", {"a": ROWS[:, 0], "B": ROWS[:, 1], "c": ROWS[:, 2]})
     with pytest.raises(UserError, match=r"x\.csv has no column 'b'; .*'?B'?"):
-        run.read(tmp_path / "x.csv")
+        read(run, tmp_path / "x.csv")
     write_csv(tmp_path / "x.csv", NAMED)
-    assert (predictor().read(tmp_path / "x.csv") == ROWS).all(), "without names in the record, positions count"
+    assert (read(predictor(), tmp_path / "x.csv") == ROWS).all(), "without names in the record, positions count"
 
 
 def test_a_header_of_numbers_is_read_as_in_training(predictor, tmp_path):
     (tmp_path / "x.csv").write_text("y,2020,2019\n0,1,2\n")
-    assert predictor((2,), columns=["2019", "2020"], header=True).read(tmp_path / "x.csv").tolist() == [[2, 1]]
+    assert read(predictor((2,), columns=["2019", "2020"], header=True), tmp_path / "x.csv").tolist() == [[2, 1]]
+
+
+def test_rows_with_all_numbered_columns_of_training_are_taken_without_the_targets(predictor, tmp_path):
+    np.save(tmp_path / "x.npy", np.insert(ROWS, 1, -1, axis=1))
+    write_csv(tmp_path / "x.csv", {"a": ROWS[:, 0], "y": [-1, -1], "b": ROWS[:, 1], "c": ROWS[:, 2]}, header=False)
+    for name in ("x.npy", "x.csv"):
+        assert (read(predictor(targets=["1"]), tmp_path / name) == ROWS).all()
+        assert (read(predictor((2,), inputs=["0", "3"], targets=["1"]), tmp_path / name) == ROWS[:, [0, 2]]).all()
+        assert read(predictor(targets=["y"]), tmp_path / name).shape == (2, 4), "refused later: nobody knows which"
 
 
 def test_the_inputs_of_an_archive_are_found(predictor, tmp_path):
-    def read(run=None, **arrays):
+    def stored(run=None, **arrays):
         np.savez(tmp_path / "x.npz", **arrays)
-        return (run or predictor()).read(tmp_path / "x.npz")
+        return read(run or predictor(), tmp_path / "x.npz")
 
     one = ROWS[:, 0]
-    assert (read(anything=ROWS) == ROWS).all()
-    assert (read(a=one, b=ROWS) == ROWS).all(), "the only one that fits"
-    assert (read(predictor(inputs=["b"]), a=ROWS + 1, b=ROWS) == ROWS).all(), "named as in training"
-    assert (read(predictor((1,), targets=["a"]), a=one + 1, b=one) == one).all(), "not the targets"
+    assert (stored(anything=ROWS) == ROWS).all()
+    assert (stored(a=one, b=ROWS) == ROWS).all(), "the only one that fits"
+    assert (stored(predictor(inputs=["b"]), a=ROWS + 1, b=ROWS) == ROWS).all(), "named as in training"
+    assert (stored(predictor((1,), targets=["a"]), a=one + 1, b=one) == one).all(), "not the targets"
     for arrays, number in (({"a": ROWS, "b": ROWS}, 2), ({"a": one, "b": one}, 0)):
         with pytest.raises(UserError, match=rf"x\.npz holds the arrays a, b, of which {number} fit a model of inputs"):
-            read(**arrays)
+            stored(**arrays)
 
 
 def test_results_of_one_name_keep_the_folders_in_which_they_differ(tmp_path, monkeypatch):

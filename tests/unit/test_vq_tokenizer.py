@@ -132,7 +132,7 @@ SETTINGS = {
 def test_a_run_reports_the_use_of_its_codebook():
     record = run(run_config(SETTINGS))
     folder = prepare(run_config(SETTINGS)).folder
-    model: Any = isthmus.load(folder)
+    model: Any = isthmus.load(folder).model
     rows = prepare(run_config(SETTINGS)).data.test.inputs
     with torch.no_grad():
         tokens = model.tokens(torch.from_numpy(rows).float() / 255)
