@@ -169,10 +169,11 @@ class Answer:
         if ahead:
             lines.append(f"A reference is better on these data: {', '.join(ahead)}.")
         figure = quantity(best["mean"], objective)
-        how = f"{best['looks']} {'fold' if content['folds'] else 'seed'}{'s' * (best['looks'] > 1)}"
+        kind, several = "fold" if content["folds"] else "seed", "s" * (best["looks"] > 1)
+        how = f"{'mean of ' * (best['looks'] > 1)}{best['looks']} {kind}{several}"
         lines.append(
             f"{'The best network' if ahead else 'Use'} {best['title']}, {magnitude(best['params'])} parameters: "
-            f"validation {noun} {figure} ({'mean of ' * (best['looks'] > 1)}{how})."
+            f"validation {noun} {figure} ({how})."
         )
         if level and not ahead:
             lines.append(f"The data do not tell it from {', '.join(level)}.")
