@@ -150,11 +150,14 @@ class _Search:
         self.references = list_references(self.question.task.name)
         first, failed = race.networks[0], list[BaseException]()
         folds = [race.data(first.look(number))[0] for number in range(FOLDS if first.is_folded else 1)]
+        refit = first.refit(1, 0)
+        whole = race.data(refit)[0] if refit and self.references else None
         ends = max(self.began + self.seconds / 4, time.monotonic() + 1)
 
         def fit() -> None:
             try:
-                fit_references(self.references, folds, SCORES[self.question.task.name], ends, lambda: race.is_stopped)
+                score = SCORES[self.question.task.name]
+                fit_references(self.references, folds, whole, score, ends, lambda: race.is_stopped)
             except BaseException as error:  # raised in the thread that waits
                 failed.append(error)
 
@@ -230,14 +233,17 @@ class _Search:
             test |= sample_rows(predictions[0], targets, runs[0].data.classes)
             test |= dict(zip(("low", "high"), bootstrap(predictions, targets, score), strict=True))
             for each in self.references:
-                if each.predictions is not None and each.values:
-                    found = bootstrap([each.predictions], targets, score)
-                    lead = bootstrap(predictions, targets, score, each.predictions)
+                # A refit and a fold have the same test rows in another order.
+                is_refit = not len(runs[0].data.validation)
+                predicted = each.predictions if is_refit else each.first_predictions
+                if predicted is not None and each.values:
+                    found = bootstrap([predicted], targets, score)
+                    lead = bootstrap(predictions, targets, score, predicted)
                     middle = float(np.mean([score(one, targets) for one in predictions]))
                     references.append(
                         {"title": each.title, "values": each.values, "fitted_rows": each.rows,
-                         "test": score(each.predictions, targets), "low": found[0], "high": found[1],
-                         "lead": [middle - score(each.predictions, targets), *lead]}
+                         "test": score(predicted, targets), "low": found[0], "high": found[1],
+                         "lead": [middle - score(predicted, targets), *lead]}
                     )  # fmt: skip
         return {"test": test, "references": references}
 

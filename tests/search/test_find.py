@@ -99,6 +99,21 @@ def test_networks_from_linear_to_the_budget_compete_with_references(found: Answe
     assert len(found.runs()) == len(found.run_ids)
 
 
+def test_references_are_tested_on_the_rows_of_the_refits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (home / "halves.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "half"])
+        writer.writerows([i / 100, "upper" if i >= 50 else "lower"] for i in range(100))
+    settings = QUICK | {"budget": "12", "settings": ["train.epochs=1"]}
+    for delivered in ("refits", "a fold"):
+        if delivered == "a fold":
+            monkeypatch.setattr("isthmus.search.engine._Search._refit", lambda *given: [])
+        answer = isthmus.find(home / "halves.csv", target="half", **settings)
+        assert bool(answer.content["refits"]) == (delivered == "refits")
+        figures = {each["title"]: each["test"] for each in answer.content["references"]}
+        assert figures["logistic regression"] >= 0.9, "the order of test rows differs between a fold and a refit"
+
+
 def test_a_reference_that_wins_is_named_first(found: Answer) -> None:
     ridge = next(each for each in found.content["references"] if each["title"] == "ridge regression")
     assert found.compare(ridge).decision == "behind", "three epochs are too few"
