@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,7 @@ def write_report(
 
     sections, unfinished = gather(folders_or_records, published, costs, quality)
     if answer:
-        known = {each["title"]: each["test"] for each in answer["references"] if "test" in each}
+        known = {each["title"]: each["test"] for each in answer["references"] if math.isfinite(each["test"])}
         sections = [replace(section, references=known) for section in sections]
     # First, so that nothing is written if an input is damaged.
     text = page(sections, unfinished, title, command, published, answer)

@@ -10,20 +10,28 @@ _MIDDLE = 26 + _TALLEST / 2
 _ENDS, _STREAM = (12, 428), (92, 348)
 """Where the input and the output are, and where the stream begins and ends."""
 _MOST_BLOCKS = 12
-_INK, _STREAM_COLOUR = "var(--ink, currentColor)", "var(--shape-0, #0072b2)"
+_INK, _BLUE = "var(--ink, currentColor)", "var(--shape-0, #0072b2)"
 
 
-def draw_network(model: Mapping[str, Any]) -> str:
-    """Input, stream, hidden layers and output as inline SVG. The height of each is its width in the network.
-
-    Empty for a model that is not described by ``d_z``, ``d_h`` and ``depth``.
-    """
+def widest_layer(model: Mapping[str, Any]) -> int:
+    """The largest width in a network that can be drawn, or 0."""
     sizes = [model.get(name) for name in ("d_z", "d_h", "depth")]
     ends = [model.get(name) for name in ("d_in", "d_out")]
     if not all(isinstance(size, int) for size in sizes) or not all(isinstance(end, int | None) for end in ends):
+        return 0
+    return max(model["d_z"], model["d_h"] if model["depth"] else 0, *(end or 0 for end in ends))
+
+
+def draw_network(model: Mapping[str, Any], colour: str = _BLUE, widest: int = 0) -> str:
+    """Input, stream, hidden layers and output as inline SVG. The height of each is its width in the network.
+
+    ``widest`` is the width that gets the whole height (default: the network's own), so that networks can share a scale.
+    Empty for a model that is not described by ``d_z``, ``d_h`` and ``depth``.
+    """
+    widest = max(widest, own) if (own := widest_layer(model)) else 0
+    if not widest:
         return ""
-    (d_z, d_h, depth), (d_in, d_out) = sizes, ends
-    widest = max(d_z, d_h if depth else 0, d_in or 0, d_out or 0, 1)
+    d_z, d_h, depth, d_in, d_out = (model.get(name) for name in ("d_z", "d_h", "depth", "d_in", "d_out"))
 
     def half(width: int) -> float:
         return max(0.75, width * _TALLEST / widest / 2)
@@ -35,13 +43,13 @@ def draw_network(model: Mapping[str, Any]) -> str:
             parts.append(_shape([where, side], [half(width), half(d_z)], _INK, 0.10))
             parts.append(_shape([where - 3, where + 3], [half(width)] * 2, _INK, 0.75))
     drawn = min(depth, _MOST_BLOCKS)
-    parts.append(_shape([start - 3, stop + 3], [half(d_z)] * 2, _STREAM_COLOUR, 0.22 if depth else 0.75))
+    parts.append(_shape([start - 3, stop + 3], [half(d_z)] * 2, colour, 0.22 if depth else 0.75))
     length = (stop - start) / max(drawn, 1)
     for number in range(drawn):
         left, right = start + number * length, start + (number + 1) * length
         gap = min(3.0, length / 8)
         across = [left + gap, (left + right) / 2, right - gap]
-        parts.append(_shape(across, [half(d_z), half(d_h), half(d_z)], _STREAM_COLOUR, 0.72))
+        parts.append(_shape(across, [half(d_z), half(d_h), half(d_z)], colour, 0.72))
     blocks = f"{depth} block{'s' * (depth > 1)}" + (f", {drawn} drawn" if drawn < depth else "")
     hidden = f"hidden d_h {d_h:,} × {blocks}" if depth else "no hidden layer: linear"
     texts = [_text(220, 16, "middle", f"stream d_z {d_z:,}"), _text(220, _HEIGHT - 18, "middle", hidden)]

@@ -16,6 +16,7 @@ from string import Template
 from typing import Any
 
 from isthmus.core.record import CONFIG
+from isthmus.reports.drawing import draw_network, widest_layer
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.plots import COLOURS, plotly_curves, plotly_fit, plotly_front, plotly_gap
@@ -32,8 +33,10 @@ from isthmus.reports.text import (
     percent,
     span,
     summary,
+    unit,
+    with_spread,
 )
-from isthmus.studies.fronts import Candidate
+from isthmus.studies.fronts import Candidate, best
 from isthmus.studies.statistics import RULE
 from isthmus.studies.volumes import Savings
 
@@ -55,7 +58,7 @@ def page(
         style=_file("page.css") + _colour_style(),
         summary=escape(_summary(sections, unfinished, published)),
         contents=_contents(sections),
-        recommendation=recommend(found, sections[0].name) if found else "",
+        recommendation=_recommendation(sections[0], found) if found else "",
         sections="\n".join(
             _section(section, number, command, found if number == 1 else None)
             for number, section in enumerate(sections, start=1)
@@ -137,7 +140,7 @@ def _section(section: Section, number: int, command: str, found: Mapping[str, An
         lines=_lines_note(section),
         kicker="" if found else f'<p class="kicker">{escape(section.name)}</p>\n',
         settings=_problem_settings(section),
-        above="" if found else words,
+        above="" if found else words + _best_networks(section),
         below=f'<div class="below"><h3>Shapes compared</h3>{words}</div>\n' if found else "",
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
@@ -162,10 +165,33 @@ def _problem_settings(section: Section) -> str:
     rows = section.first.data.get("rows", {})
     parts = [f"{number:,}&nbsp;{escape(split)}&nbsp;rows" for split, number in rows.items()]
     for name, value in section.settings.items():
-        if name not in ("path", "targets"):  # they are in the section's name
+        if name not in ("path", "targets") and value != section.task:  # they are in the section's name
             text = Path(value).name if isinstance(value, str) and name.endswith("path") else str(value)
             parts.append(f"{escape(name)}&nbsp;{escape(text)}")
     return " · ".join(parts)
+
+
+def _colour(section: Section, architecture: str) -> str:
+    return f"var(--shape-{section.architectures.index(architecture) % len(COLOURS)})"
+
+
+def _recommendation(section: Section, found: Mapping[str, Any]) -> str:
+    name = found["best"]["model"]["name"]
+    return recommend(found, section.name, _colour(section, name) if name in section.architectures else "var(--ink)")
+
+
+def _best_networks(section: Section) -> str:
+    """The best network of each architecture, drawn to scale."""
+    figures = []
+    candidates = [best(section.candidates_of(architecture)) for architecture in section.finished_architectures]
+    widest = max((widest_layer(chosen.settings["model"]) for chosen in candidates), default=0)
+    for chosen in candidates:
+        drawing = draw_network(chosen.settings["model"], _colour(section, chosen.architecture), widest)
+        reached = f"{metric_title(chosen.objective)} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
+        text = f"{magnitude(chosen.params)} parameters, test {reached} {unit(chosen.objective)}".strip()
+        caption = f"<b>{escape(architecture_title(chosen.architecture))}</b>, best on validation data: {escape(text)}"
+        figures += [f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"] if drawing else []
+    return f'<div class="networks">{"".join(figures)}</div>\n' if figures else ""
 
 
 def _lines_note(section: Section) -> str:
@@ -295,13 +321,14 @@ def _candidates_table(section: Section) -> str:
 
 def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> str:
     member = candidate.run_ids in section.front_ids
-    place = section.architectures.index(candidate.architecture) % len(COLOURS)
     cells = "".join(
         f'<td{_classes(column)} data-value="{escape(str(column.value(candidate)))}">'
         f"{escape(column.text(candidate))}</td>"
         for column in shown
     )
-    mark = f'<span class="mark" style="--mark: var(--shape-{place})">{"●" if member else "○"}</span>'
+    mark = (
+        f'<span class="mark" style="--mark: {_colour(section, candidate.architecture)}">{"●" if member else "○"}</span>'
+    )
     number = len(candidate.run_ids)
     runs = copy_button(section.best_of(candidate).record.id)
     runs += " " + copy_button(" ".join(candidate.run_ids), f"all {number}") if number > 1 else ""

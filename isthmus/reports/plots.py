@@ -41,7 +41,7 @@ COLOURS = (
 )
 SYMBOLS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("x", "X"))
 _INK, _RULE = "#22262b", "#dfe3e8"
-_LABEL_WIDTH, _LABEL_SPACE = 172, 0.045
+_LABEL_WIDTH, _LABEL_SPACE = 168, 0.045
 """Pixels to the right of the front for the names of references, and their distance as a fraction of the height."""
 
 
@@ -71,16 +71,20 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
 def _plotly_line_labels(figure: FrontFigure) -> list[dict[str, Any]]:
     """The names of the references, to the right of their lines and apart from each other."""
     low, high = figure.range
-    labels, below = [], 0.0
-    for title, y in sorted(figure.lines, key=lambda line: line[1]):
-        place = max(min((y - low) / (high - low), 1.0), below)
-        below = place + _LABEL_SPACE
+    lines = sorted(figure.lines, key=lambda line: line[1])
+    places: list[float] = []
+    for _, y in lines:
+        places.append(max([0.0, min((y - low) / (high - low), 1.0), *(last + _LABEL_SPACE for last in places[-1:])]))
+    limit, labels = 1.0, list[dict[str, Any]]()
+    for (title, y), wanted in reversed(list(zip(lines, places, strict=True))):
+        place = min(wanted, limit)
+        limit = place - _LABEL_SPACE
         beyond = " ↓" if y < low else " ↑" if y > high else ""
         labels.append(
             {
                 "xref": "paper", "yref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "y": place,
                 "yanchor": "middle", "showarrow": False, "align": "left", "font": {"color": "@quiet", "size": 11},
-                "text": _hover_text(f"{title} {y:.3g}{beyond}".replace("-", "−")),
+                "text": _hover_text(f"{title.removeprefix('the ')} {y:.3g}{beyond}".replace("-", "−")),
             }
         )  # fmt: skip
     return labels
@@ -118,8 +122,12 @@ def _plotly_bars(figure: FrontFigure, points: Sequence[Point], colour: str) -> d
 def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
     axis = {"type": "log", "tickformat": "~s" if figure.is_count else "~g"}
     axis["range"] = [math.log10(end) for end in _cost_range(figure.costs)]
-    digits = _labelled_digits(figure.costs)
-    return axis | {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else axis
+    return axis | _plotly_log_ticks(figure.costs)
+
+
+def _plotly_log_ticks(values: Sequence[float]) -> dict[str, Any]:
+    digits = _labelled_digits(values)
+    return {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else {}
 
 
 def _cost_range(costs: Sequence[float]) -> tuple[float, float]:
@@ -129,9 +137,9 @@ def _cost_range(costs: Sequence[float]) -> tuple[float, float]:
     return low / room, high * room
 
 
-def _labelled_digits(costs: Sequence[float]) -> tuple[int, ...]:
+def _labelled_digits(values: Sequence[float]) -> tuple[int, ...]:
     """Which digits of a logarithmic axis get labels; none if the range is short enough for linear ticks."""
-    ratio = max(costs) / min(costs)
+    ratio = max(values) / min(values)
     if ratio < 3:
         return ()
     return tuple(range(1, 10)) if ratio < 6 else (1, 2, 5) if ratio < 3000 else (1,)
@@ -264,7 +272,8 @@ def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:
     layout = _plotly_layout("Epoch", figure.y_title, height=340)
     layout["xaxis"] |= {"rangemode": "tozero"}
     if figure.logarithmic:
-        layout["yaxis"] |= {"type": "log", "dtick": "D2", "tickformat": "~g"}
+        losses = [y for curve in figure.curves if curve.shown for y in curve.y if y > 0]
+        layout["yaxis"] |= {"type": "log", "tickformat": "~g"} | _plotly_log_ticks(losses or [1.0])
     elif figure.curves:
         layout["yaxis"]["range"] = figure.range
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}

@@ -17,7 +17,7 @@ _SHORT_ID = 8
 """Characters of a run's id that a button shows; it copies all of them."""
 
 
-def recommend(answer: Mapping[str, Any], task: str) -> str:
+def recommend(answer: Mapping[str, Any], task: str, colour: str) -> str:
     """The box: the verdict, the network, its figures, and what to type."""
     verdict, *reasons = answer["sentences"]
     best = answer["best"]
@@ -30,7 +30,7 @@ def recommend(answer: Mapping[str, Any], task: str) -> str:
         verdict=escape(verdict),
         reasons="".join(f"<li>{escape(sentence)}</li>" for sentence in reasons),
         facts=facts,
-        network=draw_network(best["model"]),
+        network=draw_network(best["model"], colour),
         title=f"{escape(best['title'])}, run {copy_button(best['run'])}",
         commands="".join(
             f"<dt>{escape(name)}</dt><dd><code>{escape(text)}</code>{copy_button(text, 'copy')}</dd>"

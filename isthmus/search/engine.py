@@ -33,8 +33,8 @@ from isthmus.training.run import Options, Prepared, arithmetic
 
 _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
-_REPEATS = 100
-"""Predictions of a single row that are timed."""
+_REPEATS, _MOST_SECONDS = 100, 0.3
+"""Predictions of a single row that are timed, and the time that this may take."""
 
 
 def find(
@@ -274,6 +274,8 @@ def sample_rows(predicted: np.ndarray, targets: np.ndarray, classes: Sequence[st
     if targets.ndim > 1:
         chosen = np.linspace(0, len(targets) - 1, min(_POINTS, len(targets))).astype(int)
         known = chosen[np.isfinite(predicted[chosen, 0]) & np.isfinite(targets[chosen, 0])]
+        if not len(known):
+            return {}
         pairs = {"true": targets[known, 0], "predicted": predicted[known, 0]}
         return {"points": {name: [float(f"{value:.6g}") for value in values] for name, values in pairs.items()}}
     labels, numbers = np.unique(np.concatenate([targets, predicted]), return_counts=True)
@@ -287,7 +289,7 @@ def _time_row(run: Prepared) -> float:
     """The median time of a prediction for a single row, in milliseconds."""
     model, row, times = load(run.folder), run.data.test.inputs[:1], list[float]()
     with arithmetic(1), torch.no_grad():
-        while len(times) < _REPEATS and sum(times) < 1:
+        while len(times) < _REPEATS and sum(times) < _MOST_SECONDS:
             start = time.perf_counter()
             run.task.decode(model(run.task.encode(row)))
             times.append(time.perf_counter() - start)

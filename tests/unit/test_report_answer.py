@@ -135,7 +135,7 @@ def test_references_are_labelled_lines_in_the_front_of_the_objective(search: Pat
     assert figure.refit.y == 0.75
     drawn = plotly_front(figure)
     assert [line["y0"] for line in drawn["layout"]["shapes"]] == [0.77]
-    assert [label["text"] for label in drawn["layout"]["annotations"]] == ["the mean −9 ↓", "ridge regression 0.77"]
+    assert [label["text"] for label in drawn["layout"]["annotations"]] == ["ridge regression 0.77", "mean −9 ↓"]
     low, high = drawn["layout"]["yaxis"]["range"]
     assert 0.5 < low < 0.75, "a reference that is far away does not stretch the axis"
     assert high <= 1
