@@ -64,5 +64,5 @@ def find(
     for sentence in answer.sentences():
         terminal.out.print(sentence, highlight=False, soft_wrap=True)
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)
-    for line in answer.commands():
-        terminal.out.print(line, style="dim", highlight=False, soft_wrap=True)
+    for name, text in answer.commands().items():
+        terminal.out.print(f"{name.lower()}: {text}", style="dim", highlight=False, soft_wrap=True)

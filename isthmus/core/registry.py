@@ -114,6 +114,14 @@ def component(kind: Kind, settings: Any) -> Component:
     return build_config(config, settings, f"{settings['name']}: ")
 
 
+def without_defaults(kind: Kind, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that differ from their defaults; all of them if what they belong to cannot be imported."""
+    try:
+        return component(kind, settings).model_dump(mode="json", exclude_defaults=True)
+    except UserError:
+        return settings
+
+
 def variants(name: str) -> dict[str, dict[str, Any]]:
     """The published networks of a model by name; a general name such as ``vit`` has all of its file."""
     known: dict[str, dict[str, Any]] = getattr(sys.modules[find("models", name).__module__], "VARIANTS", {})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from isthmus.core.files import make_folder, write_text, write_with
 from isthmus.reports.tables import table
@@ -19,6 +22,7 @@ def write_report(
     published: Sequence[str] = (),
     costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
+    answer: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
 
@@ -26,7 +30,7 @@ def write_report(
     a folder of run folders. ``command`` re-creates the runs. ``published`` names tables of papers, such as
     ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``costs`` maps
     further costs, such as latency, to values by run id. ``quality`` is the metric to compare by (default: the task's
-    objective).
+    objective). ``answer`` is what a search found, with its ``sentences`` and ``commands``; the page begins with it.
     """
     from isthmus.reports.page import page
     from isthmus.reports.plots import curves_png, front_png, gap_png, has_gap
@@ -34,7 +38,11 @@ def write_report(
     from isthmus.reports.tables import candidates_csv, runs_csv
 
     sections, unfinished = gather(folders_or_records, published, costs, quality)
-    text = page(sections, unfinished, title, command, published)  # first: if an input is damaged, nothing is written
+    if answer:
+        known = {each["title"]: each["test"] for each in answer["references"] if math.isfinite(each["test"])}
+        sections = [replace(section, references=known) for section in sections]
+    # First, so that nothing is written if an input is damaged.
+    text = page(sections, unfinished, title, command, published, answer)
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))
     write_with(out / "curves.png", lambda path: curves_png(sections, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +19,19 @@ from isthmus.reports.text import (
     magnitude,
     metric_title,
     unit,
+    upper_bound,
     with_spread,
 )
 from isthmus.studies.fronts import Candidate, cost_of, front, sample_std
 
 _MOST_POINTS = 200
 """Per curve: more are indistinguishable on a screen and make the page larger."""
+_MOST_CURVES = 6
+"""Drawn at first."""
+_REFERENCE_REACH = 1.5
+"""Heights of the axis within which it extends to a reference."""
+_QUARTILES = 8
+"""With fewer values, none is an outlier."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,34 @@ class FrontFigure:
     x_title: str
     y_title: str
     series: tuple[Series, ...]
+    metric: str
     is_count: bool = True  # a count has letters for thousands and millions, a measured quantity has not
+    lines: tuple[tuple[str, float], ...] = ()  # references: other models, by title
+    refit: Point | None = None  # the chosen network, trained on validation rows too
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for series in self.series for point in series.points] + ([self.refit] if self.refit else [])
 
     @property
     def costs(self) -> list[float]:
-        return [point.x for series in self.series for point in series.points]
+        return [point.x for point in self.points]
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The axis of the quality. It shows every member of a front, and references that are not far from them."""
+        shown = [point for point in self.points if point.on_front]
+        ends = [y for point in shown for y in (point.y - (point.spread or 0), point.y + (point.spread or 0))]
+        values = [point.y for point in self.points]
+        low, high = fit_axis(values, ends, self.metric)
+        reach = _REFERENCE_REACH * (high - low)
+        near = [y for _, y in self.lines if low - reach <= y <= high + reach]
+        return fit_axis(values, [*ends, *near], self.metric)
+
+    def bars(self, point: Point) -> tuple[float, float]:
+        """The error bar below and above a point; it ends at the largest value that the metric can have."""
+        spread = point.spread or 0.0
+        return spread, max(0.0, min(spread, upper_bound(self.metric) - point.y))
 
 
 @dataclass(frozen=True)
@@ -89,15 +120,15 @@ class GapFigure:
 
 @dataclass(frozen=True)
 class Curve:
-    """One run. ``chosen``: trained with the selected learning rate; ``mark``: the epoch whose weights were kept."""
+    """One run. ``mark`` is the epoch whose weights were kept; curves that are not ``shown`` are drawn on request."""
 
     title: str
     place: int
     x: tuple[float, ...]
     y: tuple[float, ...]
-    chosen: bool
     mark: tuple[float, float] | None
     details: tuple[str, ...]
+    shown: bool
 
 
 @dataclass(frozen=True)
@@ -105,6 +136,24 @@ class CurvesFigure:
     y_title: str
     logarithmic: bool
     curves: tuple[Curve, ...]
+    metric: str
+
+    @property
+    def range(self) -> tuple[float, float]:
+        marks = [curve.mark[1] for curve in self.curves if curve.shown and curve.mark]
+        return fit_axis([y for curve in self.curves for y in curve.y], marks, self.metric)
+
+
+def fit_axis(values: Sequence[float], needed: Sequence[float], metric: str) -> tuple[float, float]:
+    """A range that shows the needed values and all others but outliers, and no value that the metric cannot have."""
+    low, high = min([*values, *needed]), max([*values, *needed])
+    if len(values) >= _QUARTILES:
+        first, _, third = statistics.quantiles(values, n=4)
+        reach = 3 * (third - first)
+        low = min([max(low, first - reach), *needed])
+        high = max([min(high, third + reach), *needed])
+    room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
+    return low - room, min(high + room, upper_bound(metric))
 
 
 def front_figure(section: Section, cost: str = "params", metric: str = "") -> FrontFigure:
@@ -132,7 +181,37 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
             series.append(Series(architecture_title(architecture), place, points))
     if (cost, metric) == ("params", "psnr"):
         series += [item for published in section.published for item in _published_series(published, section)]
-    return FrontFigure(cost_kind(cost).title, axis_title("Test", metric), tuple(series), not cost_kind(cost).quantity)
+    is_objective, kind = metric == section.objective, cost_kind(cost)
+    return FrontFigure(
+        kind.title,
+        axis_title("Test", metric),
+        tuple(series),
+        metric,
+        not kind.quantity,
+        tuple(section.references.items()) if is_objective else (),
+        _refit_point(section, cost, metric),
+    )
+
+
+def _refit_point(section: Section, cost: str, metric: str) -> Point | None:
+    """The network that was trained on all rows but the test rows; None unless there is exactly one."""
+    records = [run.record for run in section.refits]
+    settings = {json.dumps(_without_seed(record.config), sort_keys=True) for record in records}
+    if len(settings) != 1 or cost not in records[0].cost or any(metric not in each.metrics["test"] for each in records):
+        return None
+    values = [record.metrics["test"][metric] for record in records]
+    details = (
+        f"{metric_title(metric)} {with_spread(statistics.fmean(values), sample_std(values), metric)}",
+        "trained on training and validation rows",
+        f"{magnitude(records[0].cost['params'])} parameters",
+        f"run {records[0].id}" + (f" and {len(values) - 1} more" if len(values) > 1 else ""),
+    )
+    return Point(records[0].cost[cost], statistics.fmean(values), sample_std(values), True, details)
+
+
+def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    model = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
+    return {**config, "model": model, "seed": 0}
 
 
 def gap_figure(measures: Measures) -> GapFigure | None:
@@ -195,21 +274,29 @@ def _published_details(point: PublishedPoint) -> tuple[str, ...]:
 
 def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:
     """The validation objective and the training loss over the epochs, one curve per finished run."""
-    chosen = {identity for candidate in section.candidates for identity in candidate.run_ids}
     failed = {run.record.id for run in (*section.failed_runs, *section.outdated_runs)}
-    objective = section.objective
+    objective, first = section.objective, _first_curves(section)
     validation, training = [], []
     for run in section.runs:
         if run.record.id in failed:
             continue
         lines = run.metrics()
-        place, is_chosen = section.architectures.index(run.architecture), run.record.id in chosen
-        validation.append(_curve(run, lines, "validation", objective, place, is_chosen))
-        training.append(_curve(run, lines, "train", "loss", place, is_chosen))
+        place, shown = section.architectures.index(run.architecture), run.record.id in first
+        validation.append(_curve(run, lines, "validation", objective, place, shown))
+        training.append(_curve(run, lines, "train", "loss", place, shown))
     return (
-        CurvesFigure(axis_title("Validation", objective), False, tuple(filter(None, validation))),
-        CurvesFigure("Training loss", True, tuple(filter(None, training))),
+        CurvesFigure(axis_title("Validation", objective), False, tuple(filter(None, validation)), objective),
+        CurvesFigure("Training loss", True, tuple(filter(None, training)), "loss"),
     )
+
+
+def _first_curves(section: Section) -> set[str]:
+    """The best run of each architecture, then of the best candidates: the curves that are drawn at first."""
+    sign = -1 if section.first.maximise else 1
+    ordered = sorted(section.candidates, key=lambda item: sign * item.validation)
+    leaders = {item.architecture: item for item in reversed(ordered)}.values()
+    chosen = [*sorted(leaders, key=ordered.index), *(item for item in ordered if item not in leaders)]
+    return {section.best_of(candidate).record.id for candidate in chosen[:_MOST_CURVES]}
 
 
 def _details(candidate: Candidate, metric: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -226,20 +313,20 @@ def _details(candidate: Candidate, metric: str, names: Sequence[str]) -> tuple[s
     )
 
 
-def _curve(run: Run, lines: list[dict[str, Any]], split: str, metric: str, place: int, chosen: bool) -> Curve | None:
+def _curve(run: Run, lines: list[dict[str, Any]], split: str, metric: str, place: int, shown: bool) -> Curve | None:
     points = [line for line in lines if line.get("split") == split and line.get(metric) is not None]
     if not points:
         return None
     kept = run.record.selected.get("step")
     mark = next(((line["epoch"], line[metric]) for line in points if line["step"] == kept), None)
     stride = -(-len(points) // _MOST_POINTS)
-    shown = [*points[::stride], points[-1]] if (len(points) - 1) % stride else points[::stride]
+    kept_points = [*points[::stride], points[-1]] if (len(points) - 1) % stride else points[::stride]
     return Curve(
         title=architecture_title(run.architecture),
         place=place,
-        x=tuple(line["epoch"] for line in shown),
-        y=tuple(line[metric] for line in shown),
-        chosen=chosen,
+        x=tuple(line["epoch"] for line in kept_points),
+        y=tuple(line[metric] for line in kept_points),
         mark=mark if split == "validation" else None,
         details=(f"run {run.record.id}", run.settings),
+        shown=shown,
     )

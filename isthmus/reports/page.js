@@ -11,11 +11,19 @@
   const options = { responsive: true, displaylogo: false, displayModeBar: false };
   const draw = (place, figure) => {
     const { data, layout } = coloured(figure);
+    if (place.clientWidth < 560 && layout.xaxis.dtick === "D2") layout.xaxis.dtick = 1; // room for decades only
     Plotly.react(place, data, layout, options);
   };
 
+  const press = (button, down, up) => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", on);
+    button.textContent = on ? down : up;
+    return on;
+  };
+
   const redraws = [];
-  for (const section of document.querySelectorAll("section")) {
+  for (const section of document.querySelectorAll("main > section:not(.box)")) {
     if (section.querySelector(".plots").hidden) continue;
     const figures = JSON.parse(section.querySelector(".figures").textContent);
     const cost = section.querySelector(".cost");
@@ -38,7 +46,15 @@
       measures();
     });
     metric.addEventListener("change", front);
-    redraws.push(front, measures, curves);
+    const fit = () => figures.fit && draw(section.querySelector(".fit"), figures.fit);
+    redraws.push(front, measures, curves, fit);
+    section.querySelector(".more.curves").addEventListener("click", (event) => {
+      const on = press(event.target, "Show fewer curves", "Show all curves");
+      for (const figure of figures.curves) {
+        for (const trace of figure.data) if ("visible" in trace) trace.visible = on;
+      }
+      curves();
+    });
   }
   const redraw = () => redraws.forEach((one) => one());
   redraw();
@@ -59,5 +75,31 @@
   };
   for (const button of document.querySelectorAll("table.sortable th button")) {
     button.addEventListener("click", () => sort(button.closest("th")));
+  }
+  for (const button of document.querySelectorAll(".more.columns")) {
+    button.addEventListener("click", () => {
+      button.closest("section").classList.toggle("whole", press(button, "Show fewer columns", "Show all columns"));
+    });
+  }
+
+  // Browsers may refuse the clipboard to pages that are files.
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  };
+  for (const button of document.querySelectorAll(".copy")) {
+    button.addEventListener("click", async () => {
+      await copy(button.dataset.copy);
+      button.classList.add("copied");
+      setTimeout(() => button.classList.remove("copied"), 1200);
+    });
   }
 }

@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
-from isthmus.core.record import CONFIG, flatten
+from isthmus.core.record import CONFIG
+from isthmus.reports.drawing import draw_network, widest_layer
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import Measures, measure
-from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_gap
+from isthmus.reports.plots import COLOURS, plotly_curves, plotly_fit, plotly_front, plotly_gap
+from isthmus.reports.recommendation import copy_button, evidence, recommend
 from isthmus.reports.sections import Run, Section, metric_names
-from isthmus.reports.tables import columns
+from isthmus.reports.tables import Column, columns
 from isthmus.reports.text import (
     answer,
     architecture_title,
@@ -30,14 +33,23 @@ from isthmus.reports.text import (
     percent,
     span,
     summary,
+    unit,
+    with_spread,
 )
-from isthmus.studies.fronts import Candidate
+from isthmus.studies.fronts import Candidate, best
 from isthmus.studies.statistics import RULE
 from isthmus.studies.volumes import Savings
 
 
-def page(sections: Sequence[Section], unfinished: int, title: str, command: str, published: Sequence[str] = ()) -> str:
-    """The HTML text of a report."""
+def page(
+    sections: Sequence[Section],
+    unfinished: int,
+    title: str,
+    command: str,
+    published: Sequence[str] = (),
+    found: Mapping[str, Any] | None = None,
+) -> str:
+    """The HTML text of a report; it begins with the answer of a search, if there is one."""
     from plotly.offline import get_plotlyjs
 
     return Template(_file("page.html")).substitute(
@@ -46,7 +58,11 @@ def page(sections: Sequence[Section], unfinished: int, title: str, command: str,
         style=_file("page.css") + _colour_style(),
         summary=escape(_summary(sections, unfinished, published)),
         contents=_contents(sections),
-        sections="\n".join(_section(section, number, command) for number, section in enumerate(sections, start=1)),
+        recommendation=_recommendation(sections[0], found) if found else "",
+        sections="\n".join(
+            _section(section, number, command, found if number == 1 else None)
+            for number, section in enumerate(sections, start=1)
+        ),
         plotly=get_plotlyjs(),
         script=_file("page.js"),
     )
@@ -79,6 +95,8 @@ def _summary(sections: Sequence[Section], unfinished: int, published: Sequence[s
     parts = [_count(len(runs), "run"), _count(sum(len(section.candidates) for section in sections), "candidate")]
     failed = sum(len(section.failed_runs) for section in sections)
     parts += [f"{failed} failed"] if failed else []
+    refits = sum(len(section.refits) for section in sections)
+    parts += [_count(refits, "refit")] if refits else []
     outdated = sum(len(section.outdated_runs) for section in sections)
     parts += [f"{outdated} not comparable"] if outdated else []
     parts += [f"{unfinished} unfinished, excluded"] if unfinished else []
@@ -101,7 +119,7 @@ def _contents(sections: Sequence[Section]) -> str:
     return f'<nav aria-label="Sections"><ol>{"".join(items)}</ol></nav>'
 
 
-def _section(section: Section, number: int, command: str) -> str:
+def _section(section: Section, number: int, command: str, found: Mapping[str, Any] | None) -> str:
     costs = section.costs
     measured = {cost: measures for cost in costs if (measures := measure(section, cost))}
     figures: dict[str, Any] = {"answers": {cost: [*map(_keep_unbroken, answer(section, cost))] for cost in costs}}
@@ -112,12 +130,18 @@ def _section(section: Section, number: int, command: str) -> str:
         cost: {name: plotly_front(front_figure(section, cost, name)) for name in metric_names(section.candidates)}
         for cost in costs
     }
+    if found and "points" in found["test"]:
+        figures["fit"] = plotly_fit(found["test"]["points"])
+    verdict, limits = map(escape, figures["answers"]["params"])
+    words = f'<p class="answer" aria-live="polite">{verdict}</p>\n<p class="limits">{limits}</p>\n'
     return Template(_file("section.html")).substitute(
         number=number,
-        name=escape(section.name),
+        evidence=evidence(found) if found else "",
+        lines=_lines_note(section),
+        kicker="" if found else f'<p class="kicker">{escape(section.name)}</p>\n',
         settings=_problem_settings(section),
-        answer=escape(figures["answers"]["params"][0]),
-        limits=escape(figures["answers"]["params"][1]),
+        above="" if found else words + _best_networks(section),
+        below=f'<div class="below"><h3>Shapes compared</h3>{words}</div>\n' if found else "",
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
         costs=_options({cost: cost_kind(cost).title for cost in costs}),
@@ -126,7 +150,8 @@ def _section(section: Section, number: int, command: str) -> str:
         measures="".join(_measures(section, measures) for measures in measured.values()),
         samples=_samples(section),
         table=_candidates_table(section),
-        failed=_outdated_table(section) + _failed_table(section),
+        failed=_refits_table(section) + _outdated_table(section) + _failed_table(section),
+        more_curves="" if any("visible" in trace for trace in figures["curves"][1]["data"]) else "hidden",
         reproduce=_reproduce(section, command),
     )
 
@@ -136,10 +161,47 @@ def _options(titles: dict[str, str]) -> str:
 
 
 def _problem_settings(section: Section) -> str:
-    """The settings of the task and the source."""
-    settings = flatten({"task": section.first.config["task"], "source": section.first.config["source"]})
-    shown = {name.partition(".")[2]: value for name, value in settings.items() if not name.endswith(".name")}
-    return " · ".join(f"{escape(name)}&nbsp;{escape(str(value))}" for name, value in shown.items() if value is not None)
+    """The rows of each split, and the settings of the task and the source that are not the defaults."""
+    rows = section.first.data.get("rows", {})
+    parts = [f"{number:,}&nbsp;{escape(split)}&nbsp;rows" for split, number in rows.items()]
+    for name, value in section.settings.items():
+        if name not in ("path", "targets") and value != section.task:  # they are in the section's name
+            text = Path(value).name if isinstance(value, str) and name.endswith("path") else str(value)
+            parts.append(f"{escape(name)}&nbsp;{escape(text)}")
+    return " · ".join(parts)
+
+
+def _colour(section: Section, architecture: str) -> str:
+    return f"var(--shape-{section.architectures.index(architecture) % len(COLOURS)})"
+
+
+def _recommendation(section: Section, found: Mapping[str, Any]) -> str:
+    name = found["best"]["model"]["name"]
+    return recommend(found, section.name, _colour(section, name) if name in section.architectures else "var(--ink)")
+
+
+def _best_networks(section: Section) -> str:
+    """The best network of each architecture, drawn to scale."""
+    figures = []
+    candidates = [best(section.candidates_of(architecture)) for architecture in section.finished_architectures]
+    widest = max((widest_layer(chosen.settings["model"]) for chosen in candidates), default=0)
+    for chosen in candidates:
+        drawing = draw_network(chosen.settings["model"], _colour(section, chosen.architecture), widest)
+        reached = f"{metric_title(chosen.objective)} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
+        text = f"{magnitude(chosen.params)} parameters, test {reached} {unit(chosen.objective)}".strip()
+        caption = f"<b>{escape(architecture_title(chosen.architecture))}</b>, best on validation data: {escape(text)}"
+        figures += [f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"] if drawing else []
+    return f'<div class="networks">{"".join(figures)}</div>\n' if figures else ""
+
+
+def _lines_note(section: Section) -> str:
+    """What is drawn besides candidates."""
+    note = ""
+    if section.references:
+        note += " Dotted: reference models, fitted to training and validation rows, on the same test rows."
+    if section.refits:
+        note += " Star: the chosen network, trained on training and validation rows."
+    return note
 
 
 def _published_notes(section: Section) -> str:
@@ -223,7 +285,7 @@ def _samples(section: Section) -> str:
             pictures.append(
                 f'<figure><img alt="Input, output and target of {escape(title)}" '
                 f'src="data:image/png;base64,{base64.b64encode(content).decode()}">'
-                f"<figcaption><b>{escape(title)}</b>, run <code>{escape(run.record.id)}</code></figcaption></figure>"
+                f"<figcaption><b>{escape(title)}</b>, run {copy_button(run.record.id)}</figcaption></figure>"
             )
     if not pictures:
         return ""
@@ -239,32 +301,63 @@ def _candidates_table(section: Section) -> str:
         return ""
     shown = columns(section.candidates)
     heads = "".join(
-        f'<th scope="col"{" class=number" * column.numeric}><button type="button">{escape(column.title)}</button></th>'
+        f'<th scope="col"{_classes(column)}><button type="button">{escape(column.title)}</button></th>'
         for column in shown
     )
     ordered = [candidate for architecture in section.architectures for candidate in section.candidates_of(architecture)]
     rows = "".join(_candidate_row(candidate, section, shown) for candidate in ordered)
     return (
         "<h3>All candidates</h3><p class='note'>● is on the front of its architecture over parameters, "
-        "chosen on validation data. Click a header to sort. Mean ± 1 σ over seeds, and 5 σ as in the papers.</p>"
+        "chosen on validation data. Click a header to sort and a run to copy its id. "
+        f"Mean ± 1 σ over {'folds' if section.is_folded else 'seeds'}"
+        '<span class="extra">, and 5 σ as in the papers</span>.</p>'
+        '<p><button type="button" class="more columns" aria-pressed="false">Show all columns</button></p>'
         '<div class="scroll"><table class="sortable">'
-        f'<thead><tr><th scope="col"><button type="button">Front</button></th>{heads}</tr></thead>'
+        '<thead><tr><th scope="col"><button type="button">Front</button></th>'
+        f'{heads}<th scope="col">Run</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
 def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Any]) -> str:
     member = candidate.run_ids in section.front_ids
-    place = section.architectures.index(candidate.architecture) % len(COLOURS)
     cells = "".join(
-        f'<td{" class=number" * column.numeric} data-value="{escape(str(column.value(candidate)))}">'
+        f'<td{_classes(column)} data-value="{escape(str(column.value(candidate)))}">'
         f"{escape(column.text(candidate))}</td>"
         for column in shown
     )
-    mark = f'<span class="mark" style="--mark: var(--shape-{place})">{"●" if member else "○"}</span>'
-    title = escape("runs " + ", ".join(candidate.run_ids))
-    opening = f'<tr class="front" title="{title}">' if member else f'<tr title="{title}">'
-    return f'{opening}<td data-value="{int(member)}">{mark}</td>{cells}</tr>'
+    mark = (
+        f'<span class="mark" style="--mark: {_colour(section, candidate.architecture)}">{"●" if member else "○"}</span>'
+    )
+    number = len(candidate.run_ids)
+    runs = copy_button(section.best_of(candidate).record.id)
+    runs += " " + copy_button(" ".join(candidate.run_ids), f"all {number}") if number > 1 else ""
+    opening = '<tr class="front">' if member else "<tr>"
+    return f'{opening}<td data-value="{int(member)}">{mark}</td>{cells}<td>{runs}</td></tr>'
+
+
+def _classes(column: Column) -> str:
+    names = ["number"] * column.numeric + ["extra"] * column.extra
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _refits_table(section: Section) -> str:
+    if not section.refits:
+        return ""
+    metric = section.objective
+    rows = [
+        [architecture_title(run.architecture), run.settings, level(run.record.quality() or 0.0, metric)]
+        for run in section.refits
+    ]
+    cells = "".join(
+        f"<tr><td>{copy_button(run.record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+        for run, row in zip(section.refits, rows, strict=True)
+    )
+    return (
+        f"<h3>{_count(len(rows), 'refit')}</h3><p class='note'>Trained on training and validation rows together, so "
+        "that they have test figures only. They take no part in the comparison.</p><div class='scroll'><table><thead>"
+        f"<tr><th>Run</th><th>Shape</th><th>Settings</th><th>Test</th></tr></thead><tbody>{cells}</tbody></table></div>"
+    )
 
 
 def _failed_table(section: Section) -> str:
@@ -297,7 +390,7 @@ def _excluded_table(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[
 def _excluded_row(run: Run, reason: str) -> str:
     record = run.record
     cells = [architecture_title(run.architecture), run.settings, reason]
-    return f"<tr><td><code>{escape(record.id)}</code></td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return f"<tr><td>{copy_button(record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _reproduce(section: Section, command: str) -> str:

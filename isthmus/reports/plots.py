@@ -6,7 +6,8 @@ In the Plotly JSON, colours are names such as ``@shape-0``; the page replaces th
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from isthmus.reports.figures import (
     FrontFigure,
     GapFigure,
     GapPoint,
+    Point,
     Series,
     curve_figures,
     front_figure,
@@ -39,34 +41,113 @@ COLOURS = (
 )
 SYMBOLS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("x", "X"))
 _INK, _RULE = "#22262b", "#dfe3e8"
+_LABEL_WIDTH, _LABEL_SPACE = 168, 0.045
+"""Pixels to the right of the front for the names of references, and their distance as a fraction of the height."""
 
 
 def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     """Fronts as steps with error bars, other candidates faint, published fronts dashed."""
     data: list[dict[str, Any]] = []
     for series in figure.series:
-        data += [_plotly_points(series, on_front=False), _plotly_points(series, on_front=True)]
+        data += [_plotly_points(figure, series, on_front=False), _plotly_points(figure, series, on_front=True)]
+    if figure.refit:
+        data.append(_plotly_refit(figure, figure.refit))
+    low, high = figure.range
     layout = _plotly_layout(figure.x_title, figure.y_title, height=460)
     layout["xaxis"] |= _plotly_cost_axis(figure)
+    layout["yaxis"]["range"] = [low, high]
+    across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": "@quiet", "width": 1, "dash": "dot"}}
+    layout["shapes"] = [across | {"y0": y, "y1": y} for _, y in figure.lines if low <= y <= high]
+    layout["annotations"] = _plotly_line_labels(figure)
+    if figure.lines:
+        layout["margin"]["r"] = _LABEL_WIDTH
+    outside = sum(not low <= point.y <= high for point in figure.points)
+    if outside:
+        text = f"{outside} other candidate{'s' * (outside > 1)} beyond this axis"
+        layout["annotations"].append(_side(text, top=False))
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+
+
+def _plotly_line_labels(figure: FrontFigure) -> list[dict[str, Any]]:
+    """The names of the references, to the right of their lines and apart from each other."""
+    low, high = figure.range
+    lines = sorted(figure.lines, key=lambda line: line[1])
+    places: list[float] = []
+    for _, y in lines:
+        places.append(max([0.0, min((y - low) / (high - low), 1.0), *(last + _LABEL_SPACE for last in places[-1:])]))
+    limit, labels = 1.0, list[dict[str, Any]]()
+    for (title, y), wanted in reversed(list(zip(lines, places, strict=True))):
+        place = min(wanted, limit)
+        limit = place - _LABEL_SPACE
+        beyond = " ↓" if y < low else " ↑" if y > high else ""
+        labels.append(
+            {
+                "xref": "paper", "yref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "y": place,
+                "yanchor": "middle", "showarrow": False, "align": "left", "font": {"color": "@quiet", "size": 11},
+                "text": _hover_text(f"{title.removeprefix('the ')} {y:.3g}{beyond}".replace("-", "−")),
+            }
+        )  # fmt: skip
+    return labels
+
+
+def _plotly_refit(figure: FrontFigure, point: Point) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "name": "Recommended, refitted",
+        "mode": "markers",
+        "x": [point.x],
+        "y": [point.y],
+        "error_y": _plotly_bars(figure, [point], "@ink"),
+        "marker": {"color": "@ink", "symbol": "star", "size": 14},
+        "cliponaxis": False,
+        "text": [_hover_text(*point.details)],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _plotly_bars(figure: FrontFigure, points: Sequence[Point], colour: str) -> dict[str, Any]:
+    below, above = zip(*map(figure.bars, points), strict=True) if points else ((), ())
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": above,
+        "arrayminus": below,
+        "color": colour,
+        "thickness": 1.2,
+        "width": 3,
+        "visible": any(point.spread for point in points),
+    }
 
 
 def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
     axis = {"type": "log", "tickformat": "~s" if figure.is_count else "~g"}
-    digits = _labelled_digits(figure.costs)
-    return axis | {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else axis
+    axis["range"] = [math.log10(end) for end in _cost_range(figure.costs)]
+    return axis | _plotly_log_ticks(figure.costs)
 
 
-def _labelled_digits(costs: Sequence[float]) -> tuple[int, ...]:
+def _plotly_log_ticks(values: Sequence[float]) -> dict[str, Any]:
+    digits = _labelled_digits(values)
+    return {"dtick": {9: "D1", 3: "D2", 1: 1}[len(digits)]} if digits else {}
+
+
+def _cost_range(costs: Sequence[float]) -> tuple[float, float]:
+    """A little more than the costs; one cost alone gets less than a decade."""
+    low, high = min(costs), max(costs)
+    room = max((high / low) ** 0.05, 1.15 if high > low else 1.6)
+    return low / room, high * room
+
+
+def _labelled_digits(values: Sequence[float]) -> tuple[int, ...]:
     """Which digits of a logarithmic axis get labels; none if the range is short enough for linear ticks."""
-    ratio = max(costs) / min(costs)
+    ratio = max(values) / min(values)
     if ratio < 3:
         return ()
     return tuple(range(1, 10)) if ratio < 6 else (1, 2, 5) if ratio < 3000 else (1,)
 
 
-def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
-    points = [point for point in series.points if point.on_front == on_front]
+def _plotly_points(figure: FrontFigure, series: Series, on_front: bool) -> dict[str, Any]:
+    low, high = figure.range
+    points = [point for point in series.points if point.on_front == on_front and low <= point.y <= high]
     colour, symbol = _colour(series.place), SYMBOLS[series.place % len(SYMBOLS)][0]
     trace: dict[str, Any] = {
         "type": "scatter",
@@ -76,14 +157,9 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
         "mode": "lines+markers" if on_front else "markers",
         "x": [point.x for point in points],
         "y": [point.y for point in points],
-        "error_y": {
-            "array": [point.spread or 0 for point in points],
-            "color": colour,
-            "thickness": 1.2,
-            "width": 3,
-            "visible": any(point.spread for point in points),
-        },
+        "error_y": _plotly_bars(figure, points, colour),
         "marker": {"color": colour, "symbol": symbol, "size": 9 if on_front else 6, "line": {"width": 0}},
+        "cliponaxis": False,
         "text": [_hover_text(series.title, *point.details) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
@@ -96,6 +172,7 @@ def _plotly_points(series: Series, on_front: bool) -> dict[str, Any]:
         trace["line"] = {"color": colour, "width": 2, "shape": "hv"}
     else:
         trace["opacity"] = 0.38
+        trace["error_y"]["visible"] = False  # bars of many candidates hide each other
     return trace
 
 
@@ -163,22 +240,46 @@ def _band(points: Sequence[GapPoint]) -> tuple[list[float | None], list[float | 
     return x, y
 
 
+def plotly_fit(points: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Predicted against true values with the line on which they agree."""
+    ends = [min(*points["true"], *points["predicted"]), max(*points["true"], *points["predicted"])]
+    agree = {"x": ends, "y": ends, "mode": "lines", "line": {"color": "@quiet", "width": 1}, "hoverinfo": "skip"}
+    marks = {
+        "x": points["true"],
+        "y": points["predicted"],
+        "mode": "markers",
+        "marker": {"color": _colour(0), "size": 6, "opacity": 0.6, "line": {"width": 0}},
+        "hovertemplate": "true %{x:.4~g}<br>predicted %{y:.4~g}<extra></extra>",
+    }
+    layout = _plotly_layout("True", "Predicted", height=400) | {"showlegend": False}
+    layout["margin"] |= {"t": 8}
+    return {"data": [each | {"type": "scatter"} for each in (agree, marks)], "layout": layout}
+
+
 def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:
-    """One trace per architecture with gaps between runs, which stays fast for hundreds of runs."""
+    """The curves that are shown at first, and the rest as invisible traces, which the page shows on request.
+
+    One trace per architecture with gaps between runs stays fast for hundreds of runs.
+    """
     data: list[dict[str, Any]] = []
     for title, place in sorted({(curve.title, curve.place) for curve in figure.curves}, key=lambda pair: pair[1]):
         curves = [curve for curve in figure.curves if curve.place == place]
-        for chosen in (False, True):
-            data.append(_plotly_lines(title, place, [curve for curve in curves if curve.chosen == chosen], chosen))
-        data.append(_plotly_marks(title, place, [curve for curve in curves if curve.mark and curve.chosen]))
+        rest = [curve for curve in curves if not curve.shown]
+        shown = [curve for curve in curves if curve.shown]
+        data.append(_plotly_lines(title, place, rest) | {"visible": False, "opacity": 0.3, "showlegend": False})
+        data.append(_plotly_lines(title, place, shown))
+        data.append(_plotly_marks(title, place, [curve for curve in shown if curve.mark]))
     layout = _plotly_layout("Epoch", figure.y_title, height=340)
     layout["xaxis"] |= {"rangemode": "tozero"}
     if figure.logarithmic:
-        layout["yaxis"] |= {"type": "log", "dtick": "D2", "tickformat": "~g"}
+        losses = [y for curve in figure.curves if curve.shown for y in curve.y if y > 0]
+        layout["yaxis"] |= {"type": "log", "tickformat": "~g"} | _plotly_log_ticks(losses or [1.0])
+    elif figure.curves:
+        layout["yaxis"]["range"] = figure.range
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _plotly_lines(title: str, place: int, curves: Iterable[Curve], chosen: bool) -> dict[str, Any]:
+def _plotly_lines(title: str, place: int, curves: Iterable[Curve]) -> dict[str, Any]:
     x: list[float | None] = []
     y: list[float | None] = []
     text: list[str] = []
@@ -191,12 +292,11 @@ def _plotly_lines(title: str, place: int, curves: Iterable[Curve], chosen: bool)
         "mode": "lines",
         "name": title,
         "legendgroup": title,
-        "showlegend": chosen,
         "x": x,
         "y": y,
         "text": text,
-        "opacity": 0.75 if chosen else 0.22,
-        "line": {"color": _colour(place), "width": 1.4 if chosen else 1},
+        "opacity": 0.8,
+        "line": {"color": _colour(place), "width": 1.5},
         "hovertemplate": "%{text}<br>epoch %{x:.3~g}: %{y:.4~g}<extra></extra>",
     }
 
@@ -213,6 +313,7 @@ def _plotly_marks(title: str, place: int, curves: Sequence[Curve]) -> dict[str, 
         "y": [mark[1] for mark in marks],
         "text": [_hover_text(*curve.details) for curve in curves],
         "marker": {"color": _colour(place), "symbol": SYMBOLS[place % len(SYMBOLS)][0], "size": 7},
+        "cliponaxis": False,
         "hovertemplate": "%{text}<br>weights kept at epoch %{x:.3~g}: %{y:.4~g}<extra></extra>",
     }
 
@@ -306,21 +407,24 @@ def _matplotlib_page(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]
 
 
 def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
+    low, high = content.range
     for series in content.series:
         colour, marker = COLOURS[series.place % len(COLOURS)][0], SYMBOLS[series.place % len(SYMBOLS)][1]
         dashes = "dashed" if series.published else "solid"
-        others = [point for point in series.points if not point.on_front]
+        others = [point for point in series.points if not point.on_front and low <= point.y <= high]
         members = [point for point in series.points if point.on_front]
         axis.scatter(
-            [p.x for p in others], [p.y for p in others], s=16, color=colour, marker=marker, alpha=0.35, linewidths=0
-        )
+            [p.x for p in others], [p.y for p in others], s=16, color=colour, marker=marker, alpha=0.35, linewidths=0,
+            clip_on=False,
+        )  # fmt: skip
         axis.step(
             [p.x for p in members], [p.y for p in members], where="post", color=colour, linewidth=1.6, linestyle=dashes
         )
         axis.errorbar(
             [p.x for p in members],
             [p.y for p in members],
-            yerr=[p.spread or 0.0 for p in members],
+            yerr=list(zip(*map(content.bars, members), strict=True)) or None,
+            clip_on=False,
             fmt=marker,
             color=colour,
             markersize=5.5,
@@ -329,7 +433,14 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
             capsize=2.5,
             label=series.title,
         )
+    for title, y in (line for line in content.lines if low <= line[1] <= high):
+        axis.axhline(y, color=_INK, linewidth=0.8, linestyle="dotted")
+        axis.annotate(title, (1, y), (2, 0), "axes fraction", textcoords="offset points", fontsize=7, va="center")
+    if content.refit:
+        x, y = content.refit.x, content.refit.y
+        axis.plot(x, y, "*", color=_INK, markersize=11, label="Recommended, refitted", clip_on=False)
     _matplotlib_cost_axis(axis, content)
+    axis.set_ylim(low, high)
     axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of seeds")
 
 
@@ -352,6 +463,7 @@ def _matplotlib_cost_axis(axis: Axes, content: FrontFigure | GapFigure) -> None:
     from matplotlib.ticker import AutoLocator, EngFormatter, LogLocator, NullFormatter
 
     axis.set_xscale("log")
+    axis.set_xlim(*_cost_range(content.costs))
     digits = _labelled_digits(content.costs)
     axis.xaxis.set_major_locator(LogLocator(subs=digits, numticks=12) if digits else AutoLocator())
     axis.xaxis.set_major_formatter(EngFormatter())
@@ -363,18 +475,20 @@ def _matplotlib_curves(axis: Axes, content: CurvesFigure) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     named: set[str] = set()
-    for curve in sorted(content.curves, key=lambda curve: (curve.chosen, curve.place)):
+    for curve in sorted((curve for curve in content.curves if curve.shown), key=lambda curve: curve.place):
         colour, marker = COLOURS[curve.place % len(COLOURS)][0], SYMBOLS[curve.place % len(SYMBOLS)][1]
-        label = curve.title if curve.chosen and curve.title not in named else None
-        named |= {curve.title} if label else set()
-        axis.plot(curve.x, curve.y, color=colour, alpha=0.75 if curve.chosen else 0.2, linewidth=1.1, label=label)
-        if curve.mark and curve.chosen:
+        label = curve.title if curve.title not in named else None
+        named.add(curve.title)
+        axis.plot(curve.x, curve.y, color=colour, alpha=0.8, linewidth=1.1, label=label)
+        if curve.mark:
             axis.plot(*curve.mark, marker, color=colour, markersize=4)
     if content.logarithmic and content.curves:
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
         axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.yaxis.set_minor_formatter(NullFormatter())
+    elif content.curves:
+        axis.set_ylim(*content.range)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("Epoch")
     axis.set_ylabel(content.y_title)

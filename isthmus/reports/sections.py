@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from isthmus.core.record import (
     run_folders,
     verify_file,
 )
-from isthmus.core.registry import title_fields
+from isthmus.core.registry import title_fields, without_defaults
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,
@@ -33,9 +33,13 @@ from isthmus.studies.fronts import (
     front,
     is_measured,
     is_outdated,
+    is_refit,
     judge_by,
     summarise,
 )
+
+_SPLITTING = ("fold", "folds", "validation")
+"""The settings of a source that say which rows validate."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class Section:
     runs: tuple[Run, ...]
     candidates: tuple[Candidate, ...]
     published: tuple[PublishedFront, ...] = ()
+    references: Mapping[str, float] = field(default_factory=dict)  # test figures of other models, by their titles
+    suffix: str = ""  # tells sections of one name apart
 
     @property
     def first(self) -> RunRecord:
@@ -79,7 +85,23 @@ class Section:
 
     @property
     def name(self) -> str:
-        return f"{self.task} on {self.source}"
+        """Such as ``regression of price on houses.csv``."""
+        source = self.first.config["source"]
+        targets = list(source.get("targets") or ())
+        what = f"{self.task} of {', '.join(targets[:3])}{' …' * (len(targets) > 3)}" if targets else self.task
+        where = Path(source["path"]).name if source.get("path") else self.source
+        return f"{what} on {where}{self.suffix}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the task and the source that differ from their defaults."""
+        config = self.first.config
+        return {
+            name: value
+            for kind in ("task", "source")
+            for name, value in flatten(without_defaults(f"{kind}s", config[kind])).items()
+            if name not in ("name", "fold") and value is not None
+        }
 
     @property
     def source(self) -> str:
@@ -93,6 +115,11 @@ class Section:
     @property
     def objective(self) -> str:
         return self.first.objective
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the runs of a candidate are folds of a cross-validation."""
+        return self.first.config["source"].get("folds") is not None
 
     @property
     def costs(self) -> tuple[str, ...]:
@@ -111,7 +138,13 @@ class Section:
 
     @cached_property
     def failed_runs(self) -> list[Run]:
-        return [run for run in self.runs if not is_measured(run.record) and run not in self.outdated_runs]
+        left_out = {run.record.id for run in (*self.outdated_runs, *self.refits)}
+        return [run for run in self.runs if not is_measured(run.record) and run.record.id not in left_out]
+
+    @cached_property
+    def refits(self) -> list[Run]:
+        """Runs on training and validation rows together, which have test figures only."""
+        return [run for run in self.runs if is_refit(run.record)]
 
     @cached_property
     def outdated_runs(self) -> list[Run]:
@@ -138,10 +171,12 @@ class Section:
     def best_run(self, architecture: str) -> Run | None:
         """The best run of the best candidate, both chosen on validation data."""
         candidates = self.candidates_of(architecture)
-        if not candidates:
-            return None
+        return self.best_of(best(candidates)) if candidates else None
+
+    def best_of(self, candidate: Candidate) -> Run:
+        """The run of a candidate that is best on validation data."""
         sign = 1 if self.first.maximise else -1
-        runs = [self.by_id[identity] for identity in best(candidates).run_ids]
+        runs = [self.by_id[identity] for identity in candidate.run_ids]
         return max(runs, key=lambda run: sign * run.record.metrics["validation"][run.record.objective])
 
 
@@ -157,7 +192,8 @@ def varying_settings(candidates: Sequence[Candidate]) -> list[str]:
     settings = [flatten(candidate.settings) for candidate in candidates]
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
     always = {f"model.{name}" for candidate in candidates for name in title_fields(candidate.settings["model"])}
-    return [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
+    shown = [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
+    return sorted(shown, key=lambda name: name not in always)
 
 
 def read_setting(candidate: Candidate, name: str) -> Any:
@@ -188,18 +224,45 @@ def gather(
     read = [(folder, read_record(folder)) for folder in ended]
     runs = {record.id: Run(folder, judge_by(record, quality or record.objective)) for folder, record in read}
     groups: dict[str, list[Run]] = defaultdict(list)
-    for run in runs.values():
-        record = run.record
-        source = {name: value for name, value in record.config["source"].items() if name != "fold"}
-        key = [source, record.config["task"], record.fingerprint, record.objective]
-        groups[json.dumps(key, sort_keys=True)].append(run)
+    for run in sorted(runs.values(), key=lambda run: is_refit(run.record)):
+        key = json.dumps([*_problem(run.record, "fold"), run.record.fingerprint], sort_keys=True)
+        if is_refit(run.record):  # it belongs to the runs with validation rows of the same data
+            ours = _problem(run.record, *_SPLITTING)
+            alike = (name for name, group in groups.items() if _problem(group[0].record, *_SPLITTING) == ours)
+            key = next(alike, key)
+        groups[key].append(run)
     sections = []
     for group in groups.values():
         section = Section(tuple(group), tuple(summarise((run.record for run in group), costs)))
         drawn = [item for item in fronts if item.task == section.task]
         drawn = drawn if fronts else matching_fronts(section.source, section.task)
         sections.append(replace(section, published=tuple(drawn)))
-    return sorted(sections, key=lambda section: section.name), len(folders) - len(ended)
+    return sorted(_tell_apart(sections), key=lambda section: section.name), len(folders) - len(ended)
+
+
+def _problem(record: RunRecord, *left_out: str) -> list[Any]:
+    source = {name: value for name, value in record.config["source"].items() if name not in left_out}
+    return [source, record.config["task"], record.objective]
+
+
+def _tell_apart(sections: Sequence[Section]) -> list[Section]:
+    """Sections with names that differ: what distinguishes those of one name is appended to it."""
+    groups: dict[str, list[Section]] = defaultdict(list)
+    for section in sections:
+        groups[section.name].append(section)
+    named = []
+    for group in groups.values():
+        facts = [
+            flatten({kind: each.first.config[kind] for kind in ("task", "source")})
+            | {"by": each.objective, "data": each.first.fingerprint[:8]}
+            for each in group
+        ]
+        names = [name for name in dict.fromkeys(chain(*facts)) if len({str(each.get(name)) for each in facts}) > 1]
+        shown = names[:-1] if len(names) > 1 and names[-1] == "data" else names
+        for section, known in zip(group, facts, strict=True):
+            words = [f"{name.rpartition('.')[2]} {known.get(name)}" for name in shown]
+            named.append(replace(section, suffix=", ".join(["", *words])))
+    return named
 
 
 def _folders(path: Path) -> list[Path]:

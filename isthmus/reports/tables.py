@@ -35,6 +35,8 @@ class Column:
     value: Callable[[Candidate], Any]
     text: Callable[[Candidate], str]
     numeric: bool = True
+    extra: bool = False
+    """Shown on the page on request."""
 
 
 def columns(candidates: Sequence[Candidate]) -> list[Column]:
@@ -42,7 +44,9 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     objectives = {candidate.objective for candidate in candidates}
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
-    trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params))
+    trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params), extra=True)
+    same_rate = len({candidate.learning_rate for candidate in candidates}) == 1
+    none_failed = not any(candidate.failed for candidate in candidates)
     return [
         Column(
             "Shape", lambda c: architecture_title(c.architecture), lambda c: architecture_title(c.architecture), False
@@ -50,17 +54,22 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
         *(_setting_column(name, candidates) for name in varying_settings(candidates)),
         Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
         *([trainable] if frozen else []),
-        Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs)),
+        Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs), extra=True),
         *(_cost_column(name) for name in dict.fromkeys(name for each in candidates for name in each.costs)),
         Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
-        Column("5 σ", lambda c: _blank(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective)),
+        Column("5 σ", lambda c: _blank(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective), extra=True),
         Column("Validation", lambda c: c.validation, lambda c: quantity(c.validation, c.objective)),
-        Column("Learning rate", lambda c: c.learning_rate, lambda c: f"{c.learning_rate:g}"),
-        Column("Seeds", lambda c: len(c.seeds), lambda c: str(len(c.seeds))),
-        Column("Failed", lambda c: c.failed, lambda c: str(c.failed or "–")),
-        Column("Time", lambda c: c.wall_seconds, lambda c: duration(c.wall_seconds)),
+        Column("Learning rate", lambda c: c.learning_rate, lambda c: f"{c.learning_rate:g}", extra=same_rate),
+        Column(_repeats(candidates), lambda c: len(c.seeds), lambda c: str(len(c.seeds))),
+        Column("Failed", lambda c: c.failed, lambda c: str(c.failed or "–"), extra=none_failed),
+        Column("Time", lambda c: c.wall_seconds, lambda c: duration(c.wall_seconds), extra=True),
         *(_metric_column(name) for name in metric_names(candidates)[1:]),
     ]
+
+
+def _repeats(candidates: Iterable[Candidate]) -> str:
+    """What the runs of a candidate differ in."""
+    return "Folds" if any(candidate.settings["source"].get("folds") for candidate in candidates) else "Seeds"
 
 
 def _cost_column(name: str) -> Column:
@@ -175,14 +184,19 @@ def _metric_column(name: str) -> Column:
     def mean(candidate: Candidate) -> float:
         return statistics.fmean(candidate.metrics[name])
 
-    return Column(metric_title(name), mean, lambda c: quantity(mean(c), name))
+    return Column(metric_title(name), mean, lambda c: quantity(mean(c), name), extra=True)
 
 
 def _setting_column(name: str, candidates: Iterable[Candidate]) -> Column:
     values = [read_setting(candidate, name) for candidate in candidates]
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    title = name.removeprefix("model.")
-    return Column(title, lambda c: read_setting(c, name), lambda c: str(read_setting(c, name)), numeric)
+    title = name.removeprefix("model.").removeprefix("train.")
+
+    def show(candidate: Candidate) -> str:
+        value = read_setting(candidate, name)
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    return Column(title, lambda c: read_setting(c, name), show, numeric)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from isthmus.core.costs import CostKind
@@ -10,7 +11,7 @@ from isthmus.core.record import CONFIG
 from isthmus.core.registry import find
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
-from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of
+from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of, sample_std
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Gap, Savings
 
@@ -51,6 +52,11 @@ def cost_kind(name: str) -> CostKind:
 
 def metric_title(name: str) -> str:
     return METRIC_TITLES.get(name, name.replace("_", " "))
+
+
+def upper_bound(metric: str) -> float:
+    """The largest value that a metric can have."""
+    return 1.0 if metric in ("r2", "ssim", "top_5") or metric.endswith("accuracy") else math.inf
 
 
 def unit(metric: str) -> str:
@@ -105,6 +111,11 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     """Which architecture leads at which cost, and the limits of that statement."""
     tried = section.finished_architectures
     older = _outdated_note(section)
+    if not tried and section.refits:
+        values, metric = [run.record.quality() or 0.0 for run in section.refits], section.objective
+        reached = with_spread(statistics.fmean(values), sample_std(values), metric)
+        what = f"{'These runs' if len(values) > 1 else 'This run'} had no validation rows, so nothing was selected"
+        return f"{what}. {metric_title(metric)} on test data: {reached}{NO_BREAK}{unit(metric)}".rstrip() + ".", older
     if not tried:
         return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
@@ -162,7 +173,7 @@ def summary(section: Section, cost: str = "params") -> list[str]:
 def describe_areas(measures: Measures) -> str:
     """The hypervolume of each front, and the reference point."""
     metric, corner = measures.objective, measures.reference
-    axes = f"ln({cost_kind(measures.cost).noun}) × {unit(metric) or _metric_noun(metric)}"
+    axes = f"ln({cost_kind(measures.cost).noun}) × {unit(metric) or metric_noun(metric)}"
     worst = f"{magnitude(corner.cost)} {cost_kind(measures.cost).unit} and {level(corner.quality, metric)}"
     areas = [f"{_shape_name(a.architecture)} {a.validation:.3g} ({a.test:.3g} on test data)" for a in measures.areas]
     unequal = len({item.start for item in measures.areas}) > 1
@@ -208,7 +219,7 @@ def percent(fraction: float) -> str:
 def level(value: float, metric: str) -> str:
     """A quality with its unit, or with its name if it has no unit: 21.970 dB, accuracy 0.913."""
     shown = quantity(value, metric)
-    return _with_unit(shown, metric) if unit(metric) else f"{_metric_noun(metric)} {shown}"
+    return _with_unit(shown, metric) if unit(metric) else f"{metric_noun(metric)} {shown}"
 
 
 def difference_text(difference: Interval, metric: str) -> str:
@@ -230,10 +241,10 @@ def _round(value: float, difference: Interval) -> str:
 
 
 def _with_unit(number: str, metric: str) -> str:
-    return f"{number}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{number} in {_metric_noun(metric)}"
+    return f"{number}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{number} in {metric_noun(metric)}"
 
 
-def _metric_noun(metric: str) -> str:
+def metric_noun(metric: str) -> str:
     title = metric_title(metric)
     return title if title.isupper() else title.lower()
 

@@ -14,7 +14,7 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import read_record, runs_folder
 from isthmus.core.registry import model_title
-from isthmus.reports.text import magnitude, quantity
+from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
@@ -133,7 +133,8 @@ class Answer:
 
         folders = [runs_folder() / run for run in self.run_ids]
         where = Path(out) if out is not None else home() / "reports" / self.name
-        return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]))
+        answer = {**self.content, "sentences": self.sentences(), "commands": self.commands()}
+        return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]), answer=answer)
 
     def export(self, out: Path | str, to: str = "onnx") -> Path:
         """Export the recommended model."""
@@ -141,9 +142,13 @@ class Answer:
 
         return export(self.run, Path(out), to)
 
-    def commands(self) -> list[str]:
-        """What to type next."""
-        return [f"predict: isthmus predict {self.run} NEW.csv    export: isthmus export {self.run} --to onnx"]
+    def commands(self) -> dict[str, str]:
+        """What to type next, by what it does."""
+        return {
+            "Predict": f"isthmus predict {self.run} NEW.csv",
+            "Python": f'isthmus.load("{self.run}").predict(rows)',
+            "Export": f"isthmus export {self.run} --to onnx",
+        }
 
     def sentences(self) -> list[str]:
         """The answer in words, the most important first."""
@@ -152,10 +157,10 @@ class Answer:
     def _verdict(self) -> list[str]:
         content, best = self.content, self.content["best"]
         objective = content["objective"]
-        ahead, level = [], []
+        noun, ahead, level = metric_noun(objective), [], []
         for reference in content["references"]:
             interval = self.compare(reference)
-            text = f"{reference['title']} ({objective} {quantity(_mean(reference), objective)}; {_lead(interval)})"
+            text = f"{reference['title']} ({noun} {quantity(_mean(reference), objective)}; {_lead(interval)})"
             if interval.decision == "behind":
                 ahead.append(text)
             elif interval.decision == "undecided":
@@ -168,7 +173,7 @@ class Answer:
         how = f"{'mean of ' * (best['looks'] > 1)}{best['looks']} {kind}{several}"
         lines.append(
             f"{'The best network' if ahead else 'Use'} {best['title']}, {magnitude(best['params'])} parameters: "
-            f"validation {objective} {figure} ({how})."
+            f"validation {noun} {figure} ({how})."
         )
         if level and not ahead:
             lines.append(f"The data do not tell it from {', '.join(level)}.")
@@ -186,7 +191,7 @@ class Answer:
             each = ", ".join(quantity(value, objective) for value in test["values"])
             covered = f" (95 % interval {bounds}, over rows and seeds)" if bounds else ""
             lines.append(
-                f"On {content['rows']['test']:,} test rows, which no choice has seen: {objective} {each}"
+                f"On {content['rows']['test']:,} test rows, which no choice has seen: {metric_noun(objective)} {each}"
                 f"{' with seeds ' + _count(len(test['values'])) if len(test['values']) > 1 else ''}{covered}."
             )
         best = content["best"]

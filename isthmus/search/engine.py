@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,12 @@ from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
 from isthmus.search.references import Reference, fit_references, list_references
 from isthmus.studies.executors import LocalWorkers, ThisProcess
 from isthmus.training.loading import load_model
-from isthmus.training.run import Options, Prepared
+from isthmus.training.run import Options, Prepared, arithmetic
+
+_POINTS, _CLASSES = 500, 20
+"""Test rows and classes that the answer stores for its page."""
+_REPEATS, _MOST_SECONDS = 100, 0.3
+"""Predictions of a single row that are timed, and the time that this may take."""
 
 
 def find(
@@ -144,11 +150,14 @@ class _Search:
         self.references = list_references(self.question.task.name)
         first, failed = race.networks[0], list[BaseException]()
         folds = [race.data(first.look(number))[0] for number in range(FOLDS if first.is_folded else 1)]
+        refit = first.refit(1, 0)
+        whole = race.data(refit)[0] if refit and self.references else None
         ends = max(self.began + self.seconds / 4, time.monotonic() + 1)
 
         def fit() -> None:
             try:
-                fit_references(self.references, folds, SCORES[self.question.task.name], ends, lambda: race.is_stopped)
+                score = SCORES[self.question.task.name]
+                fit_references(self.references, folds, whole, score, ends, lambda: race.is_stopped)
             except BaseException as error:  # raised in the thread that waits
                 failed.append(error)
 
@@ -202,6 +211,7 @@ class _Search:
             "refits": [run.id for run in refits],
             **self._test(delivered),
             "networks": sorted(networks, key=lambda each: (-each["looks"], sign * each["mean"])),
+            "latency": _time_row(delivered[0]),
             "failures": dict(race.failures),
             "is_whole": race.is_whole,
             "seconds": round(time.monotonic() - self.began, 1),
@@ -220,16 +230,20 @@ class _Search:
             targets, score = runs[0].data.test.targets, SCORES[task]
             assert targets is not None  # such tasks have targets
             predictions = [_predict(run, runs[0].data.test) for run in runs]
+            test |= sample_rows(predictions[0], targets, runs[0].data.classes)
             test |= dict(zip(("low", "high"), bootstrap(predictions, targets, score), strict=True))
             for each in self.references:
-                if each.predictions is not None and each.values:
-                    found = bootstrap([each.predictions], targets, score)
-                    lead = bootstrap(predictions, targets, score, each.predictions)
+                # A refit and a fold have the same test rows in another order.
+                is_refit = not len(runs[0].data.validation)
+                predicted = each.predictions if is_refit else each.first_predictions
+                if predicted is not None and each.values:
+                    found = bootstrap([predicted], targets, score)
+                    lead = bootstrap(predictions, targets, score, predicted)
                     middle = float(np.mean([score(one, targets) for one in predictions]))
                     references.append(
                         {"title": each.title, "values": each.values, "fitted_rows": each.rows,
-                         "test": score(each.predictions, targets), "low": found[0], "high": found[1],
-                         "lead": [middle - score(each.predictions, targets), *lead]}
+                         "test": score(predicted, targets), "low": found[0], "high": found[1],
+                         "lead": [middle - score(predicted, targets), *lead]}
                     )  # fmt: skip
         return {"test": test, "references": references}
 
@@ -253,6 +267,33 @@ def _describe(race: Race, network: Network) -> dict[str, Any]:
         "mean": score.mean if score else None,
         "runs": [run.id for run in runs],
     }
+
+
+def sample_rows(predicted: np.ndarray, targets: np.ndarray, classes: Sequence[str]) -> dict[str, Any]:
+    """What the page shows of the test rows: some of the values, or how often a class was taken for another."""
+    if targets.ndim > 1:
+        chosen = np.linspace(0, len(targets) - 1, min(_POINTS, len(targets))).astype(int)
+        known = chosen[np.isfinite(predicted[chosen, 0]) & np.isfinite(targets[chosen, 0])]
+        if not len(known):
+            return {}
+        pairs = {"true": targets[known, 0], "predicted": predicted[known, 0]}
+        return {"points": {name: [float(f"{value:.6g}") for value in values] for name, values in pairs.items()}}
+    labels, numbers = np.unique(np.concatenate([targets, predicted]), return_counts=True)
+    shown = np.sort(labels[np.argsort(-numbers, kind="stable")[:_CLASSES]])
+    counts = [[int(((targets == true) & (predicted == guess)).sum()) for guess in shown] for true in shown]
+    names = [str(classes[label]) if label < len(classes) else str(label) for label in shown]
+    return {"confusion": {"classes": names, "counts": counts, "omitted": len(labels) - len(shown)}}
+
+
+def _time_row(run: Prepared) -> float:
+    """The median time of a prediction for a single row, in milliseconds."""
+    model, row, times = load_model(run.folder), run.data.test.inputs[:1], list[float]()
+    with arithmetic(1), torch.no_grad():
+        while len(times) < _REPEATS and sum(times) < _MOST_SECONDS:
+            start = time.perf_counter()
+            run.task.decode(model(run.task.encode(row)))
+            times.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(times[len(times) // 5 :])  # the first ones allocate memory
 
 
 @torch.no_grad()

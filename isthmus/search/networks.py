@@ -43,7 +43,7 @@ def _for_features(d_in: int, d_out: int, task: str, rows: int, budget: int) -> I
             return None
         name = "hourglass_mlp" if d_h < d_z else "conventional_mlp"
         model = {"name": name, "d_z": d_z, "d_h": d_h, "depth": depth, "norm": norm}
-        decay = penalty * _PENALTY.get(task, 1.0) / rows
+        decay = min(penalty * _PENALTY.get(task, 1.0) / rows, 10.0)  # the largest that a config accepts
         return {"model": model, "train": _recipe(rows) | {"learning_rate": rate, "weight_decay": decay}}
 
     linear = max(2, min(d_in, d_out))

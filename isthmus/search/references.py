@@ -32,6 +32,8 @@ class Reference:
     """Its quality in each fold, or on the validation rows."""
     predictions: np.ndarray | None = None
     """Of the test rows, after a fit to training and validation rows."""
+    first_predictions: np.ndarray | None = None
+    """Of the test rows of the first fold, after a fit to its training rows; their order may differ."""
     rows: int = 0
     """Rows of that fit."""
 
@@ -69,12 +71,17 @@ def list_references(task: str) -> list[Reference]:
 def fit_references(
     references: Sequence[Reference],
     folds: Sequence[Data],
+    whole: Data | None,
     score: Callable[[np.ndarray, np.ndarray], float],
     ends: float,
     should_stop: Callable[[], bool],
 ) -> None:
-    """Fit each to all rows but the test rows, and to every fold, as far as time allows."""
-    pool, test = join(folds[0].train, folds[0].validation), features(folds[0].test)
+    """Fit each to all rows but the test rows, and to every fold, as far as time allows.
+
+    ``whole`` has training and validation rows together, and its test rows in the order that refits see.
+    """
+    pool = whole.train if whole else join(folds[0].train, folds[0].validation)
+    test = features((whole or folds[0]).test)
     for place, reference in enumerate(references):
         if should_stop():
             return
@@ -89,6 +96,8 @@ def fit_references(
             if number > 0 and (time.monotonic() - began + seconds > left / 2 or should_stop()):
                 break
             predict, _ = _fit(reference, data.train, min(rows, len(data.train)))
+            if number == 0:
+                reference.first_predictions = predict(features(data.test))
             assert data.validation.targets is not None
             reference.values.append(score(predict(features(data.validation)), data.validation.targets))
 

@@ -132,6 +132,11 @@ def is_measured(record: RunRecord) -> bool:
     return record.status == "finished" and None not in (record.quality("validation"), record.quality("test"))
 
 
+def is_refit(record: RunRecord) -> bool:
+    """Whether it finished without validation rows, so that it has test figures only and competes with no other run."""
+    return record.status == "finished" and not record.metrics.get("validation") and record.quality("test") is not None
+
+
 def summarise(
     records: Iterable[RunRecord], costs: Mapping[str, Mapping[str, float]] | None = None, quality: str | None = None
 ) -> list[Candidate]:
@@ -274,7 +279,7 @@ def judge_by(record: RunRecord, quality: str) -> RunRecord:
     if quality == record.objective:
         return record
     if record.status == "finished" and quality not in record.outdated_metrics:
-        names = set(record.metrics["validation"]) & set(record.metrics["test"])
+        names = set(record.metrics["validation"] or record.metrics["test"]) & set(record.metrics["test"])
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"
             raise UserError(f"{where}; {nearest(quality, names)}")

@@ -19,7 +19,12 @@ const values = (title) => all("table.sortable tbody tr").map((row) => row.cells[
 const click = (title) => all("table.sortable th button")[column(title)].click();
 seen.points = all(".plot.front .points path.point").length;
 seen.bars = all(".plot.front .errorbars path.yerror").length;
-seen.lines = all(".plot.curve").map((plot) => plot.querySelectorAll("path.js-line").length);
+const visible = (trace) => trace.visible !== false && trace.mode === "lines";
+const drawn = () => document.querySelector(".plot.curve").data.filter(visible)
+  .reduce((sum, trace) => sum + trace.x.filter((x) => x === null).length, 0);
+seen.curves = [drawn()];
+document.querySelector(".more.curves").click();
+seen.curves.push(drawn());
 seen.stroke = getComputedStyle(document.querySelector(".plot.front path.js-line")).stroke;
 click("Params"); seen.falling = values("Params");
 click("Params"); seen.rising = values("Params");
@@ -39,6 +44,19 @@ seen.titles = all(".plot.front .xtitle, .plot.front .ytitle").map((title) => tit
 const loaded = performance.getEntriesByType("resource").map((entry) => entry.name);
 seen.loads = loaded.filter((name) => !name.startsWith("data:"));
 seen.wide = document.documentElement.scrollWidth - innerWidth;
+const table = document.querySelector("table.sortable");
+const state = () => ({
+  columns: [...table.rows[0].cells].filter((cell) => cell.offsetWidth).map((cell) => cell.textContent),
+  cut: table.parentElement.scrollWidth - table.parentElement.clientWidth,
+});
+seen.table = [state()];
+document.querySelector(".more.columns").click();
+seen.table.push(state());
+let copied = "";
+Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text) => { copied = text; } } });
+const button = table.querySelector("button.copy");
+button.click();
+seen.copied = [copied, button.dataset.copy, button.textContent];
 """
 
 
@@ -59,10 +77,9 @@ def rgb(colour: str) -> str:
 
 def test_every_candidate_is_drawn_and_every_architecture_has_its_curves(seen):
     assert seen["errors"] == []
-    assert seen["points"] == seen["bars"] == 16
-    # Per architecture: the chosen learning rate and the others.
-    assert seen["lines"][0] >= 4
-    assert seen["lines"][1] >= 4
+    assert seen["points"] == 16
+    assert seen["bars"] == 12, "the members of the fronts"
+    assert seen["curves"] == [6, 95], "all but the failed run on request"
     assert seen["stroke"] == rgb(COLOURS[0][0])
 
 
@@ -79,6 +96,18 @@ def test_the_switches_change_the_plot_and_the_answer(seen):
     # Another quality is shown for the members that the objective has on validation data; here MACs equal parameters.
     assert len(seen["members"]) == 2
     assert seen["switched"] == seen["members"]
+
+
+def test_the_table_is_not_cut_and_shows_all_columns_on_request(page, seen):
+    few, all_of_them = seen["table"]
+    assert few["cut"] <= 0
+    assert "MACs" not in few["columns"]
+    assert few["columns"][-1] == "Run"
+    assert {"MACs", "5 σ", "Time"} <= set(all_of_them["columns"])
+    copied, identity, shown = seen["copied"]
+    assert copied == identity
+    assert len(identity) == 16
+    assert identity.startswith(shown)
 
 
 def test_dark_readers_get_dark_colours(page):

@@ -16,6 +16,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.core.record import read_record, runs_folder
 from isthmus.search.answer import Answer
+from isthmus.search.engine import sample_rows
 from isthmus.search.networks import list_networks
 from isthmus.training.counting import cost
 
@@ -73,6 +74,18 @@ def test_the_answer_is_a_refit_on_all_rows_but_the_test_rows(found: Answer) -> N
     assert found.content["test"]["low"] <= found.content["test"]["high"]
 
 
+def test_the_answer_keeps_what_its_page_shows_of_the_test_rows(found: Answer) -> None:
+    points = found.content["test"]["points"]
+    assert len(points["true"]) == len(points["predicted"]) == found.content["rows"]["test"]
+    assert 0 < found.content["latency"] < 1_000
+    labels = np.array([0, 0, 1, 2, 2, 2])
+    confusion = sample_rows(np.array([0, 1, 1, 2, 2, 0]), labels, ["a", "<b>"])["confusion"]
+    assert confusion == {"classes": ["a", "<b>", "2"], "counts": [[1, 1, 0], [0, 1, 0], [1, 0, 2]], "omitted": 0}
+    assert len(sample_rows(np.arange(30), np.arange(30), [])["confusion"]["classes"]) == 20
+    values = np.arange(2000.0).reshape(1000, 2)
+    assert len(sample_rows(values, values, [])["points"]["true"]) == 500
+
+
 def test_networks_from_linear_to_the_budget_compete_with_references(found: Answer) -> None:
     networks = found.content["networks"]
     assert min(each["model"]["depth"] for each in networks) == 0
@@ -86,6 +99,21 @@ def test_networks_from_linear_to_the_budget_compete_with_references(found: Answe
     assert len(found.runs()) == len(found.run_ids)
 
 
+def test_references_are_tested_on_the_rows_of_the_refits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (home / "halves.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "half"])
+        writer.writerows([i / 100, "upper" if i >= 50 else "lower"] for i in range(100))
+    settings = QUICK | {"budget": "12", "settings": ["train.epochs=1"]}
+    for delivered in ("refits", "a fold"):
+        if delivered == "a fold":
+            monkeypatch.setattr("isthmus.search.engine._Search._refit", lambda *given: [])
+        answer = isthmus.find(home / "halves.csv", target="half", **settings)
+        assert bool(answer.content["refits"]) == (delivered == "refits")
+        figures = {each["title"]: each["test"] for each in answer.content["references"]}
+        assert figures["logistic regression"] >= 0.9, "the order of test rows differs between a fold and a refit"
+
+
 def test_a_reference_that_wins_is_named_first(found: Answer) -> None:
     ridge = next(each for each in found.content["references"] if each["title"] == "ridge regression")
     assert found.compare(ridge).decision == "behind", "three epochs are too few"
@@ -96,7 +124,7 @@ def test_the_same_search_again_trains_nothing(found: Answer, home: Path) -> None
     before = {path.name: path.stat().st_mtime_ns for path in runs_folder().glob("*/record.json")}
     again = isthmus.find(home / "houses.csv", **QUICK)
     assert {path.name: path.stat().st_mtime_ns for path in runs_folder().glob("*/record.json")} == before
-    timed = {"seconds", "references", "command"}
+    timed = {"seconds", "references", "command", "latency"}
     assert {k: v for k, v in again.content.items() if k not in timed} == {
         k: v for k, v in found.content.items() if k not in timed
     }
@@ -115,7 +143,12 @@ def test_the_command_ends_with_an_answer_and_a_page(home: Path, found: Answer) -
     result = CliRunner().invoke(app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     page = next(line for line in result.output.splitlines() if line.startswith("page: "))
-    assert Path(page.removeprefix("page: ")).is_file()
+    text = Path(page.removeprefix("page: ")).read_text(encoding="utf-8")
+    assert text.index('<section class="box"') < text.index('<section id="section-1"')
+    assert "3 refits" in text
+    assert "failed" not in text[: text.index("<main>")]
+    assert "regression of price on houses.csv" in text
+    assert all(command.replace('"', "&quot;") in text for command in found.commands().values())
     content = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
     assert content["best"]["run"] == found.run
 

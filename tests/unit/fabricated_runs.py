@@ -78,16 +78,23 @@ def metric_lines(objective: str, value: float, epochs: int) -> str:
 
 def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **options: Any) -> RunRecord:
     """One run folder as `run.py` leaves it. Options: source, task, objective, epochs, status, samples, command,
-    and the qualities on validation and test data.
+    the qualities on validation and test data, all settings of the source, further ones of the training, and whether it
+    is a refit, which has no validation rows.
     """
     objective, epochs = options.get("objective", "psnr"), options.get("epochs", 12)
     task = options.get("task", {"name": "denoise", "noise_std": 0.25})
     finished = options.get("status", "finished") == "finished"
     params = 784 * model["d_z"] * 2 + 2 * model["depth"] * model["d_z"] * model["d_h"]
-    train = {"epochs": epochs, "batch_size": 128, "optimizer": "adamw", "learning_rate": rate}
+    train = {
+        "epochs": epochs,
+        "batch_size": 128,
+        "optimizer": "adamw",
+        "learning_rate": rate,
+        **options.get("train", {}),
+    }
     config = {
         "schema_version": 1,
-        "source": {"name": options.get("source", "mnist5k"), "validation": 500},
+        "source": options.get("settings", {"name": options.get("source", "mnist5k"), "validation": 500}),
         "task": task,
         "model": model,
         "train": train,
@@ -115,7 +122,10 @@ def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **optio
         machine={"system": "Linux", "processor": "Example CPU", "cores": 2, "python": "3.11.2"},
         versions={"isthmus": "0.1.0", "torch": "2.13.0", "numpy": "2.4.6"},
         cost={"params": params, "trainable_params": params, "macs": params},
-        metrics={"validation": metric_values(objective, validation), "test": metric_values(objective, value)}
+        metrics={
+            "validation": {} if options.get("refit") else metric_values(objective, validation),
+            "test": metric_values(objective, value),
+        }
         if finished
         else {},
         selected={"step": 32 * round(0.8 * epochs), "epoch": round(0.8 * epochs), "by": "lowest validation loss"},

@@ -110,7 +110,14 @@ def test_curves_are_one_per_finished_run_with_the_kept_epoch_marked_and_never_to
     (section,), _ = gather([study])
     validation, training = curve_figures(section)
     assert len(validation.curves) == len(training.curves) == 143
-    assert sum(curve.chosen for curve in validation.curves) == 48
+    shown = [curve for curve in validation.curves if curve.shown]
+    assert len(shown) == 6, "the rest is drawn on request"
+    assert {curve.title for curve in shown} == {"Hourglass", "Conventional"}
+    assert [curve.shown for curve in training.curves].count(True) == 6
+    best = max(section.candidates, key=lambda candidate: candidate.validation)
+    assert any(identity in curve.details[0] for curve in shown for identity in best.run_ids)
+    hidden = [trace for trace in plotly_curves(validation)["data"] if trace.get("visible") is False]
+    assert len(hidden) == 2
     assert {curve.mark[0] for curve in validation.curves if curve.mark} == {10}
     assert training.logarithmic
     write_run(tmp_path, model_config("hourglass_mlp", HOURGLASS[0], 0), 1e-3, 0, epochs=1001)
@@ -217,7 +224,8 @@ def test_sections_keep_different_problems_apart_and_unfinished_runs_are_counted(
     sections, unfinished = gather([tmp_path / "runs", tmp_path / "runs"])
     assert [section.name for section in sections] == [
         "denoise on digits",
-        *["denoise on mnist5k"] * 2,
+        "denoise on mnist5k, noise_std 0.25",
+        "denoise on mnist5k, noise_std 0.5",
         "denoise on photos",
     ]
     assert unfinished == 1
