@@ -45,7 +45,7 @@ def bootstrap(
     generator, values = numpy_generator(0, "bootstrap"), []
     for _ in range(_DRAWS):
         rows = generator.integers(len(targets), size=len(targets))
-        one = predictions[generator.integers(len(predictions))]
+        one = predictions[int(generator.integers(len(predictions)))]
         values.append(
             score(one[rows], targets[rows]) - (score(rival[rows], targets[rows]) if rival is not None else 0.0)
         )

@@ -30,8 +30,9 @@ def list_networks(signature: Signature, task: str, rows: int, budget: int, epoch
     propose = _for_features if len(signature.input_shape) == 1 else _for_images
     ends = math.prod(signature.input_shape), math.prod(signature.output_shape)
     found = {digest(each): each for each in propose(*ends, task, rows, budget)}
-    for each in found.values() if epochs else ():
-        each["train"] |= {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
+    if epochs is not None:
+        changed = {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
+        found = {key: each | {"train": each["train"] | changed} for key, each in found.items()}
     if not found:
         raise UserError(f"a budget of {budget:,} parameters is too small: these data need at least {2 * sum(ends):,}")
     return list(found.values())

@@ -177,11 +177,10 @@ def _store(data: Any, target: Any, test: Any) -> tuple[str, Any, str | None]:
         if not path.exists():
             write_with(path, lambda temporary: np.savez(temporary.open("wb"), **arrays))
         return str(path), "target" if values is not None else None, None
-    if isinstance(target, list | tuple) and all(isinstance(name, str) for name in target):
-        names, values = list(target), None
-    elif target is None or isinstance(target, str | int):
-        names, values = target if target is None else [str(target)], None
-    else:
+    names, values = target, None
+    if isinstance(target, str | int):
+        names = [str(target)]
+    elif target is not None and not (isinstance(target, list) and all(isinstance(name, str) for name in target)):
         names, values = ["target"], target
     stored = _store_table(data, values)
     return stored, names, None if test is None else test if isinstance(test, str) else _store_table(test, None)
