@@ -250,7 +250,7 @@ def test_a_server_that_goes_down_costs_nothing(server: Server, tmp_path: Path, m
             server.stop()
 
     try:
-        with pytest.raises(UserError, match=r"was lost: .*the same command goes on") as found:
+        with pytest.raises(UserError, match=r"was lost: .*repeat the command") as found:
             study.carry_out(ThisProcess(), tell)
     finally:
         server.start()
