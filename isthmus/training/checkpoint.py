@@ -123,8 +123,8 @@ def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str
     if whole:
         return
     names = {name for name, module in model.named_modules() if hasattr(module, "fingerprint")}
-    if different := sorted(names ^ _read_fingerprints(metadata, path).keys()):
-        raise UserError(f"{path} is damaged: the fingerprint of the frozen {different[0]} is missing or unexpected")
+    if unmatched := sorted(names ^ _read_fingerprints(metadata, path).keys()):
+        raise UserError(f"{path} is damaged: the fingerprint of the frozen {unmatched[0]} is missing or unexpected")
     # Projections are drawn in float64, and an orthogonal one is factorised.
     needed, there = 16 * sum(tensor.numel() for tensor in frozen.values()), memory_bytes()
     if needed > there:
