@@ -16,10 +16,9 @@ from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigaby
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.fronts import summarise
 from isthmus.studies.plan import Plan
-from isthmus.studies.progress import has_ended
 from isthmus.studies.proposals import Run, Trial
 from isthmus.studies.storage import Storage
-from isthmus.studies.study import Study, work_of
+from isthmus.studies.study import Study
 from isthmus.training.run import Options
 
 
@@ -110,10 +109,10 @@ def _announce(study: Study, needed: Estimate, workers: int, recorded: int) -> No
 def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
     varied = sorted({field for space in study.config.spaces for field in space.vary})
     name = f"{model_title(trial.model.model_dump(), varied)} rate={run[0]:g} seed={run[1]}"
-    prepared, work = trial.runs[run], work_of(trial.runs[run])
+    prepared, work = trial.runs[run], trial.runs[run].work
     if not isinstance(event, Ended):
         display.advance(prepared.id, work, event.fraction, name)
-    elif event.how == "done" and has_ended(prepared):
+    elif event.how == "done" and prepared.has_ended:
         record = study.record(prepared)
         quality = record.quality()
         note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.4g}"

@@ -11,16 +11,12 @@ from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
-from isthmus.core.record import RECORD, RunRecord, differences, drop_stale, read_metrics
+from isthmus.core.record import RunRecord, differences, drop_stale, read_metrics
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
 from isthmus.studies.storage import Storage
 from isthmus.training.run import Prepared, finished_record
-
-
-def has_ended(run: Prepared) -> bool:
-    return (run.folder / RECORD).exists()
 
 
 class Progress:
@@ -70,12 +66,12 @@ class Progress:
     def recorded_runs(self) -> int:
         """How many runs need no more training."""
         remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
-        ended = [sum(map(has_ended, self.plan.runs(item.model).values())) for item in remaining]
+        ended = [sum(run.has_ended for run in self.plan.runs(item.model).values()) for item in remaining]
         return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in ended)
 
     def _is_on_record(self, proposal: Proposal) -> bool:
         """Whether other studies have trained what this one needs: every rate with its search seeds, one with all."""
-        ended = {run for run, prepared in self.plan.runs(proposal.model).items() if has_ended(prepared)}
+        ended = {run for run, prepared in self.plan.runs(proposal.model).items() if prepared.has_ended}
         rates, seeds = self.config.rates, self.config.seeds
         is_searched = ended.issuperset(itertools.product(rates, self.plan.search_seeds))
         return is_searched and any(ended.issuperset(itertools.product([rate], seeds)) for rate in rates)
@@ -86,7 +82,7 @@ class Progress:
         return [
             {name: getattr(trial, name) for name in names}
             | {"model": trial.settings, "cost": self.cost(trial)}
-            | {"runs": [run.id for run in trial.runs.values() if has_ended(run)]}
+            | {"runs": [run.id for run in trial.runs.values() if run.has_ended]}
             for trial in self.trials
         ]
 
@@ -109,7 +105,7 @@ class Progress:
     def _ended_runs(self) -> Iterator[Prepared]:
         for trial in self.trials:
             if trial.state != "pruned":
-                yield from (run for run in trial.runs.values() if has_ended(run))
+                yield from (run for run in trial.runs.values() if run.has_ended)
 
     @property
     def costs(self) -> dict[str, dict[str, float]]:
@@ -144,7 +140,7 @@ class Progress:
 
         def have_ended(rates: Sequence[float], seeds: Sequence[int]) -> bool:
             runs = [trial.runs[rate, seed] for rate in rates for seed in seeds]
-            return all(has_ended(run) or run.id in trial.failures for run in runs)
+            return all(run.has_ended or run.id in trial.failures for run in runs)
 
         if not have_ended(self.config.rates, self.plan.search_seeds):
             return False
@@ -160,7 +156,7 @@ class Progress:
     def _result(self, run: Prepared, until: int | None) -> float | str | None:
         """The quality of a run (the best up to an epoch), why it failed, or None if it has not got there yet."""
         quality = self.plan.quality
-        if has_ended(run):
+        if run.has_ended:
             record = self.record(run)
             if record.status != "finished":
                 return record.reason or "failed"
@@ -231,6 +227,6 @@ def _sealed_lines(run: Prepared) -> list[dict[str, Any]]:
     try:
         return read_metrics(run.folder, sealed=True)
     except UserError:
-        if has_ended(run):
+        if run.has_ended:
             raise
         return []

@@ -21,7 +21,7 @@ from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.registry import find
 from isthmus.studies.executors import Ended, Event, Executor, Job
 from isthmus.studies.leases import LeaseLost
-from isthmus.studies.progress import Progress, has_ended
+from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Proposal, Run, Trial
 from isthmus.studies.pruning import prune
 from isthmus.studies.sampling import draw
@@ -85,7 +85,7 @@ class Study(Progress):
     def _work(self, tasks: list[_Task]) -> None:
         """Complete every task, here or by other drivers of this study."""
         # The longest first, so that no worker idles long at the end.
-        waiting = sorted(tasks, key=lambda task: -work_of(task.prepared_run))
+        waiting = sorted(tasks, key=lambda task: -task.prepared_run.work)
         running: dict[str, _Task] = {}
         resting: dict[str, float] = {}
         crashes: Counter[str] = Counter()
@@ -179,7 +179,7 @@ class Study(Progress):
             if str(trial.number) in stopping and trial.is_open:
                 self.storage.end(trial.number, "pruned", reason=f"dominated at epoch {rung}")
                 for run in trial.runs.values():
-                    if not has_ended(run):
+                    if not run.has_ended:
                         State(run.folder).clear()
 
     def _choose_rates(self, generation: Sequence[Trial]) -> None:
@@ -257,9 +257,3 @@ class _Task:
     def job(self) -> Job:
         run = self.prepared_run
         return Job(run.id, run.config.model_dump_json(), self.until, run)
-
-
-def work_of(run: Prepared) -> float:
-    """Floating-point operations of a training, for estimates of time."""
-    rows = len(run.data.train) * run.task.views()
-    return float(run.cost.training_flops * rows * run.config.train.epochs)
