@@ -47,10 +47,7 @@ def _gelu_lagrangian(x: Tensor) -> Tensor:
     return ((x.square() - 1) * torch.special.ndtr(x) + x * density) / 2
 
 
-LAGRANGIANS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": _gelu_lagrangian,
-    "relu": lambda x: x.relu().square() / 2,
-}
+LAGRANGIANS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": _gelu_lagrangian, "relu": lambda x: x.relu().square() / 2}
 
 
 def applies(model: Any, task: str) -> str | None:

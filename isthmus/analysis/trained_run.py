@@ -26,6 +26,7 @@ from isthmus.training.run import Options, load_data, starting_model
 Answer = dict[str, Any]
 Measure = Callable[["TrainedRun"], Answer]
 OfRun = Callable[..., Answer]
+Applies = Callable[[Any, str], str | None]
 CPU = torch.device("cpu")
 
 
@@ -79,19 +80,14 @@ class TrainedRun:
         for block, start in enumerate(range(0, len(split), EVALUATION_BLOCK)):
             yield self.task.evaluation_batch(*split.block(start, CPU), "test", block)
 
-    def need(self, applies: Callable[[Any, str], str | None], analysis: str) -> None:
+    def need(self, applies: Applies, analysis: str) -> None:
         """Raise an error if an analysis does not apply to this run."""
         if (reason := applies(self.model, self.record.task)) is not None:
             raise UserError(f"{analysis} does not apply to run {self.record.id}: {reason}")
 
 
 def measure_once(
-    run: str | Path,
-    name: str,
-    schema: str,
-    measure: Measure,
-    applies: Callable[[Any, str], str | None],
-    data_dir: Path | None = None,
+    run: str | Path, name: str, schema: str, measure: Measure, applies: Applies, data_dir: Path | None = None
 ) -> Answer:
     """The result of ``measure``, which is stored in the sealed ``analysis/NAME.json`` and read from there later."""
     trained = TrainedRun(run, data_dir)
@@ -104,7 +100,7 @@ def measure_once(
     return found
 
 
-def store_results(schema: str, applies: Callable[[Any, str], str | None]) -> Callable[[Measure], OfRun]:
+def store_results(schema: str, applies: Applies) -> Callable[[Measure], OfRun]:
     """A decorator that makes ``of_run(run, data_dir)`` of a function that measures a ``TrainedRun``."""
     name = schema.split(".")[-1].split("/")[0]
 

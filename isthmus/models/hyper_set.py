@@ -21,7 +21,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -37,7 +37,6 @@ NAMES = {"hyper_set": "HyperSET"}
 TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
 
 Tokens = Float[Tensor, "batch N d"]
-Energy = Float[Tensor, " batch"]
 
 
 class HyperSETConfig(SequenceConfig):
@@ -106,7 +105,7 @@ class FeedForward(nn.Module):
         hidden: Tensor = self.activation(self.norm(self.D(tokens)))
         return hidden @ self.D.weight
 
-    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Energy:
+    def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, " batch"]:
         """E_FF of every sample, eq. (4)."""
         hidden = self.D(tokens)
         if on_sphere:
@@ -146,6 +145,13 @@ class LearnedSteps(nn.Module):
         return attention, feed_forward
 
 
+class Energies(NamedTuple):
+    """Of every sample."""
+
+    attention: Float[Tensor, " batch"]
+    feed_forward: Float[Tensor, " batch"]
+
+
 class Layer(Block):
     """One step down E_ATTN, then one down E_FF."""
 
@@ -174,9 +180,10 @@ class Layer(Block):
         """The tokens in the subspace of each head."""
         return self.attention.project(tokens)
 
-    def energies(self, tokens: Tokens, on_sphere: bool = True) -> tuple[Energy, Energy]:
-        """E_ATTN, summed over heads, and E_FF of every sample."""
-        return self.attention.energy(tokens, on_sphere).sum(dim=1), self.feed_forward.energy(tokens, on_sphere)
+    def energies(self, tokens: Tokens, on_sphere: bool = True) -> Energies:
+        """E_ATTN, summed over heads, and E_FF."""
+        attention = self.attention.energy(tokens, on_sphere).sum(dim=1)
+        return Energies(attention, self.feed_forward.energy(tokens, on_sphere))
 
 
 class HyperSET(RecurrentModel):

@@ -106,7 +106,7 @@ def test_a_straight_through_gradient_is_that_of_the_codes():
         ({"stride": 6}, "stride=6 is not a power of two"),
         ({"stride": 16, "width": 4}, "width=4 cannot be halved until stride=16 is 2"),
         ({"input_shape": [3, 30, 32]}, "stride=4 does not divide an image of 30×32 pixels"),
-        ({"input_shape": [3, 4, 4]}, "stride=4 leaves one token of an image of 4×4 pixels"),
+        ({"input_shape": [3, 4, 4]}, "stride=4 leaves one token for an image of 4×4 pixels"),
     ],
 )
 def test_what_cannot_be_built_is_one_line(fields, said):
