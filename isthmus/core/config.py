@@ -140,9 +140,7 @@ class StudyConfig(Settings):
         if self.sampling.name == "grid":
             size = sum(space.grid_size() for space in self.spaces)
             if size > _LARGEST_GRID:
-                raise ValueError(
-                    f"the grid has more than {_LARGEST_GRID:,} networks; give fewer, or use sampling.name=tpe"
-                )
+                raise ValueError(f"the grid has more than {_LARGEST_GRID:,} networks; use fewer, or sampling.name=tpe")
             number = min(size, self.sampling.candidates or size)
         if (number + len(self.candidates)) * len(self.rates) * len(self.seeds) > _MOST_RUNS:
             raise ValueError(f"the study has more than {_MOST_RUNS:,} runs; give fewer candidates, rates or seeds")

@@ -114,11 +114,11 @@ def _frozen_tensors(model: nn.Module) -> dict[str, Tensor]:
 def need_fit(model: nn.Module, plan: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> None:
     """Compare the header of a file with a model on the meta device, before anything is allocated."""
     frozen, whole = _frozen_tensors(model), bool(metadata.get("whole"))
-    planned = {**model.state_dict(), **(frozen if whole else {})}
+    planned: dict[str, Tensor] = {**model.state_dict(), **(frozen if whole else {})}
     expected = {(name, tuple(tensor.shape)) for name, tensor in planned.items()}
     found = {(name, tuple(tensor.shape)) for name, tensor in plan.items()}
-    if different := sorted(expected ^ found):
-        raise UserError(f"{path} is a checkpoint of another model: {different[0][0]} has another shape or is missing")
+    if different := sorted(name for name, _ in expected ^ found):
+        raise UserError(f"{path} is a checkpoint of another model: {different[0]} has another shape or is missing")
     _need_dtypes(planned, plan, path, whole)
     if whole:
         return
