@@ -39,7 +39,7 @@ class GenerativeClassification(ImageToImage):
         members = [np.flatnonzero(labels == c) for c in range(classes)]
         for name, rows in zip(data.classes or range(classes), members, strict=True):
             if not len(rows):
-                raise UserError(f"task {self.config.name} needs a training image of every class; {name} has none")
+                raise UserError(f"task {self.config.name} needs a training image of each class; class {name} has none")
         draw = numpy_generator(self.config.prototype_seed, "prototypes")
         chosen = [int(draw.choice(rows)) for rows in members]
         self.prototypes = pixels(torch.from_numpy(data.train.inputs[chosen]))

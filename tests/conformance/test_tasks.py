@@ -331,7 +331,7 @@ def test_a_class_without_a_training_image_has_no_prototype(absent, named):
     pruned = np.where(labels() == absent, 0, labels())
     train, test = Split(IMAGES.train.inputs, pruned), Split(IMAGES.test.inputs, labels())
     names = ("ant", "bee", "cat", "dog") if named else ()
-    with pytest.raises(UserError, match=f"there is none of class {names[absent] if named else absent}$"):
+    with pytest.raises(UserError, match=f"class {names[absent] if named else absent} has none$"):
         build("generative_classification", {}, Data(train, train, test, "f" * 64, names))
 
 
