@@ -262,13 +262,13 @@ def ratio(scale: Scale) -> list[Part]:
         models = with_random(s_mixer(C, S, 12) for C, S in sorted([*FIGURE_5[omega], (side, side)]))
         return recipes.ratio(source), models, 3 if source == "stl10" else 5
 
-    def cpu() -> Setup:
-        base = shorten(recipes.ratio("cifar10"), 3, batch_size=128, learning_rate=2.5e-3)
-        pairs = ((8, 124), (16, 83), (40, 40), (83, 16), (124, 8))
-        return base, with_random(s_mixer(C, S, 6) for C, S in pairs)
-
+    pairs = ((8, 124), (16, 83), (40, 40), (83, 16), (124, 8))
     return make_parts(
-        "F6", "ratio", "C/S at one Ω", scale, paper, cpu,
+        "F6", "ratio", "C/S at one Ω", scale, paper,
+        lambda: (
+            shorten(recipes.ratio("cifar10"), 3, batch_size=128, learning_rate=2.5e-3),
+            with_random(s_mixer(C, S, 6) for C, S in pairs),
+        ),
         lambda: with_random(s_mixer(C, S, 1, patch=2) for C, S in ((4, 14), (8, 8), (14, 4))),
         {
             "all": [
