@@ -21,6 +21,10 @@ RIVALS = (
     "parameters. Each lead is printed with its 95 % interval."
 )
 LEADS = ("lead over rival", "as published")
+CLAIM = {
+    "claim": "id", "says": "statement", "measured": "measured", "same test, printed numbers": "published",
+    "supported by its own tables": "supported",
+}  # fmt: skip
 NOTHING = "–"
 
 
@@ -79,18 +83,7 @@ def markdown(result: Result) -> str:
         *_section("Values", quantities(result)),
         "## Claims",
         "",
-        *markdown_table(
-            [
-                {
-                    "claim": claim["id"],
-                    "says": claim["statement"],
-                    "measured": claim["measured"],
-                    "same test, printed numbers": claim["published"],
-                    "supported by its own tables": claim["supported"] or NOTHING,
-                }
-                for claim in result["claims"]
-            ]
-        ),
+        *markdown_table([{title: claim[key] or NOTHING for title, key in CLAIM.items()} for claim in result["claims"]]),
     ]
     for claim in result["claims"]:
         lines += ["", f"**{claim['id']}** {claim['statement']} *Test:* {claim['test']}"]

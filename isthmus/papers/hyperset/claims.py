@@ -213,11 +213,8 @@ def c10(networks: Sequence[Network]) -> Finding:
     reference = rivals[max(rivals)]
     base = 2 * reference.model["d"]  # the Transformer has the Small width
     found: dict[str, Finding] = {}
-    for item in ours:
-        layers = item.model["layers"]
-        if item.model["d"] != base or layers == 1:
-            continue
-        sizes = f"{item.params:,.0f} and {reference.params:,.0f} parameters"
+    for item in (each for each in ours if each.model["d"] == base and each.model["layers"] > 1):
+        layers, sizes = item.model["layers"], f"{item.params:,.0f} and {reference.params:,.0f} parameters"
         found[f"{layers} layers"] = combine(
             {
                 "same split": pair(item, rivals.get(layers)),

@@ -46,9 +46,9 @@ def figure_4() -> RunConfig:
     return _classify("cifar10", mixer(64, 64, 3, 2), train, POLICY)
 
 
-def figure_5(source: str = "cifar10") -> RunConfig:
+def figure_5(source: str = "cifar10", rate: float = 0.02) -> RunConfig:
     """The paper's protocol of Figure 5, and of all small data sets unless it says otherwise; C = S = 64."""
-    train = NESTEROV | {"epochs": 200, "batch_size": 128, "learning_rate": 0.02}
+    train = NESTEROV | {"epochs": 200, "batch_size": 128, "learning_rate": rate}
     return _classify(source, s_mixer(64, 64, 8), train, CROPS)
 
 

@@ -40,7 +40,6 @@ from isthmus.studies.statistics import Sample
 
 THREE = ("cifar10", "cifar100", "stl10")
 FIELDS = ("C", "S", "m", "p", "gamma", "depth", "permutation")
-TABLE_1_FIELDS = ("patch", "C", "depth", "gamma")
 FIGURE_4 = {  # C to S, at Ω = 2^19 and γ = 2
     4: 360, 8: 252, 12: 203, 16: 173, 20: 152, 24: 136, 28: 124, 32: 113, 36: 104, 40: 96, 44: 89, 48: 83, 64: 64,
 }  # fmt: skip
@@ -118,69 +117,60 @@ def describe(
     return describe_study(f"widesparse-{name}", scale, *(paper if scale == "paper" else cpu)(), **fields)
 
 
+TABLE_1: dict[str, Model] = {
+    "beta_lasso": {"name": "beta_lasso"},
+    "mixer_ss_8": {"name": "mlp_mixer", "patch": 8, "C": 986, "depth": 2},
+    "mixer_ss_w": {"name": "mlp_mixer", "patch": 4, "C": 467, "depth": 2},
+    "mixer_b_16": {"name": "mlp_mixer", "patch": 16, "C": 768},
+    "mixer_b_w": {"name": "mlp_mixer", "patch": 14, "C": 588},
+}
+
+
 def table_1(scale: Scale) -> list[Part]:
-    if scale != "paper":
-        return [_table_1_cifar("cifar10", scale)]
-    return [_table_1_cifar("cifar10", scale), _table_1_cifar("cifar100", scale), _table_1_imagenet()]
+    sources = ("cifar10", "cifar100", "imagenet1k") if scale == "paper" else ("cifar10",)
+    return [_table_1(source, source == "imagenet1k", scale) for source in sources]
 
 
-def _table_1_cifar(source: str, scale: Scale) -> Part:
+def _table_1(source: str, imagenet: bool, scale: Scale) -> Part:
+    def paper() -> Setup:
+        if imagenet:
+            narrow, wide = published_network("mlp_mixer", "b", norm_eps=1e-5), published_network("mlp_mixer", "b-w")
+            return recipes.table_1("b-w", source), [narrow, wide]
+        return recipes.table_1("ss-8", source), [published_network("mlp_mixer", name) for name in ("ss-8", "ss-w")]
+
+    def cpu() -> Setup:
+        """16 M instead of 256 M connections, by the paper's rule."""
+        base = shorten(recipes.table_1("ss-8"), 3, batch_size=128, learning_rate=2e-3)
+        return base, [mixer(236, None, 2, 4, patch=8), mixer(96, None, 2, 4)]
+
     def study(chosen: Scale) -> Settings:
-        rates = {"learning_rates": (0.04, 0.05, 0.06)} if chosen == "paper" else {}
-        return describe(
-            f"table-1-{source}" if chosen == "paper" else "table-1", chosen,
-            lambda: (recipes.table_1("ss-8", source), [published_network("mlp_mixer", n) for n in ("ss-8", "ss-w")]),
-            # 16 M instead of 256 M connections, by the paper's rule.
-            lambda: (
-                shorten(recipes.table_1("ss-8"), 3, batch_size=128, learning_rate=2e-3),
-                [mixer(236, None, 2, 4, patch=8), mixer(96, None, 2, 4)],
-            ),
-            lambda: [mixer(40, None, 1, 2), mixer(16, None, 1, 2, patch=2)],
-            **rates,
-        )  # fmt: skip
+        rates = {"learning_rates": (0.04, 0.05, 0.06)} if chosen == "paper" and not imagenet else {}
+        name, tiny = "table-1", [mixer(40, None, 1, 2), mixer(16, None, 1, 2, patch=2)]
+        return describe(f"{name}-{source}" if chosen == "paper" else name, chosen, paper, cpu, lambda: tiny, **rates)
 
-    models: dict[str, Model] = {
-        "beta_lasso": {"name": "beta_lasso"},
-        "mixer_ss_8": {"name": "mlp_mixer", "patch": 8, "C": 986, "depth": 2},
-        "mixer_ss_w": {"name": "mlp_mixer", "patch": 4, "C": 467, "depth": 2},
-    }
-    printed = []
-    for identity, row in load_paper("widesparse").tables["T1a"].rows.items():
-        # Errors as accuracies. The quoted row has neither a spread nor a number of runs.
-        quality = Sample(round(100 - row[f"{source}_error"], 4), row[f"{source}_spread"], 3)
-        size = 1e6 * row["connections_M"]
-        printed.append(printed_network(f"{identity}.{source}", row, models[row["model"]], size, quality))
-    notes = {
-        "all": [
-            "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
-            "Mixer-SS-W has C = 467, which gives the printed 255 M connections; 487 is printed and gives 276 M",
-            HELD_OUT,
-            UNPRINTED,
-        ],
-        "cpu": ["both networks have 16 M connections instead of 256 M, by the paper's rule"],
-    }
-    beside: Settings = {"table": "T1a", "printed_title": f"Table 1, {SOURCES[source]}", "fields": TABLE_1_FIELDS}
-    return make_part("wide and narrow Mixers", scale, study, notes, printed, **beside)
-
-
-def _table_1_imagenet() -> Part:
-    def study(scale: Scale) -> Settings:
-        models = [published_network("mlp_mixer", "b", norm_eps=1e-5), published_network("mlp_mixer", "b-w")]
-        return describe_study("widesparse-table-1-imagenet1k", scale, recipes.table_1("b-w", "imagenet1k"), models)
-
-    printed = []
-    rows = load_paper("widesparse").tables["T1b"].rows.items()
-    for (identity, row), (patch, C) in zip(rows, ((16, 768), (14, 588)), strict=True):
-        quality = Sample(round(100 - row["imagenet1k_error"], 4), row["spread"], 3)
-        model = {"name": "mlp_mixer", "patch": patch, "C": C}
-        printed.append(printed_network(identity, row, model, row["omega"], quality))
+    table, printed = "T1b" if imagenet else "T1a", []
+    for identity, row in load_paper("widesparse").tables[table].rows.items():
+        # Errors as accuracies. A quoted row has neither a spread nor a number of runs.
+        spread = row["spread" if imagenet else f"{source}_spread"]
+        quality = Sample(round(100 - row[f"{source}_error"], 4), spread, 3)
+        size = row["omega"] if imagenet else 1e6 * row["connections_M"]
+        name = identity if imagenet else f"{identity}.{source}"
+        printed.append(printed_network(name, row, TABLE_1[row["model"]], size, quality))
     notes = [
-        "Mixer-B-W has γ = 4.095, which gives the printed width of 6.2e5; 4.57 is printed",
-        "Mixer-B/16 is quoted by the paper; here it is trained like Mixer-B-W",
-        UNPRINTED,
+        "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
+        "Mixer-SS-W has C = 467, which gives the printed 255 M connections; 487 is printed and gives 276 M",
+        HELD_OUT,
     ]
-    beside: Settings = {"table": "T1b", "printed_title": "Table 1, ImageNet-1k", "fields": TABLE_1_FIELDS}
-    return make_part("wide and narrow Mixers", "paper", study, {"all": notes}, printed, **beside)
+    if imagenet:
+        notes = [
+            "Mixer-B-W has γ = 4.095, which gives the printed width of 6.2e5; 4.57 is printed",
+            "Mixer-B/16 is quoted by the paper; here it is trained like Mixer-B-W",
+        ]
+    smaller = "both networks have 16 M connections instead of 256 M, by the paper's rule"
+    return make_part(
+        "wide and narrow Mixers", scale, study, {"all": [*notes, UNPRINTED], "cpu": [smaller]}, printed, table=table,
+        printed_title=f"Table 1, {SOURCES[source]}", fields=("patch", "C", "depth", "gamma"),
+    )  # fmt: skip
 
 
 def similarity(scale: Scale) -> list[Part]:
@@ -272,13 +262,13 @@ def ratio(scale: Scale) -> list[Part]:
         models = with_random(s_mixer(C, S, 12) for C, S in sorted([*FIGURE_5[omega], (side, side)]))
         return recipes.ratio(source), models, 3 if source == "stl10" else 5
 
-    def cpu() -> Setup:
-        base = shorten(recipes.ratio("cifar10"), 3, batch_size=128, learning_rate=2.5e-3)
-        pairs = ((8, 124), (16, 83), (40, 40), (83, 16), (124, 8))
-        return base, with_random(s_mixer(C, S, 6) for C, S in pairs)
-
+    pairs = ((8, 124), (16, 83), (40, 40), (83, 16), (124, 8))
     return make_parts(
-        "F6", "ratio", "C/S at one Ω", scale, paper, cpu,
+        "F6", "ratio", "C/S at one Ω", scale, paper,
+        lambda: (
+            shorten(recipes.ratio("cifar10"), 3, batch_size=128, learning_rate=2.5e-3),
+            with_random(s_mixer(C, S, 6) for C, S in pairs),
+        ),
         lambda: with_random(s_mixer(C, S, 1, patch=2) for C, S in ((4, 14), (8, 8), (14, 4))),
         {
             "all": [

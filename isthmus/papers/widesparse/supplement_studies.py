@@ -41,24 +41,21 @@ def expanded_width(scale: Scale) -> list[Part]:
         masks = [sparse(round(math.sqrt(omegas[-1] / (4 * p))), p, blocks, block="mlp", gamma=4) for p in densities]
         return [*with_random(shapes), *masks]
 
-    def paper(source: str) -> Setup:
-        base = change_training(recipes.figure_5(source), epochs=200, learning_rate=0.1)
-        channels, densities = (16, 32, 48, 64, 83, 113, 173), (0.1, 0.3, 0.5, 0.7, 0.9)
-        return base, models(channels, (2**18, 2**20), densities, 8)
-
-    def cpu() -> Setup:
-        base = shorten(recipes.figure_5(), 3, learning_rate=0.1)
-        return base, models((8, 16, 25, 45), (2**16,), (0.1, 0.5, 0.9), 3)
-
-    def smoke() -> list[Model]:
-        tiny = [mixer(4, 12, 1, 2, patch=2), mixer(8, 8, 1, 2, patch=2)]
-        return [*with_random(tiny), sparse(32, 0.5, 1, patch=2, block="mlp", gamma=2)]
-
-    notes = {
-        "all": [MASK, "the number of blocks is not printed; here: 8"],
-        "cpu": ["Ω is 2^16 instead of 2^18 and 2^20, and there are 3 blocks"],
-    }
-    return make_parts("FS2", "expanded", "width with γ = 4", scale, paper, cpu, smoke, notes, ("cifar10", "cifar100"))
+    tiny = with_random([mixer(4, 12, 1, 2, patch=2), mixer(8, 8, 1, 2, patch=2)])
+    return make_parts(
+        "FS2", "expanded", "width with γ = 4", scale,
+        lambda source: (
+            recipes.figure_5(source, 0.1),
+            models((16, 32, 48, 64, 83, 113, 173), (2**18, 2**20), (0.1, 0.3, 0.5, 0.7, 0.9), 8),
+        ),
+        lambda: (shorten(recipes.figure_5(rate=0.1), 3), models((8, 16, 25, 45), (2**16,), (0.1, 0.5, 0.9), 3)),
+        lambda: [*tiny, sparse(32, 0.5, 1, patch=2, block="mlp", gamma=2)],
+        {
+            "all": [MASK, "the number of blocks is not printed; here: 8"],
+            "cpu": ["Ω is 2^16 instead of 2^18 and 2^20, and there are 3 blocks"],
+        },
+        ("cifar10", "cifar100"),
+    )  # fmt: skip
 
 
 def expansion(scale: Scale) -> list[Part]:
@@ -68,19 +65,17 @@ def expansion(scale: Scale) -> list[Part]:
         shapes = [(C, m // C, round(2 * omega / (m * (C + m / C)), 4)) for omega in omegas for C in channels]
         return with_random(mixer(C, S, blocks, gamma, **f) for C, S, gamma in shapes)
 
-    def paper(source: str) -> Setup:
-        return recipes.figure_5(), models(4096, (2**n for n in range(19, 23)), (16, 32, 64, 128, 256), 8)
-
-    def cpu() -> Setup:
-        small = models(1024, (2**15, 2**16, 2**17), (32,), 3) + models(1024, (2**16,), (8, 16, 64, 128), 3)
-        return shorten(recipes.figure_5(), 3), small
-
-    notes = {
-        "all": ["data, blocks and C of this figure are not printed; here: CIFAR-10, 8, and 16 to 256"],
-        "cpu": ["m is 1024 instead of 4096, Ω 2^15 to 2^17 at C = S and 2^16 elsewhere; 3 blocks"],
-    }
-    tiny = models(64, (2**8, 2**9), (4, 8), 1, patch=2)
-    return make_parts("FS3", "expansion", "γ at one m", scale, paper, cpu, lambda: tiny, notes)
+    small = models(1024, (2**15, 2**16, 2**17), (32,), 3) + models(1024, (2**16,), (8, 16, 64, 128), 3)
+    return make_parts(
+        "FS3", "expansion", "γ at one m", scale,
+        lambda source: (recipes.figure_5(), models(4096, (2**n for n in range(19, 23)), (16, 32, 64, 128, 256), 8)),
+        lambda: (shorten(recipes.figure_5(), 3), small),
+        lambda: models(64, (2**8, 2**9), (4, 8), 1, patch=2),
+        {
+            "all": ["data, blocks and C of this figure are not printed; here: CIFAR-10, 8, and 16 to 256"],
+            "cpu": ["m is 1024 instead of 4096, Ω 2^15 to 2^17 at C = S and 2^16 elsewhere; 3 blocks"],
+        },
+    )  # fmt: skip
 
 
 def replacement(scale: Scale) -> list[Part]:
@@ -113,12 +108,11 @@ def patches(scale: Scale) -> list[Part]:
     def paper(source: str) -> Setup:
         if source == "stl10":
             return recipes.stl10_90(), models((1, 3, 6, 10, 18, 30), 64, 4), 5
-        base = change_training(recipes.figure_5(source), epochs=200, learning_rate=0.1)
-        return base, models((1, 2, 4, 8, 16, 32), 64, 4)
+        return recipes.figure_5(source, 0.1), models((1, 2, 4, 8, 16, 32), 64, 4)
 
     return make_parts(
         "FS5", "patches", "patch size", scale, paper,
-        lambda: (shorten(recipes.figure_5(), 4, learning_rate=0.1), models((2, 4, 8, 16, 32), 32, 4)),
+        lambda: (shorten(recipes.figure_5(rate=0.1), 4), models((2, 4, 8, 16, 32), 32, 4)),
         lambda: models((2, 4), 8, 1),
         {"cpu": ["C = S = 32 instead of 64; no patches of one pixel"]},
         THREE, fields=("patch", "C", "S", "depth", "permutation"),
@@ -149,7 +143,7 @@ def s_mixer_losses(scale: Scale) -> list[Part]:
         return with_random(s_mixer(C, tokens_of(C, omega, 1), blocks, **f) for C in channels)
 
     return _losses(
-        "overfitting", "loss during training", scale, recipes.figure_5(), {"learning_rate": 0.1},
+        "overfitting", "loss during training", scale, recipes.figure_5(rate=0.1), {},
         models(2**18, (16, 32, 64, 114, 173), 8), models(2**14, (8, 25, 60), 8), models(2**9, (4, 12), 1, patch=2),
         [], "Ω is 2^14 instead of 2^18, C 8 to 60",
     )  # fmt: skip
