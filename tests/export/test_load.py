@@ -175,6 +175,7 @@ def test_unseen_categories_and_missing_values_are_predicted(regression: str) -> 
     [
         ([{"Area": 1, "town": "Bern", "sold": "2020-01-01", "rooms": 1}], "the input has no column 'area'; .*'Area'"),
         (np.zeros((2, 3)), "has 3 columns without names; this run takes 6: `house id`, `area`"),
+        (np.full((2, 4), "words"), "has no names of columns, and column 0 is not `area`, a number: it has 'words'"),
         (np.zeros(4), r"has the shape \(4,\); this run takes rows of 6 columns"),
         ({"area": 1.0, "town": "Bern"}, r"put a single row into a list: \[row\]"),
         ("nothing.csv", "there is no file nothing.csv"),
