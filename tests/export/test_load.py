@@ -384,6 +384,8 @@ def test_images_of_any_size_are_classified_as_the_source_read_them(
     large = np.stack([np.asarray(opened[0].resize((20, 30)))] * 2)
     assert loaded.predict(large).tolist() == [loaded.predict(large[0])[0]] * 2
     assert set(loaded.predict(pictures)) <= {"cats", "dogs"}
+    assert call("export", run, "--to", "torch", "--out", tmp_path / "model").code == 0
+    np.testing.assert_allclose(isthmus.load(tmp_path / "model").predict_proba(pictures), expected, atol=1e-5)
 
     copied = Path(shutil.copytree(pictures, tmp_path / "new"))
     (copied / "dogs" / "broken.jpg").write_bytes(b"no image")
@@ -408,6 +410,9 @@ def test_images_of_any_size_are_restored(trained: Callable[..., str], pictures: 
     opened = [open_picture(path) for path in paths]
     assert [image.shape for image in restored] == [(3, image.height, image.width) for image in opened]
     np.testing.assert_array_equal(loaded.predict(opened[0]), restored[0][None])
+    tiles = np.stack([image[:, :8, :8] for image in map(channels_first, opened)])
+    np.testing.assert_array_equal(loaded.predict(tiles), loaded.predict(list(tiles)))
+    np.testing.assert_array_equal(loaded.predict(tiles)[0], restored[0][:, :8, :8])
     copied = Path(shutil.copytree(pictures, tmp_path / "new"))
     (copied / "dogs" / "broken.jpg").write_bytes(b"no image")
     content = call("predict", run, copied, "--out", tmp_path / "out", "--json").json()
