@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "cost", "create_model", "effective_weight", "list_models", "load"]
+__all__ = ["UserError", "cost", "create_model", "effective_weight", "find", "list_models", "load"]
 
 if TYPE_CHECKING:
     from isthmus.core.errors import UserError
     from isthmus.core.registry import create_model, list_models
     from isthmus.export.prediction import load
     from isthmus.layers.effective_weight import effective_weight
+    from isthmus.search.engine import find
     from isthmus.training.counting import cost
 
 _HOMES = {
     "create_model": "isthmus.core.registry",
     "list_models": "isthmus.core.registry",
     "cost": "isthmus.training.counting",
+    "find": "isthmus.search.engine",
     "load": "isthmus.export.prediction",
     "effective_weight": "isthmus.layers.effective_weight",
     "UserError": "isthmus.core.errors",

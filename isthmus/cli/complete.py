@@ -14,7 +14,7 @@ from isthmus.core.registry import model_title
 from isthmus.studies.database import Damaged, Unusable, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
-from isthmus.studies.fronts import best, judge_by, summarise
+from isthmus.studies.fronts import summarise
 from isthmus.studies.plan import Plan
 from isthmus.studies.results import has_ended
 from isthmus.studies.storage import Storage, differences
@@ -30,15 +30,15 @@ def complete_study(
     *,
     cluster: str | None = None,
     url: str | None = None,
-    time_budget: float | None = None,
+    within: float | None = None,
     rebuild: bool = False,
 ) -> Study:
     """Run a study, resume it, or load its finished records; prints an estimate before training."""
     plan = config if isinstance(config, Plan) else Plan.of(config, options)
     storage = _storage(plan, url, rebuild)
     executor = _executor(plan.config, workers, cluster)
-    if time_budget is not None:
-        plan = _fit_plan(plan, storage, executor.slots, time_budget)
+    if within is not None:
+        plan = _fit_plan(plan, storage, executor.slots, within)
     study = Study(plan, storage)
     for run in (run for trial in study.trials for run in trial.runs.values()):
         remove_leftovers(run.folder)
@@ -87,7 +87,7 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
 
 
 def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
-    """The plan reduced to the time budget; a resumed study keeps the size it started with."""
+    """The plan reduced to the time that it may take; a resumed study keeps the size it started with."""
     begun = storage.stored_config()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
         number = begun.get("sampling", {}).get("candidates")
@@ -129,27 +129,6 @@ def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run:
         display.finish(prepared.id, work, name, f"failed: {event.reason}")
     else:
         display.hide(prepared.id)
-
-
-def print_recommendation(study: Study) -> None:
-    """The recommended network, its checkpoint and how to use it."""
-    from isthmus.reports.text import magnitude, with_spread
-
-    quality = study.plan.quality
-    records = [judge_by(record, quality) for record in study.records()]
-    chosen = best(summarise(records, study.costs))
-    sign = 1 if chosen.maximise else -1
-    runs = {record.id: record for record in records if record.id in chosen.run_ids}
-    run = max(runs.values(), key=lambda record: sign * record.metrics["validation"][quality])
-    reached = f"{chosen.objective} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
-    lines = [
-        f"recommended: {model_title(run.config['model'])}, {magnitude(chosen.params)} parameters, "
-        f"learning rate {chosen.learning_rate:g}: {reached} on test data",
-        f"checkpoint: {home() / 'runs' / run.id / 'model.safetensors'}",
-        f"use it: isthmus predict {run.id} FILES    or in Python: isthmus.load({run.id!r}).predict(rows)",
-    ]
-    for line in lines:
-        terminal.out.print(line, highlight=False, soft_wrap=True)
 
 
 def print_answer(study: Study, out: Path | None, as_json: bool, published: tuple[str, ...] = ()) -> None:

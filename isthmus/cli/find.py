@@ -40,9 +40,10 @@ def find(
     `isthmus find houses.csv --target price --budget 50k --within 2m`
     """
     from isthmus.cli import terminal
+    from isthmus.search.display import Bar
     from isthmus.search.engine import search
 
-    with terminal.SearchDisplay() as display:
+    with Bar(terminal.err) as display:
         answer = search(
             data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
             settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=_BEGAN,
@@ -50,13 +51,16 @@ def find(
     if as_json:
         terminal.print_json(dict(answer.content))
         return
-    rows = answer.rows()[:12]
-    objective = answer.content["objective"]
+    name, chosen = f"validation {answer.content['objective']}", answer.content["best"]["title"]
+    rows = [row for row in answer.rows() if row[name] is not None]
+    shown = [row for place, row in enumerate(rows) if place < 8 or row["kind"] == "reference" or row["model"] == chosen]
     terminal.print_table(
         "",
-        ["", f"validation {objective}", "looks", "parameters"],
-        [[row["model"], f"{row[f'validation {objective}']:.4g}", row["looks"], row["params"] or ""] for row in rows],
-    )
+        ["", "", name, "looks", "parameters"],
+        [["●" if row["model"] == chosen else "", row["model"], f"{row[name]:.4g}", row["looks"], row["params"] or ""]
+         for row in shown],
+    )  # fmt: skip
+    terminal.out.print("● chosen by the validation loss; looks are folds or seeds", style="dim")
     for sentence in answer.sentences():
         terminal.out.print(sentence, highlight=False, soft_wrap=True)
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)

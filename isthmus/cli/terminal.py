@@ -171,29 +171,3 @@ class StudyDisplay:
         self.progress.update(self.whole, description=self._title())
         if not err.is_terminal or note.startswith("failed"):
             err.print(f"{self.ended} of {max(self.runs, self.ended)}  {name}  {note}", highlight=False)
-
-
-class SearchDisplay:
-    """A bar over the time of a search with its last result; plain lines if the output is no terminal."""
-
-    def __init__(self) -> None:
-        self.progress = Progress(
-            SpinnerColumn(), BarColumn(), TimeElapsedColumn(), text_column("{task.fields[news]}", "cyan"),
-            console=err, transient=True,
-        )  # fmt: skip
-        self.task: TaskID = self.progress.add_task("", total=1.0, news="reading the data")
-
-    def __enter__(self) -> SearchDisplay:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-
-    def say(self, text: str) -> None:
-        err.print(text, highlight=False, soft_wrap=True)
-
-    def advance(self, fraction: float, text: str) -> None:
-        self.progress.update(self.task, completed=fraction, news=text)
-        if not err.is_terminal:
-            err.print(text, highlight=False)

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from isthmus.core.errors import UserError
 from isthmus.core.protocols import Settings
 from isthmus.core.registry import find
 
@@ -40,6 +41,14 @@ def amount(value: Any) -> Any:
         if math.isfinite(number):
             return int(number) if number.is_integer() else number
     return value
+
+
+def parse_seconds(text: float | str) -> float:
+    """``90s``, ``30m``, ``1.5h`` or a number of seconds."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", str(text).strip(), re.ASCII)
+    if not match or not float(match[1]):
+        raise UserError(f"{str(text)[:60]!r} is not a time such as 90s, 30m or 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 Amount = Annotated[int, BeforeValidator(amount), Field(ge=1)]

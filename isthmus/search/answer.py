@@ -164,10 +164,11 @@ class Answer:
         if ahead:
             lines.append(f"A reference is better on these data: {', '.join(ahead)}.")
         figure = quantity(best["mean"], objective)
-        how = f"{best['looks']} folds" if content["folds"] else f"{best['looks']} seeds"
+        kind, several = "fold" if content["folds"] else "seed", "s" * (best["looks"] > 1)
+        how = f"{'mean of ' * (best['looks'] > 1)}{best['looks']} {kind}{several}"
         lines.append(
             f"{'The best network' if ahead else 'Use'} {best['title']}, {magnitude(best['params'])} parameters: "
-            f"validation {objective} {figure} (mean of {how})."
+            f"validation {objective} {figure} ({how})."
         )
         if level and not ahead:
             lines.append(f"The data do not tell it from {', '.join(level)}.")

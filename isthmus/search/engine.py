@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from isthmus.core.config import override, run_config
+from isthmus.core.config import override, parse_override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
 from isthmus.core.registry import model_title
-from isthmus.core.space import amount
+from isthmus.core.space import amount, parse_seconds
 from isthmus.search.answer import SCORES, Answer, bootstrap
+from isthmus.search.display import Bar, Display, Silence
 from isthmus.search.networks import list_networks
 from isthmus.search.question import Question, ask
 from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
@@ -31,28 +31,40 @@ from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared
 
 
-class Display(Protocol):
-    """Shows a search at work."""
+def find(
+    data: Any,
+    target: Any = None,
+    *,
+    task: str | None = None,
+    test: Any = None,
+    budget: int | str = "50k",
+    within: float | str = "2m",
+    workers: int = 2,
+    settings: Iterable[str] = (),
+    progress: bool = True,
+) -> Answer:
+    """The best network for these data within a budget of parameters and of time.
 
-    def say(self, text: str) -> None: ...
+    :param data: a file (csv, tsv, parquet, npy, npz), a folder of images, the name of a source, a pandas or polars
+        DataFrame, an Arrow table, or an array.
+    :param target: the column to predict, or an array of its values (default: guessed, and said).
+    :param task: ``regression``, ``classification``, ``denoise``, … (default: by the target).
+    :param test: data of the same form with the test rows (default: a tenth of the rows).
+    :param budget: the largest number of parameters, such as ``"50k"``.
+    :param within: the time that it may take, such as ``"90s"``, ``"2m"`` or a number of seconds.
+    :param workers: processes of one thread each.
+    :param settings: overrides, such as ``["source.split_seed=1"]``.
+    :param progress: whether to show what was guessed, and a bar.
 
-    def advance(self, fraction: float, text: str) -> None: ...
+    The same call again resumes an interrupted search::
 
-
-class Silence:
-    def say(self, text: str) -> None:
-        pass
-
-    def advance(self, fraction: float, text: str) -> None:
-        pass
-
-
-def parse_seconds(within: float | str) -> float:
-    """``90s``, ``2m``, ``1.5h`` or a number of seconds."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", str(within).strip(), re.ASCII)
-    if not match or not float(match[1]):
-        raise UserError(f"{str(within)[:60]!r} is not a time such as 90s, 30m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+        found = isthmus.find("houses.csv", target="price", within="1m")
+        found.table()
+        found.predict(new_houses)
+    """
+    options = {"task": task, "test": test, "budget": budget, "within": within, "workers": workers, "settings": settings}
+    with Bar() if progress else Silence() as display:
+        return search(data, target, display=display, **options)
 
 
 def search(
@@ -66,7 +78,7 @@ def search(
     workers: int = 2,
     settings: Iterable[str] = (),
     data_dir: Path | None = None,
-    display: Display | None = None,
+    display: Display,
     command: str = "",
     began: float | None = None,
 ) -> Answer:
@@ -75,7 +87,7 @@ def search(
     limit = amount(budget)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
-    ends, display = began + parse_seconds(within), display or Silence()
+    ends = began + parse_seconds(within)
     options = Options(data_dir=data_dir, command=command)
     question = ask(data, target, task, test, settings, options)
     for line in [*question.words, *question.findings]:
@@ -118,7 +130,9 @@ class _Search:
             source = source.model_copy(update={"folds": FOLDS})
             rows["train"] = (rows["train"] + rows["validation"]) * (FOLDS - 1) // FOLDS
         base = {"source": source.model_dump(mode="json"), "task": question.task.model_dump(mode="json"), "threads": 1}
-        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget)
+        wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
+        epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
+        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
         return [
             Network(number, run_config(override(base | each, question.settings)))
             for number, each in enumerate(proposed)

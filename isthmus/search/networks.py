@@ -6,6 +6,7 @@ few, no norm. The penalty matters more than the shape on small tables, so it var
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -24,11 +25,13 @@ _PENALTY = {"regression": 1.0, "classification": 10.0}
 _SHARES = (1 / 16, 1 / 4, 1.0)
 
 
-def list_networks(signature: Signature, task: str, rows: int, budget: int) -> list[Settings]:
+def list_networks(signature: Signature, task: str, rows: int, budget: int, epochs: int | None = None) -> list[Settings]:
     """``model`` and ``train`` settings of every network within the budget, in the order in which they are tried."""
     propose = _for_features if len(signature.input_shape) == 1 else _for_images
     ends = math.prod(signature.input_shape), math.prod(signature.output_shape)
     found = {digest(each): each for each in propose(*ends, task, rows, budget)}
+    for each in found.values() if epochs else ():
+        each["train"] |= {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
     if not found:
         raise UserError(f"a budget of {budget:,} parameters is too small: these data need at least {2 * sum(ends):,}")
     return list(found.values())
@@ -45,15 +48,16 @@ def _for_features(d_in: int, d_out: int, task: str, rows: int, budget: int) -> I
 
     linear = max(2, min(d_in, d_out))
     shapes = [
-        network(linear, 1, 0), network(32, 8, 1), network(32, 8, 1, 10.0), network(linear, 1, 0, 10.0),
-        network(64, 16, 2), network(16, 64, 1), network(32, 8, 1, 0.1), network(64, 16, 2, 10.0), network(8, 2, 1),
-        network(32, 8, 4, norm="layer"), network(linear, 1, 0, 100.0), network(64, 32, 3, 0.1),
-        network(16, 64, 1, 10.0), network(128, 32, 1), network(32, 8, 1, rate=3e-3), network(64, 16, 2, norm="layer"),
+        network(linear, 1, 0), network(32, 8, 1), network(32, 8, 1, 3.0), network(64, 16, 2, 3.0), network(16, 64, 1),
+        network(linear, 1, 0, 10.0), network(32, 8, 1, 0.3), network(64, 16, 2), network(32, 8, 1, 10.0),
+        network(64, 16, 2, 0.3), network(16, 64, 1, 5.0), network(8, 2, 1), network(linear, 1, 0, 100.0),
+        network(64, 16, 2, 10.0), network(96, 48, 3, rate=3e-3), network(16, 64, 1, 0.1),
     ]  # fmt: skip
-    for share in _SHARES:
-        for ratio, depth in ((1 / 4, 2), (2.0, 1), (1 / 8, 4)):
-            if (fit := widest_mlp(int(budget * share), d_in, d_out, ratio, depth)) and fit[0] >= 2 and fit[0] != fit[1]:
-                shapes += [network(*fit, depth, rate=3e-3), network(*fit, depth, norm="layer", rate=3e-3)]
+    norms = ("none",) if rows <= _ONE_BATCH else ("none", "layer")  # few rows are overfitted with a norm
+    for share, (ratio, depth), norm in itertools.product(_SHARES, ((1 / 4, 2), (2.0, 1), (1 / 8, 4)), norms):
+        fit = widest_mlp(int(budget * share), d_in, d_out, ratio, depth)
+        if fit and fit[0] >= 2 and fit[0] != fit[1]:
+            shapes.append(network(*fit, depth, norm=norm, rate=3e-3))
     yield from filter(None, shapes)
 
 

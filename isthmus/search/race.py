@@ -29,6 +29,8 @@ SMALL = 2_000
 FOLDS = 5
 SEEDS = 3
 """Refits of the chosen network."""
+_OVERFIT = 1.1
+"""How far the last mean loss may be above the lowest. Fewer epochs than planned are a choice that adds noise."""
 _POLL = 0.1  # seconds
 _PACE = 5e9
 """Floating-point operations per second that a thread does at least, once networks are large enough to count."""
@@ -78,14 +80,12 @@ class Network:
 
 @dataclass(frozen=True)
 class Score:
-    """What the looks at a network showed, at the epoch where their mean validation loss is lowest."""
+    """What the looks at a network showed after the last epoch, or before it overfits by their mean validation loss."""
 
     network: Network
     values: tuple[float, ...]
     loss: float
     epoch: int
-    last_loss: float
-    """The mean loss after the last epoch."""
 
     @property
     def mean(self) -> float:
@@ -93,7 +93,7 @@ class Score:
 
     @property
     def overfits(self) -> bool:
-        return self.epoch < self.network.config.train.epochs and self.last_loss > 1.02 * self.loss
+        return self.epoch < self.network.config.train.epochs
 
 
 @dataclass
@@ -164,10 +164,12 @@ class Race:
         return ranked[0]
 
     def rank(self, networks: Iterable[Network], looks: Sequence[int]) -> list[Score]:
-        """The networks that had these looks, the best first; equal ones by loss, then by size."""
+        """The networks that had these looks, by their mean validation loss; equal ones by size.
+
+        Not by the objective: the accuracy of a few dozen rows is too coarse to choose by.
+        """
         scores = [score for network in networks if (score := self.score(network, looks))]
-        sign = 1 if self.task.maximise else -1
-        return sorted(scores, key=lambda each: (-sign * each.mean, each.loss, self.run(each.network, 0).cost.params))
+        return sorted(scores, key=lambda each: (each.loss, self.run(each.network, 0).cost.params))
 
     def score(self, network: Network, looks: Sequence[int]) -> Score | None:
         runs = [self.run(network, look) for look in looks]
@@ -178,9 +180,10 @@ class Race:
             return None
         epochs = sorted(set(curves[0]).intersection(*curves))
         losses = {epoch: statistics.fmean(curve[epoch][0] for curve in curves) for epoch in epochs}
-        chosen = min(epochs, key=losses.__getitem__)
+        best, last = min(epochs, key=losses.__getitem__), epochs[-1]
+        chosen = best if losses[last] > _OVERFIT * losses[best] else last
         values = tuple(curve[chosen][1] for curve in curves)
-        return Score(network, values, losses[chosen], chosen, losses[epochs[-1]])
+        return Score(network, values, losses[chosen], chosen)
 
     def _curve(self, run: Prepared) -> dict[int, tuple[float, float]]:
         """Validation loss and quality by epoch, from the verified log."""

@@ -129,25 +129,27 @@ def _is_shortage(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and "memory" in str(error)
 
 
-_shared: tuple[object, Data, Task] | None = None
+_shared: dict[Any, tuple[Data, Task]] = {}
+_MOST_SHARED = 16
+_MOST_VALUES = 2**22
 
 
 def _prepare(job: Job, options: Options) -> Prepared:
-    """The runs of a study share data and task, so that a worker loads them once.
+    """The runs of a study share data and task, so that a worker loads them once; of small data it keeps several folds.
 
     A run's id covers the fingerprint of its data. A file that changed gives another id, and is then read again.
     """
-    global _shared
     config = run_config(json.loads(job.settings))
     setup = (config.source, config.task, options.data_dir)
-    if _shared is not None and _shared[0] == setup:
-        prepared = prepare(config, options, *_shared[1:])
+    if setup in _shared:
+        prepared = prepare(config, options, *_shared[setup])
         if prepared.id == job.id:
             return prepared
     data = load_data(config.source, options.data_dir)
-    task = learn_task(config.task, data)
-    _shared = (setup, data, task)
-    prepared = prepare(config, options, data, task)
+    if len(_shared) >= _MOST_SHARED or data.train.inputs.size > _MOST_VALUES:
+        _shared.clear()
+    _shared[setup] = data, learn_task(config.task, data)
+    prepared = prepare(config, options, *_shared[setup])
     if prepared.id != job.id:
         raise UserError(
             "the data have changed since the study began; restore them, or give a study of the new data another name=…"

@@ -35,7 +35,7 @@ def run_command(line: str) -> None:
         assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
         return
     assert words[0] == "isthmus", line
-    here = ["--workers", "1"] if words[1] == "study" else []  # each worker would import torch again
+    here = ["--workers", "1"] if words[1] in ("study", "find") else []  # each worker would import torch again
     result = CliRunner().invoke(app, [*words[1:], *here])
     assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
 

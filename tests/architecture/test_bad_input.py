@@ -281,8 +281,7 @@ def test_what_never_ends_is_not_opened(name: str, kind: str, tmp_path: Path, fin
     assert words in refused(tmp_path, "train", tiny(tmp_path, source=source, task={"name": "classification"}))
     assert words in refused(tmp_path, "predict", finished, place)
     if name != "x.npy":
-        study = ("study", "shape", "--data", place, "--task", "classification", "--budget", "10k")
-        assert words in refused(tmp_path, *study)
+        assert words in refused(tmp_path, "find", place, "--workers", "1")
 
 
 def test_an_image_that_is_a_pipe_or_too_long_is_named(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ LAYERS = (
     {"reports"},
     {"analysis", "export", "recipes"},
     {"papers", "sklearn", "timm"},
+    {"search"},
     {"cli"},
 )
 """The folders of the package. A file imports from its own folder and from earlier rows."""

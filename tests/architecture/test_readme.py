@@ -34,6 +34,7 @@ SMALLER = {
         "base.train.epochs=1", "sampling.candidates=2", "seeds=[0]", "learning_rates=[]", "pruning=null",
         "--workers", "1",
     ],
+    "find": ["--workers", "1", "train.epochs=2"],
     "reproduce": ["--workers", "1"],
     "train": ["threads=1"],  # two threads wait for each other where other tests run beside
 }  # fmt: skip

@@ -68,7 +68,7 @@ VALUES: dict[str, list[str]] = {
     "scale": ["smoke", "cpu", "[/x]"],
     "task": ["regression", "denoise", "classification", "[/x]"],
     "budget": ["200k", "5k", "0", "nan", "1e999", "9" * 400, "[/x]"],
-    "time_budget": ["1s", "30m", "0", "9" * 30 + "d", "x", "٣s"],
+    "within": ["1s", "2s", "0", "9" * 30 + "d", "x", "٣s"],
     "cluster": ["127.0.0.1:1", "[/x]", ""],
     "storage": [*DATABASES, "[/x]"],
     "target_column": ["y", "z", "", "[/x]", "0"],
@@ -172,6 +172,8 @@ def draw_words(draw: random.Random) -> tuple[tuple[str, ...], list[str]]:
         for _ in range(0 if draw.random() < left_out else draw.choice([1, 1, 2, 3]) if is_several else 1):
             value = [] if getattr(param, "is_flag", False) else [draw.choice(values)]
             words += value if param.param_type_name == "argument" else [draw.choice(param.opts), *value]
+    if path == ("find",) and "--within" not in words:
+        words += ["--within", "2s"]  # by default it works for two minutes
     if not is_gentle and draw.random() < 0.08:
         words.insert(draw.randrange(len(words)), draw.choice(["--nothing", "-h", "--help", "--", "--json=1", "\udcff"]))
     return path, words

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.core.errors import UserError
-from isthmus.core.protocols import Signature
 from isthmus.studies.budget import widest_mlp
-from isthmus.studies.shape import candidates
 from isthmus.training.counting import cost
 
 sizes = st.integers(1, 40)
@@ -31,11 +27,3 @@ def test_the_budget_is_what_a_network_costs(budget: int, d_in: int, d_out: int, 
     if found := widest_mlp(budget, d_in, d_out, ratio, depth):
         model = {"name": "hourglass_mlp", "d_z": found[0], "d_h": found[1], "depth": depth, "allow_any_shape": True}
         assert cost(model | {"d_in": d_in, "d_out": d_out}).params <= budget
-
-
-@given(sizes, sizes)
-def test_the_smallest_budget_of_a_shape_study_is_the_one_that_it_names(d_in: int, d_out: int) -> None:
-    signature, least = Signature((d_in,), (d_out,)), 2 * (d_in + d_out + 4)
-    assert candidates(signature, least)
-    with pytest.raises(UserError, match=f"at least {least}"):
-        candidates(signature, least - 1)

@@ -18,10 +18,9 @@ from isthmus.core.errors import UserError
 from isthmus.core.registry import find
 from isthmus.studies.executors import Job, work
 from isthmus.studies.plan import Plan
-from isthmus.studies.shape import plan_shapes
 from isthmus.training.run import Options
 
-SMALL = ["base.train.epochs=3", "seeds=[0,1]", "pruning.rungs=[1]", "sampling.candidates=4"]
+SMALL = {"seeds": [0, 1], "learning_rates": [1e-3, 3e-3], "rates_on": "first_seed", "pruning": {"rungs": [1]}}
 
 
 def write_table(path: Path, seed: int = 0) -> Path:
@@ -64,7 +63,7 @@ def test_a_study_of_a_csv_reads_learns_and_prepares_once(tmp_path: Path, monkeyp
         lambda result, path: path.parent.name if path.name == "record.json" else None,
     )  # fmt: skip
     data = write_table(tmp_path / "table.csv")
-    study = complete_study(plan_shapes(str(data), "regression", 300, Options(), overrides=SMALL), Options())
+    study = complete_study(plan_of(data, **SMALL), Options())
     assert study.is_complete
     records = study.records()
     assert len(records) >= 6
@@ -76,11 +75,11 @@ def test_a_study_of_a_csv_reads_learns_and_prepares_once(tmp_path: Path, monkeyp
     assert max(read.values()) <= 2
 
 
-def plan_of(path: Path) -> Plan:
+def plan_of(path: Path, **fields: Any) -> Plan:
     source = {"name": "arrays", "path": str(path), "targets": ["y"]}
-    base = {"source": source, "task": {"name": "regression"}, "train": {"epochs": 1}, "threads": 1}
-    model = {"name": "hourglass_mlp", "d_z": 8, "d_h": 2, "depth": 1}
-    return Plan.of(study_config({"name": "changed", "base": base, "candidates": [model]}), Options())
+    base = {"source": source, "task": {"name": "regression"}, "train": {"epochs": 3 if fields else 1}, "threads": 1}
+    models = [{"name": "hourglass_mlp", "d_z": 8, "d_h": d_h, "depth": 1} for d_h in ((2, 4) if fields else (2,))]
+    return Plan.of(study_config({"name": "changed", "base": base, "candidates": models, **fields}), Options())
 
 
 def test_a_worker_never_trains_on_stale_rows(tmp_path: Path) -> None:

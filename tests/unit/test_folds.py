@@ -86,7 +86,7 @@ def test_a_run_without_validation_rows_measures_the_test_rows_only(table):
     assert record.metrics["validation"] == {}
     assert record.metrics["test"]["r2"] > 0.99
     assert record.data["rows"] == {"train": 108, "validation": 0, "test": 12}
-    with pytest.raises(UserError, match="train.select=last"):
+    with pytest.raises(UserError, match=r"train\.select=last"):
         run(config(table, {"validation": 0}))
 
 

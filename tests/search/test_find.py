@@ -1,0 +1,156 @@
+"""`isthmus find`: a table in, an answer out."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import isthmus
+from isthmus.cli.main import app
+from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.core.record import read_record, runs_folder
+from isthmus.search.answer import Answer
+from isthmus.search.networks import list_networks
+from isthmus.training.counting import cost
+
+QUICK = {"budget": "400", "within": "10m", "workers": 1, "settings": ["train.epochs=3"], "progress": False}
+
+
+def write_table(path: Path, rows: int = 60) -> Path:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(rows, 2))
+    words = draw.choice(["red", "green", "blue"], rows)
+    days = [f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}" for i in range(rows)]
+    price = 2 * x[:, 0] - x[:, 1] + 3 * (words == "red") + 0.1 * draw.normal(size=rows)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "size", "age", "colour", "sold", "price"])
+        for i in range(rows):
+            age = "" if i % 9 == 0 else f"{x[i, 1]:.4f}"
+            writer.writerow([i + 1, f"{x[i, 0]:.4f}", age, words[i], days[i], f"{price[i]:.3f}"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("finder")
+
+
+@pytest.fixture(scope="module")
+def found(home: Path) -> Answer:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
+        return isthmus.find(write_table(home / "houses.csv"), **QUICK)
+
+
+@pytest.fixture(autouse=True)
+def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
+
+
+def test_it_says_what_it_predicts_and_what_it_did_with_the_columns(found: Answer) -> None:
+    (words,) = found.content["words"]
+    assert "`price`" in words
+    assert "regression" in words
+    findings = " ".join(found.content["findings"])
+    assert all(f"`{name}`" in findings for name in ("id", "age", "colour", "sold"))
+
+
+def test_the_answer_is_a_refit_on_all_rows_but_the_test_rows(found: Answer) -> None:
+    record = read_record(runs_folder() / found.run)
+    rows = record.data["rows"]
+    assert rows["validation"] == 0
+    assert rows["train"] + rows["test"] == 60
+    assert record.config["train"]["select"] == "last"
+    assert [read_record(runs_folder() / run).seed for run in found.content["refits"]] == [0, 1, 2]
+    assert len(found.content["test"]["values"]) == 3
+    assert found.content["test"]["low"] <= found.content["test"]["high"]
+
+
+def test_networks_from_linear_to_the_budget_compete_with_references(found: Answer) -> None:
+    networks = found.content["networks"]
+    assert min(each["model"]["depth"] for each in networks) == 0
+    assert max(each["params"] for each in networks) <= 400
+    assert [each["title"] for each in found.content["references"]] == [
+        "the mean", "ridge regression", "our default estimator", "gradient boosting",
+    ]  # fmt: skip
+    assert max(each["looks"] for each in networks) == 15, "three times five folds"
+    assert min(each["looks"] for each in networks) == 2
+    assert len(found.table()) == len(networks) + 4
+    assert len(found.runs()) == len(found.run_ids)
+
+
+def test_a_reference_that_wins_is_named_first(found: Answer) -> None:
+    ridge = next(each for each in found.content["references"] if each["title"] == "ridge regression")
+    assert found.compare(ridge).decision == "behind", "three epochs are too few"
+    assert "ridge regression" in found.sentences()[0]
+
+
+def test_the_same_search_again_trains_nothing(found: Answer, home: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in runs_folder().glob("*/record.json")}
+    again = isthmus.find(home / "houses.csv", **QUICK)
+    assert {path.name: path.stat().st_mtime_ns for path in runs_folder().glob("*/record.json")} == before
+    timed = {"seconds", "references", "command"}
+    assert {k: v for k, v in again.content.items() if k not in timed} == {
+        k: v for k, v in found.content.items() if k not in timed
+    }
+
+
+def test_a_frame_gives_the_same_networks_as_its_file(home: Path, found: Answer) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(home / "houses.csv")
+    answer = isthmus.find(frame, target="price", **QUICK)
+    assert answer.content["best"]["title"] == found.content["best"]["title"]
+    assert answer.content["best"]["values"] == pytest.approx(found.content["best"]["values"], abs=1e-5)
+
+
+def test_the_command_ends_with_an_answer_and_a_page(home: Path, found: Answer) -> None:
+    words = ["find", str(home / "houses.csv"), "--budget", "400", "--within", "10m", "--workers", "1", "train.epochs=3"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    page = next(line for line in result.output.splitlines() if line.startswith("page: "))
+    assert Path(page.removeprefix("page: ")).is_file()
+    content = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    assert content["best"]["run"] == found.run
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nowhere.csv"], "there is no file, folder or source 'nowhere.csv'"),
+        (["houses.csv", "--target", "prize"], "price"),
+        (["houses.csv", "--task", "regresion"], "regression"),
+        (["houses.csv", "--budget", "much"], "not a number of parameters"),
+        (["houses.csv", "--budget", "3"], "too small"),
+        (["houses.csv", "--within", "soon"], "not a time"),
+        (["houses.csv", "--test", "later.csv"], "later.csv"),
+        (["houses.csv", "source.colour=1"], "colour"),
+        (["houses.csv", "--task", "denoise"], "denoise"),
+        (["houses.xlsx"], "csv"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], expected: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    (home / "houses.xlsx").write_bytes(b"PK")
+    result = CliRunner().invoke(app, ["find", *words, "--workers", "1"])
+    assert isinstance(result.exception, UserError), result.output
+    assert expected in str(result.exception)
+    assert "\n" not in str(result.exception)
+
+
+@pytest.mark.parametrize("shape", [((6,), (1,)), ((31,), (3,)), ((1, 8, 8), (10,)), ((3, 16, 16), (3, 16, 16))])
+@pytest.mark.parametrize("rows", [100, 50_000])
+def test_networks_of_every_size_fit_the_budget(shape: tuple, rows: int) -> None:
+    signature, budget = Signature(*shape), 50_000
+    ends = {"d_in": int(np.prod(shape[0])), "d_out": int(np.prod(shape[1]))}
+    task = "regression" if shape[1] == (1,) else "classification"
+    params = [cost(each["model"] | ends).params for each in list_networks(signature, task, rows, budget)]
+    assert max(params) <= budget
+    assert max(params) > 0.7 * budget
+    assert min(params) < 0.2 * budget
