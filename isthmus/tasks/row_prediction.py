@@ -211,8 +211,8 @@ class RowPredictor(Predictor):
     def _find_images(self, data: Any) -> Any:
         """Images in memory or paths of images; None if the data are rows of numbers."""
         if (paths := _as_paths(data)) is None:
-            is_flat = isinstance(data, np.ndarray) and data.ndim == 2 and self.fits(data.shape)
-            return data if self.images and self.images.takes(data) and not is_flat else None
+            are_rows = isinstance(data, np.ndarray) and self.fits(data.shape)  # of the run's size, so in batches
+            return data if self.images and self.images.takes(data) and not are_rows else None
         are_images = [path.is_dir() or path.suffix.lower() in SUFFIXES for path in paths]
         return expand_folders(paths) if any(are_images) else None
 

@@ -77,7 +77,9 @@ class EncodedRows:
         if _is_numbered(names):
             known = next((known for known in (self.inputs, self.needed) if len(known) == len(names)), None)
             if known is not None:
-                return table.rename_columns(known)
+                named = table.rename_columns(known)
+                self._check_kinds(named, origin)
+                return named
             if not set(self.needed) <= set(names):
                 raise UserError(
                     f"{origin} has {len(names)} columns without names; this run takes {len(self.inputs)}: "
@@ -87,6 +89,18 @@ class EncodedRows:
             if name not in names:
                 raise UserError(f"{origin} has no column {name!r}; {nearest(name, names)}")
         return table
+
+    def _check_kinds(self, table: pyarrow.Table, origin: str) -> None:
+        """Refuse columns without names that hold something else than those of training."""
+        for place, name in enumerate(table.column_names):
+            column = next((column for column in self.encoder.columns if column.name == name), None)
+            if column is None or column.kind in ("category", "text") or not np.isnan(column.read(table[name])).all():
+                continue
+            if len(known := cells.texts(table[name]).drop_null()):
+                raise UserError(
+                    f"{origin} has no names of columns, and column {place} is not `{name}`, a {column.kind}: it has "
+                    f"{known[0].as_py()[:40]!r}; add the names"
+                )
 
     def _encode(self, table: pyarrow.Table, row_names: str | None) -> Block:
         naming = [name for name in (self.row_names, row_names) if name in table.column_names][:1]

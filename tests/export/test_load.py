@@ -175,6 +175,7 @@ def test_unseen_categories_and_missing_values_are_predicted(regression: str) -> 
     [
         ([{"Area": 1, "town": "Bern", "sold": "2020-01-01", "rooms": 1}], "the input has no column 'area'; .*'Area'"),
         (np.zeros((2, 3)), "has 3 columns without names; this run takes 6: `house id`, `area`"),
+        (np.full((2, 4), "words"), "has no names of columns, and column 0 is not `area`, a number: it has 'words'"),
         (np.zeros(4), r"has the shape \(4,\); this run takes rows of 6 columns"),
         ({"area": 1.0, "town": "Bern"}, r"put a single row into a list: \[row\]"),
         ("nothing.csv", "there is no file nothing.csv"),
@@ -383,6 +384,8 @@ def test_images_of_any_size_are_classified_as_the_source_read_them(
     large = np.stack([np.asarray(opened[0].resize((20, 30)))] * 2)
     assert loaded.predict(large).tolist() == [loaded.predict(large[0])[0]] * 2
     assert set(loaded.predict(pictures)) <= {"cats", "dogs"}
+    assert call("export", run, "--to", "torch", "--out", tmp_path / "model").code == 0
+    np.testing.assert_allclose(isthmus.load(tmp_path / "model").predict_proba(pictures), expected, atol=1e-5)
 
     copied = Path(shutil.copytree(pictures, tmp_path / "new"))
     (copied / "dogs" / "broken.jpg").write_bytes(b"no image")
@@ -407,6 +410,9 @@ def test_images_of_any_size_are_restored(trained: Callable[..., str], pictures: 
     opened = [open_picture(path) for path in paths]
     assert [image.shape for image in restored] == [(3, image.height, image.width) for image in opened]
     np.testing.assert_array_equal(loaded.predict(opened[0]), restored[0][None])
+    tiles = np.stack([image[:, :8, :8] for image in map(channels_first, opened)])
+    np.testing.assert_array_equal(loaded.predict(tiles), loaded.predict(list(tiles)))
+    np.testing.assert_array_equal(loaded.predict(tiles)[0], restored[0][:, :8, :8])
     copied = Path(shutil.copytree(pictures, tmp_path / "new"))
     (copied / "dogs" / "broken.jpg").write_bytes(b"no image")
     content = call("predict", run, copied, "--out", tmp_path / "out", "--json").json()
