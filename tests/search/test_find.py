@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,13 @@ from isthmus.search.engine import sample_rows
 from isthmus.search.networks import list_networks
 from isthmus.training.counting import cost
 
-QUICK = {"budget": "400", "within": "10m", "workers": 1, "settings": ["train.epochs=3"], "progress": False}
+QUICK: dict[str, Any] = {
+    "budget": "400",
+    "within": "10m",
+    "workers": 1,
+    "settings": ["train.epochs=3"],
+    "progress": False,
+}
 
 
 def write_table(path: Path, rows: int = 60) -> Path:
