@@ -31,7 +31,8 @@ def draw_network(model: Mapping[str, Any], colour: str = _BLUE, widest: int = 0)
     widest = max(widest, own) if (own := widest_layer(model)) else 0
     if not widest:
         return ""
-    d_z, d_h, depth, d_in, d_out = (model.get(name) for name in ("d_z", "d_h", "depth", "d_in", "d_out"))
+    d_z, d_h, depth = (int(model[name]) for name in ("d_z", "d_h", "depth"))
+    d_in, d_out = model.get("d_in"), model.get("d_out")
 
     def half(width: int) -> float:
         return max(0.75, width * _TALLEST / widest / 2)

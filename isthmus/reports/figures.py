@@ -22,7 +22,7 @@ from isthmus.reports.text import (
     upper_bound,
     with_spread,
 )
-from isthmus.studies.fronts import Candidate, cost_of, front, sample_std
+from isthmus.studies.fronts import Candidate, cost_of, front, sample_std, settings_of
 
 _MOST_POINTS = 200
 """Per curve: more are indistinguishable on a screen and make the page larger."""
@@ -51,6 +51,7 @@ class Series:
     place: int
     points: tuple[Point, ...]
     published: bool = False
+    refit: bool = False  # the chosen network, trained on validation rows too
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,10 @@ class FrontFigure:
     metric: str
     is_count: bool = True  # a count has letters for thousands and millions, a measured quantity has not
     lines: tuple[tuple[str, float], ...] = ()  # references: other models, by title
-    refit: Point | None = None  # the chosen network, trained on validation rows too
 
     @property
     def points(self) -> list[Point]:
-        return [point for series in self.series for point in series.points] + ([self.refit] if self.refit else [])
+        return [point for series in self.series for point in series.points]
 
     @property
     def costs(self) -> list[float]:
@@ -181,24 +181,17 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
             series.append(Series(architecture_title(architecture), place, points))
     if (cost, metric) == ("params", "psnr"):
         series += [item for published in section.published for item in _published_series(published, section)]
-    is_objective, kind = metric == section.objective, cost_kind(cost)
-    return FrontFigure(
-        kind.title,
-        axis_title("Test", metric),
-        tuple(series),
-        metric,
-        not kind.quantity,
-        tuple(section.references.items()) if is_objective else (),
-        _refit_point(section, cost, metric),
-    )
+    lines = tuple(section.references.items()) if metric == section.objective else ()
+    series, kind = [*series, *_refit_series(section, cost, metric)], cost_kind(cost)
+    return FrontFigure(kind.title, axis_title("Test", metric), tuple(series), metric, not kind.quantity, lines)
 
 
-def _refit_point(section: Section, cost: str, metric: str) -> Point | None:
-    """The network that was trained on all rows but the test rows; None unless there is exactly one."""
+def _refit_series(section: Section, cost: str, metric: str) -> list[Series]:
+    """The network that was trained on all rows but the test rows; empty unless there is exactly one."""
     records = [run.record for run in section.refits]
-    settings = {json.dumps(_without_seed(record.config), sort_keys=True) for record in records}
+    settings = {json.dumps(settings_of(record), sort_keys=True) for record in records}
     if len(settings) != 1 or cost not in records[0].cost or any(metric not in each.metrics["test"] for each in records):
-        return None
+        return []
     values = [record.metrics["test"][metric] for record in records]
     details = (
         f"{metric_title(metric)} {with_spread(statistics.fmean(values), sample_std(values), metric)}",
@@ -206,12 +199,8 @@ def _refit_point(section: Section, cost: str, metric: str) -> Point | None:
         f"{magnitude(records[0].cost['params'])} parameters",
         f"run {records[0].id}" + (f" and {len(values) - 1} more" if len(values) > 1 else ""),
     )
-    return Point(records[0].cost[cost], statistics.fmean(values), sample_std(values), True, details)
-
-
-def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
-    model = {name: value for name, value in config["model"].items() if not name.endswith("_seed")}
-    return {**config, "model": model, "seed": 0}
+    point = Point(records[0].cost[cost], statistics.fmean(values), sample_std(values), True, details)
+    return [Series("Recommended, refitted", len(section.architectures), (point,), refit=True)]
 
 
 def gap_figure(measures: Measures) -> GapFigure | None:

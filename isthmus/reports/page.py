@@ -342,29 +342,16 @@ def _classes(column: Column) -> str:
 
 
 def _refits_table(section: Section) -> str:
-    if not section.refits:
-        return ""
-    metric = section.objective
-    rows = [
-        [architecture_title(run.architecture), run.settings, level(run.record.quality() or 0.0, metric)]
-        for run in section.refits
-    ]
-    cells = "".join(
-        f"<tr><td>{copy_button(run.record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
-        for run, row in zip(section.refits, rows, strict=True)
-    )
-    return (
-        f"<h3>{_count(len(rows), 'refit')}</h3><p class='note'>Trained on training and validation rows together, so "
-        "that they have test figures only. They take no part in the comparison.</p><div class='scroll'><table><thead>"
-        f"<tr><th>Run</th><th>Shape</th><th>Settings</th><th>Test</th></tr></thead><tbody>{cells}</tbody></table></div>"
-    )
+    note = "Trained on training and validation rows together: test figures only, and no part in the comparison."
+    figures = {run.record.id: level(run.record.quality() or 0.0, section.objective) for run in section.refits}
+    return _runs_table(section.refits, "refit", note, "Test", figures)
 
 
 def _failed_table(section: Section) -> str:
     note = "Excluded from means. A learning rate with a failed seed is not selected if another has none."
     records = [run.record for run in section.failed_runs]
     reasons = {record.id: record.reason or f"{record.objective} is not a finite number" for record in records}
-    return _excluded_table(section.failed_runs, "failed run", note, reasons)
+    return _runs_table(section.failed_runs, "failed run", note, "Reason", reasons)
 
 
 def _outdated_table(section: Section) -> str:
@@ -373,24 +360,22 @@ def _outdated_table(section: Section) -> str:
         run.record.id: f"not comparable; `isthmus train {run.folder / CONFIG}` evaluates it again"
         for run in section.outdated_runs
     }
-    return _excluded_table(section.outdated_runs, "older run", note, reasons)
+    return _runs_table(section.outdated_runs, "older run", note, "Reason", reasons)
 
 
-def _excluded_table(runs: Sequence[Run], noun: str, note: str, reasons: Mapping[str, str]) -> str:
+def _runs_table(runs: Sequence[Run], noun: str, note: str, head: str, texts: Mapping[str, str]) -> str:
+    """Runs that are no candidates, with a text for each under ``head``."""
     if not runs:
         return ""
-    rows = "".join(_excluded_row(run, reasons[run.record.id]) for run in runs)
+    rows = ""
+    for run in runs:
+        cells = [architecture_title(run.architecture), run.settings, texts[run.record.id]]
+        rows += f"<tr><td>{copy_button(run.record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
     return (
         f"<h3>{_count(len(runs), noun)}</h3><p class='note'>{note}</p>"
-        "<div class='scroll'><table><thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>Reason</th></tr></thead>"
+        f"<div class='scroll'><table><thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>{head}</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
     )
-
-
-def _excluded_row(run: Run, reason: str) -> str:
-    record = run.record
-    cells = [architecture_title(run.architecture), run.settings, reason]
-    return f"<tr><td>{copy_button(record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
 
 
 def _reproduce(section: Section, command: str) -> str:

@@ -50,8 +50,6 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     data: list[dict[str, Any]] = []
     for series in figure.series:
         data += [_plotly_points(figure, series, on_front=False), _plotly_points(figure, series, on_front=True)]
-    if figure.refit:
-        data.append(_plotly_refit(figure, figure.refit))
     low, high = figure.range
     layout = _plotly_layout(figure.x_title, figure.y_title, height=460)
     layout["xaxis"] |= _plotly_cost_axis(figure)
@@ -90,21 +88,6 @@ def _plotly_line_labels(figure: FrontFigure) -> list[dict[str, Any]]:
     return labels
 
 
-def _plotly_refit(figure: FrontFigure, point: Point) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "name": "Recommended, refitted",
-        "mode": "markers",
-        "x": [point.x],
-        "y": [point.y],
-        "error_y": _plotly_bars(figure, [point], "@ink"),
-        "marker": {"color": "@ink", "symbol": "star", "size": 14},
-        "cliponaxis": False,
-        "text": [_hover_text(*point.details)],
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
 def _plotly_bars(figure: FrontFigure, points: Sequence[Point], colour: str) -> dict[str, Any]:
     below, above = zip(*map(figure.bars, points), strict=True) if points else ((), ())
     return {
@@ -120,7 +103,7 @@ def _plotly_bars(figure: FrontFigure, points: Sequence[Point], colour: str) -> d
 
 
 def _plotly_cost_axis(figure: FrontFigure | GapFigure) -> dict[str, Any]:
-    axis = {"type": "log", "tickformat": "~s" if figure.is_count else "~g"}
+    axis: dict[str, Any] = {"type": "log", "tickformat": "~s" if figure.is_count else "~g"}
     axis["range"] = [math.log10(end) for end in _cost_range(figure.costs)]
     return axis | _plotly_log_ticks(figure.costs)
 
@@ -149,6 +132,8 @@ def _plotly_points(figure: FrontFigure, series: Series, on_front: bool) -> dict[
     low, high = figure.range
     points = [point for point in series.points if point.on_front == on_front and low <= point.y <= high]
     colour, symbol = _colour(series.place), SYMBOLS[series.place % len(SYMBOLS)][0]
+    if series.refit:
+        colour, symbol = "@ink", "star"
     trace: dict[str, Any] = {
         "type": "scatter",
         "name": series.title,
@@ -158,7 +143,12 @@ def _plotly_points(figure: FrontFigure, series: Series, on_front: bool) -> dict[
         "x": [point.x for point in points],
         "y": [point.y for point in points],
         "error_y": _plotly_bars(figure, points, colour),
-        "marker": {"color": colour, "symbol": symbol, "size": 9 if on_front else 6, "line": {"width": 0}},
+        "marker": {
+            "color": colour,
+            "symbol": symbol,
+            "size": 14 if series.refit else 9 if on_front else 6,
+            "line": {"width": 0},
+        },
         "cliponaxis": False,
         "text": [_hover_text(series.title, *point.details) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
@@ -410,6 +400,8 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
     low, high = content.range
     for series in content.series:
         colour, marker = COLOURS[series.place % len(COLOURS)][0], SYMBOLS[series.place % len(SYMBOLS)][1]
+        if series.refit:
+            colour, marker = _INK, "*"
         dashes = "dashed" if series.published else "solid"
         others = [point for point in series.points if not point.on_front and low <= point.y <= high]
         members = [point for point in series.points if point.on_front]
@@ -427,7 +419,7 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
             clip_on=False,
             fmt=marker,
             color=colour,
-            markersize=5.5,
+            markersize=10 if series.refit else 5.5,
             markerfacecolor="none" if series.published else colour,
             elinewidth=1,
             capsize=2.5,
@@ -436,9 +428,6 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
     for title, y in (line for line in content.lines if low <= line[1] <= high):
         axis.axhline(y, color=_INK, linewidth=0.8, linestyle="dotted")
         axis.annotate(title, (1, y), (2, 0), "axes fraction", textcoords="offset points", fontsize=7, va="center")
-    if content.refit:
-        x, y = content.refit.x, content.refit.y
-        axis.plot(x, y, "*", color=_INK, markersize=11, label="Recommended, refitted", clip_on=False)
     _matplotlib_cost_axis(axis, content)
     axis.set_ylim(low, high)
     axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of seeds")

@@ -96,10 +96,10 @@ class Section:
     def settings(self) -> dict[str, Any]:
         """The settings of the task and the source that differ from their defaults."""
         config = self.first.config
+        changed = without_defaults("tasks", config["task"]) | without_defaults("sources", config["source"])
         return {
             name: value
-            for kind in ("task", "source")
-            for name, value in flatten(without_defaults(f"{kind}s", config[kind])).items()
+            for name, value in flatten(changed).items()
             if name not in ("name", "fold") and value is not None
         }
 

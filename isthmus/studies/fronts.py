@@ -151,7 +151,7 @@ def summarise(
         if is_outdated(judged := judge_by(record, quality) if quality else record):
             continue
         # Equal settings over other data are another experiment.
-        key = json.dumps([_settings(record), record.fingerprint], sort_keys=True)
+        key = json.dumps([settings_of(record), record.fingerprint], sort_keys=True)
         groups[key].append(judged)
     candidates = [_candidate(group, costs or {}) for group in groups.values() if any(map(is_measured, group))]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
@@ -289,7 +289,7 @@ def judge_by(record: RunRecord, quality: str) -> RunRecord:
     return replace(record, objective=quality, maximise=directions[quality])
 
 
-def _settings(record: RunRecord) -> dict[str, Any]:
+def settings_of(record: RunRecord) -> dict[str, Any]:
     """The config without seeds, fold and learning rate."""
     config = {name: value for name, value in record.config.items() if name != "seed"}
     config["source"] = {name: value for name, value in config["source"].items() if name != "fold"}
@@ -315,7 +315,7 @@ def _candidate(group: list[RunRecord], costs: Mapping[str, Mapping[str, float]])
         source=runs[0].config["source"]["name"],
         task=runs[0].task,
         architecture=model["name"],
-        settings=_settings(runs[0]),
+        settings=settings_of(runs[0]),
         learning_rate=rate,
         objective=runs[0].objective,
         maximise=runs[0].maximise,
