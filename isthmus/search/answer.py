@@ -136,10 +136,10 @@ class Answer:
         return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]))
 
     def export(self, out: Path | str, to: str = "onnx") -> Path:
-        """Export the recommended model."""
-        from isthmus.export import export
+        """Export the recommended model; returns the folder."""
+        from isthmus.export import export_run
 
-        return export(self.run, Path(out), to)
+        return export_run(runs_folder() / self.run, to, Path(out)).folder
 
     def commands(self) -> list[str]:
         """What to type next."""
