@@ -137,10 +137,10 @@ class Answer:
         return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]), answer=answer)
 
     def export(self, out: Path | str, to: str = "onnx") -> Path:
-        """Export the recommended model."""
-        from isthmus.export import export
+        """Export the recommended model; returns the folder."""
+        from isthmus.export import export_run
 
-        return export(self.run, Path(out), to)
+        return export_run(runs_folder() / self.run, to, Path(out)).folder
 
     def commands(self) -> dict[str, str]:
         """What to type next, by what it does."""

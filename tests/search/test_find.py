@@ -137,6 +137,16 @@ def test_the_same_search_again_trains_nothing(found: Answer, home: Path) -> None
     }
 
 
+def test_the_network_takes_raw_rows_and_so_does_its_export(home: Path, found: Answer, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_csv(home / "houses.csv")
+    predicted = found.predict(frame)
+    assert predicted.name == "price"
+    np.testing.assert_allclose(found.best.predict(home / "houses.csv"), predicted, rtol=1e-5)
+    exported = isthmus.load(found.export(tmp_path / "model", to="torch"))
+    np.testing.assert_allclose(exported.predict(frame), predicted, rtol=1e-4, atol=1e-5)
+
+
 def test_a_frame_gives_the_same_networks_as_its_file(home: Path, found: Answer) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(home / "houses.csv")
