@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli import options
 from isthmus.cli.options import DataDir, Json, Overrides, command_line
-
-_BEGAN = time.monotonic()
 
 
 def find(
@@ -46,7 +44,7 @@ def find(
     with Bar(terminal.err) as display:
         answer = search(
             data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
-            settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=_BEGAN,
+            settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=options.started,
         )  # fmt: skip
     if as_json:
         terminal.print_json(dict(answer.content))

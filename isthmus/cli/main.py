@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from typing import Any
 
 import typer
 
+from isthmus.cli import options
 from isthmus.cli.analyze import analyze
 from isthmus.cli.bench import add_bench
 from isthmus.cli.demo import demo
@@ -57,6 +59,7 @@ def main() -> None:
     """
     from isthmus.core.interrupts import end_on_signals, exit_code
 
+    options.started = time.monotonic()
     open_streams()
     with end_on_signals():
         try:

@@ -23,6 +23,10 @@ DataDir = Annotated[
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Rebuild the study's database from the run records.")]
 
 
+started: float | None = None
+"""When the program started, by ``time.monotonic``; its imports count as time of a search."""
+
+
 def command_line() -> str:
     """The command line as valid UTF-8 for a record, without passwords."""
     words = [re.sub(r"(//[^:/@]*):.*@", r"\1:***@", word) for word in sys.argv[1:]]

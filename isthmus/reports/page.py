@@ -29,6 +29,7 @@ from isthmus.reports.text import (
     cost_kind,
     level,
     magnitude,
+    metric_noun,
     metric_title,
     percent,
     span,
@@ -187,7 +188,7 @@ def _best_networks(section: Section) -> str:
     widest = max((widest_layer(chosen.settings["model"]) for chosen in candidates), default=0)
     for chosen in candidates:
         drawing = draw_network(chosen.settings["model"], _colour(section, chosen.architecture), widest)
-        reached = f"{metric_title(chosen.objective)} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
+        reached = f"{metric_noun(chosen.objective)} {with_spread(chosen.mean, chosen.std, chosen.objective)}"
         text = f"{magnitude(chosen.params)} parameters, test {reached} {unit(chosen.objective)}".strip()
         caption = f"<b>{escape(architecture_title(chosen.architecture))}</b>, best on validation data: {escape(text)}"
         figures += [f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>"] if drawing else []
@@ -198,7 +199,8 @@ def _lines_note(section: Section) -> str:
     """What is drawn besides candidates."""
     note = ""
     if section.references:
-        note += " Dotted: reference models, fitted to training and validation rows, on the same test rows."
+        rows = "training and validation rows" if section.refits else "the training rows"
+        note += f" Dotted: reference models, fitted to {rows}, on the same test rows."
     if section.refits:
         note += " Star: the chosen network, trained on training and validation rows."
     return note

@@ -56,7 +56,9 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     layout["yaxis"]["range"] = [low, high]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": "@quiet", "width": 1, "dash": "dot"}}
     layout["shapes"] = [across | {"y0": y, "y1": y} for _, y in figure.lines if low <= y <= high]
-    layout["annotations"] = _plotly_line_labels(figure)
+    beside = {"xref": "paper", "yref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "yanchor": "middle"}
+    beside |= {"showarrow": False, "font": {"color": "@quiet", "size": 11}}
+    layout["annotations"] = [beside | {"text": _hover_text(text), "y": y} for text, y in _line_labels(figure)]
     if figure.lines:
         layout["margin"]["r"] = _LABEL_WIDTH
     outside = sum(not low <= point.y <= high for point in figure.points)
@@ -66,25 +68,19 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _plotly_line_labels(figure: FrontFigure) -> list[dict[str, Any]]:
-    """The names of the references, to the right of their lines and apart from each other."""
+def _line_labels(figure: FrontFigure) -> list[tuple[str, float]]:
+    """The names of the references, and their heights as fractions of the axis, apart from each other."""
     low, high = figure.range
     lines = sorted(figure.lines, key=lambda line: line[1])
     places: list[float] = []
     for _, y in lines:
         places.append(max([0.0, min((y - low) / (high - low), 1.0), *(last + _LABEL_SPACE for last in places[-1:])]))
-    limit, labels = 1.0, list[dict[str, Any]]()
+    limit, labels = 1.0, list[tuple[str, float]]()
     for (title, y), wanted in reversed(list(zip(lines, places, strict=True))):
-        place = min(wanted, limit)
-        limit = place - _LABEL_SPACE
         beyond = " ↓" if y < low else " ↑" if y > high else ""
-        labels.append(
-            {
-                "xref": "paper", "yref": "paper", "x": 1, "xanchor": "left", "xshift": 6, "y": place,
-                "yanchor": "middle", "showarrow": False, "align": "left", "font": {"color": "@quiet", "size": 11},
-                "text": _hover_text(f"{title.removeprefix('the ')} {y:.3g}{beyond}".replace("-", "−")),
-            }
-        )  # fmt: skip
+        place = min(wanted, limit)
+        labels.append((f"{title.removeprefix('the ')} {y:.3g}{beyond}".replace("-", "−"), place))
+        limit = place - _LABEL_SPACE
     return labels
 
 
@@ -425,12 +421,13 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
             capsize=2.5,
             label=series.title,
         )
-    for title, y in (line for line in content.lines if low <= line[1] <= high):
+    for _, y in content.lines:
         axis.axhline(y, color=_INK, linewidth=0.8, linestyle="dotted")
-        axis.annotate(title, (1, y), (2, 0), "axes fraction", textcoords="offset points", fontsize=7, va="center")
+    for text, place in _line_labels(content):
+        axis.text(1.01, place, text, transform=axis.transAxes, fontsize=7, va="center")
     _matplotlib_cost_axis(axis, content)
     axis.set_ylim(low, high)
-    axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of seeds")
+    axis.set_ylabel(f"{content.y_title}, mean ± 1 σ of runs")
 
 
 def _matplotlib_gap(axis: Axes, content: GapFigure) -> None:

@@ -145,7 +145,7 @@ class Answer:
     def commands(self) -> dict[str, str]:
         """What to type next, by what it does."""
         return {
-            "Predict": f"isthmus predict {self.run} NEW.csv",
+            "Predict": f"isthmus predict {self.run} {'NEW.csv' if self.content['task'] in SCORES else 'FILES'}",
             "Python": f'isthmus.load("{self.run}").predict(rows)',
             "Export": f"isthmus export {self.run} --to onnx",
         }

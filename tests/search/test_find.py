@@ -45,6 +45,13 @@ def write_table(path: Path, rows: int = 60) -> Path:
     return path
 
 
+def write_halves(path: Path, rows: int) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["size", "half"])
+        writer.writerows([i / rows, "upper" if 2 * i >= rows else "lower"] for i in range(rows))
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("finder")
@@ -107,10 +114,7 @@ def test_networks_from_linear_to_the_budget_compete_with_references(found: Answe
 
 
 def test_references_are_tested_on_the_rows_of_the_refits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (home / "halves.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["size", "half"])
-        writer.writerows([i / 100, "upper" if i >= 50 else "lower"] for i in range(100))
+    write_halves(home / "halves.csv", 100)
     settings = QUICK | {"budget": "12", "settings": ["train.epochs=1"]}
     for delivered in ("refits", "a fold"):
         if delivered == "a fold":
@@ -119,6 +123,17 @@ def test_references_are_tested_on_the_rows_of_the_refits(home: Path, monkeypatch
         assert bool(answer.content["refits"]) == (delivered == "refits")
         figures = {each["title"]: each["test"] for each in answer.content["references"]}
         assert figures["logistic regression"] >= 0.9, "the order of test rows differs between a fold and a refit"
+
+
+def test_the_best_so_far_is_the_answer_if_no_network_can_be_tried_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_halves(home / "short.csv", 90)
+    monkeypatch.setattr("isthmus.search.race.Race._expect", lambda race, network, run: 1e9 * (run.config.seed >= 2))
+    settings = QUICK | {"budget": "12", "settings": ["train.epochs=1"]}
+    answer = isthmus.find(home / "short.csv", target="half", **settings)
+    assert answer.content["best"]["looks"] == 2
+    assert len(answer.content["refits"]) == 2
 
 
 def test_a_reference_that_wins_is_named_first(found: Answer) -> None:
