@@ -154,11 +154,7 @@ class Race:
 
     def _best_so_far(self, alive: Sequence[Network], looks: Sequence[int]) -> Score:
         """The best by the looks that all of them had; by the first look, if not all of them had even that."""
-<<<<<<< HEAD
-        shared = [look for look in looks if all(self.run(network, look).has_ended for network in alive)]
-=======
-        shared = [look for look in looks if alive and all(has_ended(self.run(network, look)) for network in alive)]
->>>>>>> page
+        shared = [look for look in looks if alive and all(self.run(network, look).has_ended for network in alive)]
         ranked = self.rank(alive, shared) if shared else self.rank(self.networks, looks[:1])
         if not ranked:
             reasons = "; ".join(dict.fromkeys(self.failures.values()))
