@@ -135,7 +135,7 @@ def decode_splits(
 def list_pictures(root: Path, paths: Sequence[Path], labels: Any = None, channels: int = 3) -> Pictures:
     """Pictures in files, with or without labels; a missing file is reported before decoding."""
     for path in paths:
-        if not path.is_file():
+        if not path.exists():
             raise not_found(path.name, [path.parent], "the download is incomplete; download it again")
     numbers = None if labels is None else np.asarray(labels, np.int64)
     return Pictures(paths, numbers, lambda path: open_image(path, str(path), channels), {"files": stamp(root, paths)})

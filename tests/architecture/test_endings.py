@@ -492,7 +492,7 @@ def test_a_signal_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.M
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
 
-    monkeypatch.setattr("isthmus.export.formats.difference", terminated)
+    monkeypatch.setattr("isthmus.export.formats.compare_outputs", terminated)
     answer = call("export", run, "--to", "safetensors", "--out", tmp_path / "out")
     assert answer.code == 143
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
