@@ -18,7 +18,7 @@ from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
-_DRAWS = 1_000
+_DRAWS, _MOST_ROWS = 1_000, 10_000_000
 Score = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -43,7 +43,7 @@ def bootstrap(
 ) -> tuple[float, float]:
     """The 95 % interval of a score, or of its lead over a rival's, over other test rows and over other seeds."""
     generator, values = numpy_generator(0, "bootstrap"), []
-    for _ in range(_DRAWS):
+    for _ in range(max(100, min(_DRAWS, _MOST_ROWS // len(targets)))):
         rows = generator.integers(len(targets), size=len(targets))
         one = predictions[int(generator.integers(len(predictions)))]
         values.append(
@@ -51,7 +51,16 @@ def bootstrap(
         )
     known = [value for value in values if math.isfinite(value)] or [math.nan]
     low, high = np.quantile(known, [0.025, 0.975])
+    if score is accuracy and rival is None:  # a bootstrap of rows that are all right has no spread
+        shares = [score(one, targets) for one in predictions]
+        low, high = min(low, _wilson(min(shares), len(targets))[0]), max(high, _wilson(max(shares), len(targets))[1])
     return float(low), float(high)
+
+
+def _wilson(share: float, rows: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    centre, half = share + z**2 / (2 * rows), z * math.sqrt(share * (1 - share) / rows + (z / (2 * rows)) ** 2)
+    return (centre - half) / (1 + z**2 / rows), (centre + half) / (1 + z**2 / rows)
 
 
 class Answer:

@@ -114,6 +114,8 @@ class Race:
     _seconds: dict[int, float] = field(default_factory=dict)
     _curves: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     is_stopped: bool = False
+    must_have_one: bool = False
+    """Whether the first run may take longer than there is time, because an answer needs one."""
     is_whole: bool = False
     """Whether every round was carried out."""
 
@@ -203,28 +205,26 @@ class Race:
     def _train(self, looks: Sequence[tuple[Network, int]]) -> bool:
         """Train the runs of these looks in their order; returns whether there was time for all of them."""
         wanted = [(network, look) for network, look in looks if not self.run(network, look).has_ended]
-        must_have_one = not any(run.has_ended for run in self._runs.values())
-        self.carry_out([(network, look, self.run(network, look)) for network, look in wanted], self.ends, must_have_one)
+        self.must_have_one = not any(run.has_ended for run in self._runs.values())
+        self.carry_out([(network, look, self.run(network, look)) for network, look in wanted], self.ends)
         return all(self.run(*each).has_ended or self.run(*each).id in self.failures for each in looks)
 
-    def carry_out(
-        self, runs: Sequence[tuple[Network, int, Prepared]], ends: float, must_have_one: bool = False
-    ) -> None:
+    def carry_out(self, runs: Sequence[tuple[Network, int, Prepared]], ends: float) -> None:
         """Train runs in their order. None is started that is expected to end too late, except if there is no other."""
         waiting, running = deque(runs), dict[str, tuple[Network, int, Prepared, float]]()
         if isinstance(self.executor, ThisProcess):  # it returns only when a run has ended
-            self.executor.tell = lambda event: self.stop() if time.monotonic() > ends + 1 else None
+            self.executor.tell = lambda event: None if self.must_have_one or time.monotonic() < ends else self.stop()
         while running or waiting:
             now = time.monotonic()
-            if not self.is_stopped and (self.should_stop() or (now > ends and not must_have_one)):
+            if not self.is_stopped and (self.should_stop() or (now > ends and not self.must_have_one)):
                 waiting.clear()
                 self.stop()
             while waiting and self.executor.has_room():
                 network, look, run = waiting.popleft()
                 expected = self._expect(network, run)
-                if expected > self.longest and not must_have_one:
+                if expected > self.longest and not self.must_have_one:
                     self.failures[run.id] = "it would take too long"
-                elif must_have_one or now + expected < ends:
+                elif self.must_have_one or now + expected < ends:
                     running[run.id] = (network, look, run, now)
                     job = Job(run.id, run.config.model_dump_json(), prepared=run)
                     self.executor.start(job, self.options)
@@ -235,7 +235,7 @@ class Race:
                 if event.how == "busy":
                     waiting.append((network, look, run))
                 elif self._note(event, network, time.monotonic() - began):
-                    must_have_one = False
+                    self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
 
     def stop(self) -> None:
