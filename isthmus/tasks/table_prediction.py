@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.sources import cells, tables
@@ -14,9 +15,6 @@ from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder, join_names
 from isthmus.sources.streaming import table_pieces
 from isthmus.sources.tables import columns, numbers, table_of
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _ROWS_AT_ONCE = 2**14
 

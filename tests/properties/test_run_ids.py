@@ -43,6 +43,7 @@ FIELDS = {
     "model.residual_scale": (1.0, 0.5),
     "model.allow_any_shape": (False, True),
     "train.epochs": (20, 21),
+    "train.stop_epoch": (None, 10),
     "train.batch_size": (128, 64),
     "train.accumulate": (1, 2),
     "train.optimizer": ("adamw", "sgd"),
@@ -77,6 +78,7 @@ OTHER = {path: other for path, (_, other) in FIELDS.items()}
 # Likewise for the other tasks, each with the fields that denoising does not have.
 TASKS: dict[str, dict[str, tuple[Any, Any]]] = {
     "classification": {
+        "ones": (False, True),
         "standardise": (True, False),
         "label_smoothing": (0.0, 0.1),
         "resize": (None, 224),
