@@ -30,6 +30,8 @@ SEEDS = 3
 _OVERFIT = 1.1
 """How far the last mean loss may be above the lowest. Fewer epochs than planned are a choice that adds noise."""
 _POLL = 0.1  # seconds
+_OVERHEAD = 0.2
+"""Seconds of a run besides its training. The start of a worker, which imports torch, is not of a run."""
 _PACE = 5e9
 """Floating-point operations per second that a thread does at least, once networks are large enough to count."""
 
@@ -211,7 +213,7 @@ class Race:
 
     def carry_out(self, runs: Sequence[tuple[Network, int, Prepared]], ends: float) -> None:
         """Train runs in their order. None is started that is expected to end too late, except if there is no other."""
-        waiting, running = deque(runs), dict[str, tuple[Network, int, Prepared, float]]()
+        waiting, running = deque(runs), dict[str, tuple[Network, int, Prepared]]()
         if isinstance(self.executor, ThisProcess):  # it returns only when a run has ended
             self.executor.tell = lambda event: None if self.must_have_one or time.monotonic() < ends else self.stop()
         while running or waiting:
@@ -225,16 +227,16 @@ class Race:
                 if expected > self.longest and not self.must_have_one:
                     self.failures[run.id] = "it would take too long"
                 elif self.must_have_one or now + expected < ends:
-                    running[run.id] = (network, look, run, now)
+                    running[run.id] = (network, look, run)
                     job = Job(run.id, run.config.model_dump_json(), prepared=run)
                     self.executor.start(job, self.options)
             for event in self.executor.events(_POLL) if running else ():
                 if isinstance(event, Advanced):
                     continue
-                network, look, run, began = running.pop(event.id)
+                network, look, run = running.pop(event.id)
                 if event.how == "busy":
                     waiting.append((network, look, run))
-                elif self._note(event, network, time.monotonic() - began):
+                elif self._note(event, network, run):
                     self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
 
@@ -242,14 +244,14 @@ class Race:
         self.is_stopped = True
         self.executor.stop()
 
-    def _note(self, event: Ended, network: Network, seconds: float) -> bool:
+    def _note(self, event: Ended, network: Network, run: Prepared) -> bool:
         """Whether the run ended with a result."""
         if event.how == "refused":
             raise UserError(f"run {event.id}: {event.reason}")
         if event.how in ("failed", "crashed"):
             self.failures[event.id] = event.reason
         elif event.how == "done":
-            self._seconds[network.number] = seconds
+            self._seconds[network.number] = read_record(run.folder).wall_seconds + _OVERHEAD
             return True
         return False
 
