@@ -46,7 +46,7 @@ def write_report(
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))
     write_with(out / "curves.png", lambda path: curves_png(sections, path))
-    if has_gap(sections):
+    if has_gap(sections) and not answer:
         write_with(out / "gap.png", lambda path: gap_png(sections, path))
     else:
         (out / "gap.png").unlink(missing_ok=True)  # left by an earlier report

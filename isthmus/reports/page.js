@@ -39,9 +39,10 @@
     };
     const curves = () => section.querySelectorAll(".curve").forEach((place, i) => draw(place, figures.curves[i]));
     cost.addEventListener("change", () => {
-      const [answer, limits] = figures.answers[cost.value];
-      section.querySelector(".answer").textContent = answer;
-      section.querySelector(".limits").textContent = limits;
+      [".answer", ".limits"].forEach((name, i) => {
+        const words = section.querySelector(name); // a search has its answer in the box
+        if (words) words.textContent = figures.answers[cost.value][i];
+      });
       front();
       measures();
     });

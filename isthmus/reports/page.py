@@ -122,7 +122,8 @@ def _contents(sections: Sequence[Section]) -> str:
 
 def _section(section: Section, number: int, command: str, found: Mapping[str, Any] | None) -> str:
     costs = section.costs
-    measured = {cost: measures for cost in costs if (measures := measure(section, cost))}
+    # A search drops networks early, so that its fronts are too thin to compare architectures.
+    measured = {} if found else {cost: measures for cost in costs if (measures := measure(section, cost))}
     figures: dict[str, Any] = {"answers": {cost: [*map(_keep_unbroken, answer(section, cost))] for cost in costs}}
     gaps = {cost: gap_figure(measures) for cost, measures in measured.items()}
     figures["gaps"] = {cost: plotly_gap(figure) for cost, figure in gaps.items() if figure}
@@ -142,7 +143,6 @@ def _section(section: Section, number: int, command: str, found: Mapping[str, An
         kicker="" if found else f'<p class="kicker">{escape(section.name)}</p>\n',
         settings=_problem_settings(section),
         above="" if found else words + _best_networks(section),
-        below=f'<div class="below"><h3>Shapes compared</h3>{words}</div>\n' if found else "",
         figures=_json(figures),
         plots="" if section.candidates else "hidden",
         costs=_options({cost: cost_kind(cost).title for cost in costs}),

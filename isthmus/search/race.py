@@ -1,8 +1,8 @@
 """Networks compete: all are tried once or twice, the worse ones drop out, and the rest are tried more often.
 
 A look at a network is a run with a fold of its own (small data) or a seed of its own. Every decision is a function of
-the runs' records, so that a search that was stopped or killed resumes with the same decisions; the time that it may
-take decides only how many of them are carried out.
+the runs' records, so that a search that was stopped or killed goes on as it would have; the time that it may take
+decides how many of them are carried out, and which networks are too slow for it.
 """
 
 from __future__ import annotations
