@@ -38,14 +38,14 @@ def find(
     `isthmus find houses.csv --target price --budget 50k --within 2m`
     """
     from isthmus.cli import terminal
+    from isthmus.search import engine
     from isthmus.search.display import Bar
-    from isthmus.search.engine import search
 
-    with Bar(terminal.err) as display:
-        answer = search(
-            data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
-            settings=overrides or (), data_dir=data_dir, display=display, command=command_line(), began=options.started,
-        )  # fmt: skip
+    answer = engine.find(
+        data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
+        settings=overrides or (), data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
+        began=options.started,
+    )  # fmt: skip
     if as_json:
         terminal.print_json(dict(answer.content))
         return

@@ -53,17 +53,17 @@ def _declared_names(kind: Kind, path: Path) -> dict[str, str]:
         functions = [each.name for each in _statements(path) if isinstance(each, ast.FunctionDef)]
         return {path.stem: ""} if "of_run" in functions else {}
     if kind == "recipes":
-        table = _assigned(path, "RECIPES")
+        table = _find_assignment(path, "RECIPES")
         return {ast.literal_eval(key): "RECIPES" for key in table.keys if key} if isinstance(table, ast.Dict) else {}
     return cast("dict[str, str]", _literal(path, "NAMES") or {})
 
 
 def _literal(path: Path, name: str) -> Any:
-    value = _assigned(path, name)
+    value = _find_assignment(path, name)
     return value and ast.literal_eval(value)
 
 
-def _assigned(path: Path, name: str) -> ast.expr | None:
+def _find_assignment(path: Path, name: str) -> ast.expr | None:
     assignments = [each for each in _statements(path) if isinstance(each, ast.Assign)]
     return next((each.value for each in assignments if ast.unparse(each.targets[0]) == name), None)
 

@@ -32,12 +32,12 @@ def write_onnx(path: Path, exported: ExportedProgram) -> None:
             warnings.simplefilter("ignore")
             graph = torch.onnx.export(exported, input_names=["x"], output_names=["y"], dynamo=True, verbose=False)
     except torch.onnx.errors.OnnxExporterError as error:
-        raise UserError(f"this model has no ONNX form: {_missing(error)}") from None
+        raise UserError(f"this model has no ONNX form: {_explain_missing(error)}") from None
     assert graph is not None
     write_with(path, lambda temporary: graph.save(temporary, external_data=False))
 
 
-def _missing(error: BaseException | None) -> str:
+def _explain_missing(error: BaseException | None) -> str:
     """The operator that ONNX lacks, or the innermost error message."""
     text = ""
     while error is not None:

@@ -22,7 +22,7 @@ _DRAWS, _MOST_ROWS = 1_000, 10_000_000
 Score = Callable[[np.ndarray, np.ndarray], float]
 
 
-def explained(predicted: np.ndarray, targets: np.ndarray) -> float:
+def score_values(predicted: np.ndarray, targets: np.ndarray) -> float:
     """R², the mean over outputs that vary."""
     targets, predicted = targets.astype(np.float64), predicted.astype(np.float64)
     variation = np.square(targets - targets.mean(axis=0)).sum(axis=0)
@@ -34,7 +34,7 @@ def accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
     return float(np.mean(predicted == targets))
 
 
-SCORES: Mapping[str, Score] = {"regression": explained, "classification": accuracy}
+SCORES: Mapping[str, Score] = {"regression": score_values, "classification": accuracy}
 """Tasks whose predictions are scored row by row."""
 
 

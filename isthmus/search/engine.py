@@ -47,7 +47,10 @@ def find(
     within: float | str = "2m",
     workers: int = 2,
     settings: Iterable[str] = (),
-    progress: bool = True,
+    data_dir: Path | None = None,
+    progress: bool | Display = True,
+    command: str = "",
+    began: float | None = None,
 ) -> Answer:
     """The best network for these data within a budget of parameters and of time.
 
@@ -60,7 +63,10 @@ def find(
     :param within: the time that it may take, such as ``"90s"``, ``"2m"`` or a number of seconds.
     :param workers: processes of one thread each.
     :param settings: overrides, such as ``["source.split_seed=1"]``.
-    :param progress: whether to show what was guessed, and a bar.
+    :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
+    :param progress: whether to show what was guessed, and a bar; or what shows them.
+    :param command: the command line that the runs' records keep.
+    :param began: when its time began to count, by ``time.monotonic`` (default: now).
 
     The same call again resumes an interrupted search::
 
@@ -68,37 +74,16 @@ def find(
         found.table()
         found.predict(new_houses)
     """
-    options = {"task": task, "test": test, "budget": budget, "within": within, "workers": workers, "settings": settings}
-    with Bar() if progress else Silence() as display:
-        return search(data, target, display=display, **options)
-
-
-def search(
-    data: Any,
-    target: Any = None,
-    *,
-    task: str | None = None,
-    test: Any = None,
-    budget: int | str = "50k",
-    within: float | str = "2m",
-    workers: int = 2,
-    settings: Iterable[str] = (),
-    data_dir: Path | None = None,
-    display: Display,
-    command: str = "",
-    began: float | None = None,
-) -> Answer:
-    """The search behind `isthmus find` and :func:`isthmus.find`. ``began`` is when its time began to count."""
     began = time.monotonic() if began is None else began
     limit = amount(budget)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
-    ends = began + parse_seconds(within)
-    options = Options(data_dir=data_dir, command=command)
-    question = ask(data, target, task, test, settings, options)
-    for line in [*question.words, *question.findings]:
-        display.say(line)
-    return _Search(question, limit, options, display, began, ends, workers).answer()
+    ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
+    with Bar() if progress is True else progress or Silence() as display:
+        question = ask(data, target, task, test, settings, options)
+        for line in [*question.words, *question.findings]:
+            display.say(line)
+        return _Search(question, limit, options, display, began, ends, workers).answer()
 
 
 @dataclass

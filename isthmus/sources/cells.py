@@ -167,7 +167,7 @@ def numbers(column: Any, comma: bool = False) -> np.ndarray:
         plain = None if comma or types.is_dictionary(kind) else _try_numbers(column)
         values = _parse_numbers(texts(column), comma) if plain is None else plain
     elif types.is_temporal(kind) and not types.is_date(kind) and not types.is_timestamp(kind):
-        values = _floats(compute.cast(compute.cast(column, _stored(kind)), pyarrow.float64(), safe=False))
+        values = _floats(compute.cast(compute.cast(column, _find_stored_type(kind)), pyarrow.float64(), safe=False))
     elif types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         values = _floats(compute.cast(column, pyarrow.float64(), safe=False))
     else:
@@ -197,7 +197,7 @@ def days(column: Any, form: str = "") -> np.ndarray:
         units = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
         return _floats(compute.cast(column, pyarrow.int64())) / (86_400 * units[kind.unit])
     if types.is_date(kind):
-        return _floats(compute.cast(column, _stored(kind))) / (1 if types.is_date32(kind) else 86_400_000)
+        return _floats(compute.cast(column, _find_stored_type(kind))) / (1 if types.is_date32(kind) else 86_400_000)
     return np.full(len(column), np.nan)
 
 
@@ -349,7 +349,7 @@ def _parse_days(cells: Any, form: str) -> np.ndarray:
     return np.where(valid, first.astype(np.float64) + day - 1 + (hour + (minute + second / 60) / 60) / 24, np.nan)
 
 
-def _stored(kind: Any) -> Any:
+def _find_stored_type(kind: Any) -> Any:
     """The integers that a date, a time or a duration is stored as."""
     import pyarrow
 

@@ -80,7 +80,7 @@ def _from_archive(
         if name is None:
             raise UserError(
                 f"{path} holds the arrays {', '.join(archive.files) or '(none)'}, of which "
-                f"{len(_fitting(archive, source, fits))} fit a model of inputs {shape}; "
+                f"{len(_list_fitting(archive, source, fits))} fit a model of inputs {shape}; "
                 "save only the one to predict from"
             )
         with open_member(archive, name) as file:
@@ -94,11 +94,11 @@ def _choose_array(archive: NpzFile, source: Mapping[str, Any], fits: Callable[[t
     for name in as_names(source.get("inputs")):
         if name in archive.files:
             return name
-    fitting = _fitting(archive, source, fits)
+    fitting = _list_fitting(archive, source, fits)
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _fitting(archive: NpzFile, source: Mapping[str, Any], fits: Callable[[tuple[int, ...]], bool]) -> list[str]:
+def _list_fitting(archive: NpzFile, source: Mapping[str, Any], fits: Callable[[tuple[int, ...]], bool]) -> list[str]:
     fitting = []
     for name in sorted(set(archive.files) - set(as_names(source.get("targets")))):
         with open_member(archive, name) as file:

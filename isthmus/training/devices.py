@@ -48,7 +48,7 @@ class OneDevice:
     def setup(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         return model, optimizer
 
-    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+    def gather_gradients(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
         """Around a part of a batch: with ``more`` parts to follow, gradients are not synchronised yet."""
         return nullcontext()
 
@@ -90,7 +90,7 @@ class SeveralDevices:
             model, optimizer = self.fabric.setup(model, optimizer)
         return model, optimizer
 
-    def gathering(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
+    def gather_gradients(self, model: nn.Module, more: bool) -> AbstractContextManager[Any]:
         if self.sharded:  # unsynchronised gradients are whole, which sharding avoids
             return nullcontext()
         waiting: AbstractContextManager[Any] = self.fabric.no_backward_sync(model, enabled=more)

@@ -205,7 +205,7 @@ class Training:
         whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
         parts = self._parts(whole)
         for part in parts:
-            with self.devices.gathering(model, part is not parts[-1]):
+            with self.devices.gather_gradients(model, part is not parts[-1]):
                 with self._precision():
                     output = forward(part.input)
                     # The last batch of an epoch can have fewer rows than parts, and the mean loss of no rows is NaN.
