@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,6 +56,17 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "isthmus-home"))
     monkeypatch.delenv("ISTHMUS_DATA", raising=False)
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _short_searches() -> Iterator[None]:
+    """`isthmus find` in seconds; tests/search/test_rounds.py carries out all rounds."""
+    from isthmus.search import race
+
+    with pytest.MonkeyPatch.context() as patch:
+        short = (race.Round(range(2), 3), race.Round(range(2, race.FOLDS), 1))
+        patch.setattr(race, "ROUNDS", race.ROUNDS | {True: short})
+        yield
 
 
 @pytest.fixture

@@ -113,11 +113,14 @@ def features(split: Split) -> np.ndarray:
 
 def _fit(reference: Reference, split: Split, rows: int) -> tuple[Predict, float]:
     """A fitted model, and the seconds it took; fewer rows than there are, are drawn."""
+    from threadpoolctl import threadpool_limits
+
     began = time.monotonic()
     chosen = numpy_generator(0, "reference").permutation(len(split))[:rows] if rows < len(split) else slice(None)
     assert split.targets is not None
     model, targets = reference.make(), split.targets[chosen]
-    with warnings.catch_warnings():
+    # One thread: the cores train networks, and OpenMP's threads wait for each other on busy ones.
+    with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a solver that stops early is still a reference
         model.fit(features(Split(split.inputs[chosen])), targets)
 
