@@ -33,6 +33,8 @@ from isthmus.training.run import Options, Prepared, arithmetic
 
 _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
+_PAGE_SECONDS = 3.0
+"""The time that the figures of the answer and its page take."""
 _REPEATS, _MOST_SECONDS = 100, 0.3
 """Predictions of a single row that are timed, and the time that this may take."""
 
@@ -104,7 +106,7 @@ class _Search:
     def answer(self) -> Answer:
         networks = self._networks()
         executor = LocalWorkers(self.workers) if self.workers > 1 else ThisProcess()
-        reserve = min(max(3.0, 0.15 * self.seconds), 120.0)  # for the refits and the answer
+        reserve = min(max(2 + _PAGE_SECONDS, 0.15 * self.seconds), 120.0)  # for the refits and the answer
         race = Race(
             networks, self.question.learned, self.options, executor, self.ends - reserve, reserve / 2, self._show
         )
@@ -166,7 +168,7 @@ class _Search:
         wanted = [(best.network, -1, run) for run in runs if not run.has_ended]
         if wanted:
             self.display.say("training the best network on all rows but the test rows")
-            race.carry_out(wanted, self.ends - 1)
+            race.carry_out(wanted, self.ends - _PAGE_SECONDS)
         return [run for run in runs if run.has_ended and read_record(run.folder).status == "finished"]
 
     def _show(self, network: Network, look: int, score: Score | None) -> None:

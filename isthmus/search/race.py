@@ -32,6 +32,7 @@ _OVERFIT = 1.1
 _POLL = 0.1  # seconds
 _OVERHEAD = 0.2
 """Seconds of a run besides its training. The start of a worker, which imports torch, is not of a run."""
+_TOO_LONG = "it would take too long"
 _PACE = 5e9
 """Floating-point operations per second that a thread does at least, once networks are large enough to count."""
 
@@ -148,7 +149,7 @@ class Race:
                 break
             alive = [score.network for score in self.rank(alive, looks)[: each.keep]]
         else:
-            self.is_whole = True
+            self.is_whole = _TOO_LONG not in self.failures.values()
         return self._best_so_far(alive, looks)
 
     def looks(self, network: Network) -> list[int]:
@@ -225,7 +226,7 @@ class Race:
                 network, look, run = waiting.popleft()
                 expected = self._expect(network, run)
                 if expected > self.longest and not self.must_have_one:
-                    self.failures[run.id] = "it would take too long"
+                    self.failures[run.id] = _TOO_LONG
                 elif self.must_have_one or now + expected < ends:
                     running[run.id] = (network, look, run)
                     job = Job(run.id, run.config.model_dump_json(), prepared=run)
