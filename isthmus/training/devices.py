@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -202,4 +205,16 @@ def _in_process(fabric: Any, sharded: bool, work: Callable[..., Any], arguments:
     result = work(devices, *arguments)
     devices.total(0.0)  # all leave together: a process that exits while another communicates may be aborted
     torch.distributed.destroy_process_group()
+    if multiprocessing.parent_process() is not None:  # started for this alone
+        atexit.register(_leave_at_once)
     return result
+
+
+def _leave_at_once() -> None:
+    """End a process that has done its work, without taking Python down.
+
+    Gloo's threads may still release tensors meanwhile, which aborts the process.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

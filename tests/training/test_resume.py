@@ -82,6 +82,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pyte
     import json
 
     whole = undisturbed(SETTINGS, monkeypatch, tmp_path / "whole")
+    pause = read_record(whole).wall_seconds / len(read_metrics(whole))  # the time between two lines of the log
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "killed"))
     config = run_config(SETTINGS)
     folder = prepare(config).folder
@@ -91,8 +92,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, monkeypatch: pyte
         child = subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(SETTINGS)], env=os.environ.copy())
         before = len(read_metrics(folder))
         while child.poll() is None and len(read_metrics(folder)) == before and not (folder / "record.json").exists():
-            time.sleep(0.01)
-        time.sleep(draw.random() * 0.5)
+            time.sleep(0.002)
+        time.sleep(draw.random() * pause)
         if child.poll() is None:
             child.send_signal(signal.SIGKILL)
             kills += 1
