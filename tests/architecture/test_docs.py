@@ -31,6 +31,7 @@ def files_of_the_reader(folder: Path) -> None:
     (folder / "puzzle.txt").write_text(SEVENTEEN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

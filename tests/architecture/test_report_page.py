@@ -110,6 +110,7 @@ def test_the_table_is_not_cut_and_shows_all_columns_on_request(page, seen):
     assert identity.startswith(shown)
 
 
+@pytest.mark.slow
 def test_dark_readers_get_dark_colours(page):
     assert browse(page, TRY_OUT, "--blink-settings=preferredColorScheme=0")["stroke"] == rgb(COLOURS[0][1])
 

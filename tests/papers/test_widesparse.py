@@ -351,6 +351,7 @@ def test_an_exhibit_without_training_has_values_and_no_page(tmp_path):
     assert "0.125" in (tmp_path / "rows.csv").read_text()
 
 
+@pytest.mark.slow
 def test_table_s3_says_what_its_rules_give(monkeypatch):
     """Without the timing, which the bench has its own test for."""
     monkeypatch.setattr(

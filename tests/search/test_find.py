@@ -113,6 +113,7 @@ def test_networks_from_linear_to_the_budget_compete_with_references(found: Answe
     assert len(found.runs()) == len(found.run_ids)
 
 
+@pytest.mark.slow
 def test_references_are_tested_on_the_rows_of_the_refits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_halves(home / "halves.csv", 100)
     settings = QUICK | {"budget": "12", "settings": ["train.epochs=1"]}

@@ -280,6 +280,7 @@ def test_what_a_node_lacks_is_no_failure_of_a_run(
     assert [(trial["state"], trial["failures"]) for trial in opened(given, url).outcomes()] == [("open", {})]
 
 
+@pytest.mark.slow
 def test_without_ray_everything_else_works() -> None:
     script = """
 import sys

@@ -109,7 +109,7 @@ def attacks(path: Path, draw: random.Random) -> list[tuple[str, tuple[Any, ...]]
     return found
 
 
-@pytest.mark.parametrize("state", ["finished", "open"])
+@pytest.mark.parametrize("state", ["finished", pytest.param("open", marks=pytest.mark.slow)])
 def test_damage_to_the_database_is_a_line_or_nothing(
     state: str, carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_record_written_under_other_defaults_is_no_answer() -> None:
         run(config)
 
 
+@pytest.mark.slow
 def test_two_runs_in_threads_of_one_process_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They share torch's generator and its number of threads, so they take turns."""
     several = [SETTINGS | {"seed": seed} for seed in range(4)]

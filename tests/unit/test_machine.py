@@ -31,6 +31,7 @@ print(given_back, faults())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has this setting")
 def test_freed_memory_is_not_faulted_in_again():
     # A library that returns every block of 128 kB at once, as it does on some machines after some histories.

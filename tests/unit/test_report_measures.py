@@ -286,7 +286,8 @@ seen.wide = document.documentElement.scrollWidth - innerWidth;
 """
 
 
-@pytest.mark.parametrize("width", [1000, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1000, 500])
 def test_the_browser_draws_the_gap_of_the_chosen_cost(study: Path, tmp_path: Path, width: int):
     page = write_report([study], tmp_path, "Gap", published=["hourglass/T8"])
     seen = browse(page, TRY_OUT, f"--window-size={width},1600")

