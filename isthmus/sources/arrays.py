@@ -18,10 +18,10 @@ import numpy as np
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.files import name_errors, open_archive, read_member, read_npy, resolve
-from isthmus.sources.splits import FoldedSplits, check_splits
+from isthmus.sources.splits import check_splits
 from isthmus.sources.tables import (
     ENDINGS,
-    ColumnNames,
+    FileSettings,
     Kind,
     column,
     column_names,
@@ -48,15 +48,7 @@ class Part(NamedTuple):
 class Arrays(Source):
     """float32 features (rows, features) or uint8 images (rows, channels, height, width); with or without targets."""
 
-    class Config(FoldedSplits):
-        path: str
-        """The file, absolute, under the data folder or under the current one."""
-        test_path: str | None = None
-        """A file of the same form with the test rows (default: drawn from ``path``)."""
-        targets: ColumnNames = ()
-        """The array or column(s) to predict; none for a task that needs no targets."""
-        inputs: ColumnNames = ()
-        """The array or columns to predict from; by default all others."""
+    class Config(FileSettings):
         kind: Kind = "auto"
         """``auto``: text and whole numbers are classes; floats, or several columns, are values (``regression``)."""
         header: bool | None = None

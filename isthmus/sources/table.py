@@ -19,8 +19,8 @@ from isthmus.sources.cells import type_numbers
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
-from isthmus.sources.splits import FoldedSplits, check_splits
-from isthmus.sources.tables import ColumnNames, Kind
+from isthmus.sources.splits import check_splits
+from isthmus.sources.tables import FileSettings, Kind
 from isthmus.sources.targets import Targets, read_targets
 
 if TYPE_CHECKING:
@@ -32,15 +32,7 @@ NAMES = {"table": "Table"}
 class Table(Source):
     """float32 features (rows, features), with labels, values or no targets."""
 
-    class Config(FoldedSplits):
-        path: str
-        """The file, absolute, under the data folder or under the current one."""
-        test_path: str | None = None
-        """A file of the same form with the test rows (default: drawn from ``path``)."""
-        targets: ColumnNames = ()
-        """The column(s) to predict; none for a task that needs no targets."""
-        inputs: ColumnNames = ()
-        """The columns to predict from; by default all others."""
+    class Config(FileSettings):
         kind: Kind = "auto"
         """``auto``: words, booleans and few whole numbers are classes, other numbers are values (``regression``)."""
         header: bool | None = None

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import need_regular
 from isthmus.sources.files import name_errors, need_room, open_bytes, read_bytes
+from isthmus.sources.splits import FoldedSplits
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +38,19 @@ def as_names(value: Any) -> tuple[str, ...]:
 
 
 ColumnNames = Annotated[tuple[str, ...], BeforeValidator(as_names)]
+
+
+class FileSettings(FoldedSplits):
+    """Settings of a source that reads a user's file of rows."""
+
+    path: str
+    """The file, absolute, under the data folder or under the current one."""
+    test_path: str | None = None
+    """A file of the same form with the test rows (default: drawn from ``path``)."""
+    targets: ColumnNames = ()
+    """The array or column(s) to predict; none for a task that needs no targets."""
+    inputs: ColumnNames = ()
+    """The array or columns to predict from; by default all others."""
 
 
 def read_table(path: Path, header: bool | None) -> tuple[pyarrow.Table, bool]:
