@@ -4,63 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from isthmus.core.draws import numpy_generator
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import read_record, runs_folder
 from isthmus.core.registry import model_title
 from isthmus.reports.text import magnitude, metric_noun, quantity
+from isthmus.search.scores import SCORES
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
-_DRAWS, _MOST_ROWS = 1_000, 10_000_000
-Score = Callable[[np.ndarray, np.ndarray], float]
-
-
-def score_values(predicted: np.ndarray, targets: np.ndarray) -> float:
-    """R², the mean over outputs that vary."""
-    targets, predicted = targets.astype(np.float64), predicted.astype(np.float64)
-    variation = np.square(targets - targets.mean(axis=0)).sum(axis=0)
-    errors = np.square(targets - predicted).sum(axis=0)
-    return float(np.mean(1 - errors[variation > 0] / variation[variation > 0])) if (variation > 0).any() else math.nan
-
-
-def accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float(np.mean(predicted == targets))
-
-
-SCORES: Mapping[str, Score] = {"regression": score_values, "classification": accuracy}
-"""Tasks whose predictions are scored row by row."""
-
-
-def bootstrap(
-    predictions: Sequence[np.ndarray], targets: np.ndarray, score: Score, rival: np.ndarray | None = None
-) -> tuple[float, float]:
-    """The 95 % interval of a score, or of its lead over a rival's, over other test rows and over other seeds."""
-    generator, values = numpy_generator(0, "bootstrap"), []
-    for _ in range(max(100, min(_DRAWS, _MOST_ROWS // len(targets)))):
-        rows = generator.integers(len(targets), size=len(targets))
-        one = predictions[int(generator.integers(len(predictions)))]
-        values.append(
-            score(one[rows], targets[rows]) - (score(rival[rows], targets[rows]) if rival is not None else 0.0)
-        )
-    known = [value for value in values if math.isfinite(value)] or [math.nan]
-    low, high = np.quantile(known, [0.025, 0.975])
-    if score is accuracy and rival is None:  # a bootstrap of rows that are all right has no spread
-        shares = [score(one, targets) for one in predictions]
-        low, high = min(low, _wilson(min(shares), len(targets))[0]), max(high, _wilson(max(shares), len(targets))[1])
-    return float(low), float(high)
-
-
-def _wilson(share: float, rows: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share."""
-    centre, half = share + z**2 / (2 * rows), z * math.sqrt(share * (1 - share) / rows + (z / (2 * rows)) ** 2)
-    return (centre - half) / (1 + z**2 / rows), (centre + half) / (1 + z**2 / rows)
 
 
 class Answer:

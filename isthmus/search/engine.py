@@ -21,20 +21,23 @@ from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
 from isthmus.core.registry import model_title
 from isthmus.core.space import amount, parse_seconds
-from isthmus.search.answer import SCORES, Answer, bootstrap
+from isthmus.search.answer import Answer
 from isthmus.search.display import Bar, Display, Silence
 from isthmus.search.networks import list_networks
 from isthmus.search.question import Question, ask
 from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
 from isthmus.search.references import Reference, fit_references, list_references
-from isthmus.studies.executors import LocalWorkers, ThisProcess
+from isthmus.search.scores import SCORES, bootstrap
+from isthmus.studies.executors import Executor, LocalWorkers, ThisProcess
 from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared, arithmetic
 
 _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
-_PAGE_SECONDS = 3.0
-"""The time that the figures of the answer and its page take."""
+_PAGE_SECONDS, _REFIT_SECONDS = 2.0, 1.5
+"""The time that the answer and its page take on a quiet machine, and the least that is left for refits."""
+_LONG_LOADING = 0.1
+"""Data whose loading takes a larger share of the time are loaded once: by this process, and not for refits."""
 _REPEATS, _MOST_SECONDS = 100, 0.3
 """Predictions of a single row that are timed, and the time that this may take."""
 
@@ -81,11 +84,15 @@ def find(
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
     ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
-    with Bar() if progress is True else progress or Silence() as display:
+    executor = LocalWorkers(workers, early=True) if workers > 1 else ThisProcess()
+    with executor, Bar() if progress is True else progress or Silence() as display:
+        clock, processor = time.monotonic(), time.process_time()
         question = ask(data, target, task, test, settings, options)
         for line in [*question.words, *question.findings]:
             display.say(line)
-        return _Search(question, limit, options, display, began, ends, workers).answer()
+        slowness = (time.monotonic() - clock) / max(time.process_time() - processor, 1e-3)
+        search = _Search(question, limit, options, display, began, ends, executor, min(max(slowness, 1.0), 5.0))
+        return search.answer()
 
 
 @dataclass
@@ -96,21 +103,31 @@ class _Search:
     display: Display
     began: float
     ends: float
-    workers: int
+    executor: Executor
+    slowness: float
+    """How many times as long as on a quiet machine the work of this process takes."""
     references: list[Reference] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.is_loading_long:
+            self.executor = ThisProcess()
 
     @property
     def seconds(self) -> float:
         return self.ends - self.began
 
+    @property
+    def is_loading_long(self) -> bool:
+        return self.question.seconds > _LONG_LOADING * self.seconds
+
     def answer(self) -> Answer:
         networks = self._networks()
-        executor = LocalWorkers(self.workers) if self.workers > 1 else ThisProcess()
-        reserve = min(max(2 + _PAGE_SECONDS, 0.15 * self.seconds), 120.0)  # for the refits and the answer
+        reserve = min(max(self.slowness * (_REFIT_SECONDS + _PAGE_SECONDS), 0.1 * self.seconds), 120.0)
         race = Race(
-            networks, self.question.learned, self.options, executor, self.ends - reserve, reserve / 2, self._show
+            networks, self.question.learned, self.options, self.executor, self.ends - reserve, reserve / 2, self._show
         )
-        with executor, requests_to_stop(executor.stop) as race.should_stop:
+        race.know(self.question.source, self.question.data, self.question.learned)
+        with requests_to_stop(self.executor.stop) as race.should_stop:
             with self._beside(race):
                 best = race.search()
             refits = self._refit(race, best)
@@ -125,7 +142,9 @@ class _Search:
         base = {"source": source.model_dump(mode="json"), "task": question.task.model_dump(mode="json"), "threads": 1}
         wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
         epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
-        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
+        proposed = list_networks(
+            question.learned.signature, question.task.name, rows["train"], self.budget, self.seconds, epochs
+        )
         return [
             Network(number, run_config(override(base | each, question.settings)))
             for number, each in enumerate(proposed)
@@ -137,7 +156,7 @@ class _Search:
         self.references = list_references(self.question.task.name)
         first, failed = race.networks[0], list[BaseException]()
         folds = [race.data(first.look(number))[0] for number in range(FOLDS if first.is_folded else 1)]
-        refit = first.refit(1, 0)
+        refit = None if self.is_loading_long else first.refit(1, 0)
         whole = race.data(refit)[0] if refit and self.references else None
         ends = max(self.began + self.seconds / 4, time.monotonic() + 1)
 
@@ -151,25 +170,22 @@ class _Search:
         thread = threading.Thread(target=fit, daemon=True)
         if self.references:
             thread.start()
-            if self.workers == 1:
+            if isinstance(self.executor, ThisProcess):
                 thread.join()
         yield
-        if self.references:
-            thread.join()
+        if self.references:  # a fit that takes longer than expected is left out
+            thread.join(max(0.0, race.ends - time.monotonic()))
         if failed:
             raise failed[0]
 
     def _refit(self, race: Race, best: Score) -> list[Prepared]:
         """The chosen network on training and validation rows, with three seeds, as far as time allows."""
-        configs = [best.network.refit(best.epoch, seed) for seed in range(SEEDS)]
-        runs = [race.prepare(config) for config in configs if config is not None]
+        if self.is_loading_long:
+            return []
         if race.is_stopped and not race.should_stop():  # the workers were told to end
             race.executor, race.is_stopped = ThisProcess(), False
-        wanted = [(best.network, -1, run) for run in runs if not run.has_ended]
-        if wanted:
-            self.display.say("training the best network on all rows but the test rows")
-            race.carry_out(wanted, self.ends - _PAGE_SECONDS)
-        return [run for run in runs if run.has_ended and read_record(run.folder).status == "finished"]
+        self.display.say("training the best network on all rows but the test rows")
+        return race.refit(best, SEEDS, self.ends - self.slowness * _PAGE_SECONDS)
 
     def _show(self, network: Network, look: int, score: Score | None) -> None:
         if score is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ class Question:
     words: tuple[str, ...]
     data: Data
     learned: Task
+    seconds: float
+    """How long it took to load the data."""
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -53,14 +56,16 @@ def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[
     mine = [text for text in overrides if text.startswith(("source.", "task."))]
     whole = override(whole, mine)
     config = component("sources", whole["source"])
+    began = time.monotonic()
     loaded = load_data(config, options.data_dir)
+    seconds = time.monotonic() - began
     if loaded.train.inputs.ndim == 2 and task in _SUPERVISED:
         whole["task"].setdefault("ones", True)
     task_config = component("tasks", whole["task"])
     learned = learn_task(task_config, loaded)
     name = f"{_slug(title)}-{digest([whole, loaded.fingerprint], 8)}"
     rest = tuple(text for text in overrides if text not in mine)
-    return Question(name, config, task_config, rest, tuple(words), loaded, learned)
+    return Question(name, config, task_config, rest, tuple(words), loaded, learned, seconds)
 
 
 def _understand(

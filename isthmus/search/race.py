@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from isthmus.core.config import RunConfig
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Data, Task
+from isthmus.core.protocols import Component, Data, Task
 from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import component
 from isthmus.studies.executors import Advanced, Ended, Executor, Job, ThisProcess
@@ -130,6 +130,10 @@ class Race:
     def prepare(self, config: RunConfig) -> Prepared:
         return prepare(config, self.options, *self.data(config))
 
+    def know(self, source: Component, data: Data, task: Task) -> None:
+        """Data that were loaded before."""
+        self._data[source.model_dump_json()] = data, task
+
     def data(self, config: RunConfig) -> tuple[Data, Task]:
         """The data of a fold, loaded once."""
         key = config.source.model_dump_json()
@@ -154,13 +158,14 @@ class Race:
 
     def looks(self, network: Network) -> list[int]:
         """The looks that a network had."""
-        known = sorted(look for number, look in self._runs if number == network.number)
+        known = sorted(look for number, look in self._runs if number == network.number and look >= 0)
         return [look for look in known if self.run(network, look).has_ended]
 
     def _best_so_far(self, alive: Sequence[Network], looks: Sequence[int]) -> Score:
         """The best by the looks that all of them had; by the first look, if not all of them had even that."""
         shared = [look for look in looks if alive and all(self.run(network, look).has_ended for network in alive)]
-        ranked = self.rank(alive, shared) if shared else self.rank(self.networks, looks[:1])
+        tried = [network for network in self.networks if (network.number, 0) in self._runs]
+        ranked = self.rank(alive, shared) if shared else self.rank(tried, looks[:1])
         if not ranked:
             reasons = "; ".join(dict.fromkeys(self.failures.values()))
             raise UserError(f"no network could be trained: {reasons or 'there was no time for one'}")
@@ -207,39 +212,56 @@ class Race:
 
     def _train(self, looks: Sequence[tuple[Network, int]]) -> bool:
         """Train the runs of these looks in their order; returns whether there was time for all of them."""
-        wanted = [(network, look) for network, look in looks if not self.run(network, look).has_ended]
         self.must_have_one = not any(run.has_ended for run in self._runs.values())
-        self.carry_out([(network, look, self.run(network, look)) for network, look in wanted], self.ends)
-        return all(self.run(*each).has_ended or self.run(*each).id in self.failures for each in looks)
+        self.carry_out(looks, self.ends)
+        reached = (each for each in looks if (each[0].number, each[1]) in self._runs)
+        ended = [self.run(*each).has_ended or self.run(*each).id in self.failures for each in reached]
+        return all(ended) and len(ended) == len(looks)
 
-    def carry_out(self, runs: Sequence[tuple[Network, int, Prepared]], ends: float) -> None:
-        """Train runs in their order. None is started that is expected to end too late, except if there is no other."""
-        waiting, running = deque(runs), dict[str, tuple[Network, int, Prepared]]()
+    def refit(self, best: Score, seeds: int, ends: float) -> list[Prepared]:
+        """Train a network on training and validation rows, as far as time allows; returns the runs that finished."""
+        configs = [best.network.refit(best.epoch, seed) for seed in range(seeds)]
+        runs = {-1 - seed: self.prepare(config) for seed, config in enumerate(configs) if config is not None}
+        self._runs |= {(best.network.number, look): run for look, run in runs.items()}
+        self.carry_out([(best.network, look) for look in runs], ends)
+        return [run for run in runs.values() if run.has_ended and read_record(run.folder).status == "finished"]
+
+    def carry_out(self, looks: Sequence[tuple[Network, int]], ends: float) -> None:
+        """Train runs in their order, each prepared when its turn comes.
+
+        None is started that is expected to end too late, except if there is no other.
+        """
+        waiting, running = deque(looks), dict[str, tuple[Network, int]]()
         if isinstance(self.executor, ThisProcess):  # it returns only when a run has ended
             self.executor.tell = lambda event: None if self.must_have_one or time.monotonic() < ends else self.stop()
         while running or waiting:
-            now = time.monotonic()
-            if not self.is_stopped and (self.should_stop() or (now > ends and not self.must_have_one)):
+            if not self.is_stopped and (self.should_stop() or (time.monotonic() > ends and not self.must_have_one)):
                 waiting.clear()
                 self.stop()
             while waiting and self.executor.has_room():
-                network, look, run = waiting.popleft()
-                expected = self._expect(network, run)
-                if expected > self.longest and not self.must_have_one:
-                    self.failures[run.id] = _TOO_LONG
-                elif self.must_have_one or now + expected < ends:
-                    running[run.id] = (network, look, run)
+                network, look = waiting.popleft()
+                run = self.run(network, look)
+                if not run.has_ended and self._may_start(network, run, ends):
+                    running[run.id] = (network, look)
                     job = Job(run.id, run.config.model_dump_json(), prepared=run)
                     self.executor.start(job, self.options)
             for event in self.executor.events(_POLL) if running else ():
                 if isinstance(event, Advanced):
                     continue
-                network, look, run = running.pop(event.id)
+                network, look = running.pop(event.id)
                 if event.how == "busy":
-                    waiting.append((network, look, run))
-                elif self._note(event, network, run):
+                    waiting.append((network, look))
+                elif self._note(event, network, self.run(network, look)):
                     self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
+
+    def _may_start(self, network: Network, run: Prepared, ends: float) -> bool:
+        """Whether there is time for a run; one that is too long at any time counts as a failure."""
+        expected = self._expect(network, run)
+        if expected > self.longest and not self.must_have_one:
+            self.failures[run.id] = _TOO_LONG
+            return False
+        return self.must_have_one or time.monotonic() + expected < ends
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -261,5 +283,5 @@ class Race:
         if network.number in self._seconds:
             return 1.1 * self._seconds[network.number]
         work, known = run.work, [each for each in self.networks if each.number in self._seconds]
-        smaller = [self._seconds[each.number] for each in known if self.run(each, 0).work <= work]
+        smaller = [self._seconds[each.number] for each in known if self._runs[each.number, 0].work <= work]
         return max(smaller, default=0.0) + work / _PACE

@@ -18,8 +18,8 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.protocols import Data, Split
 
 Predict = Callable[[np.ndarray], np.ndarray]
-_PROBE = 1_000
-"""Rows of the first fit, whose time decides how many rows the others get."""
+_FIRST, _GROWTH = 1_000, 4
+"""Rows of the first fit, and how many times as many rows the next one gets, as far as time allows."""
 
 
 @dataclass
@@ -85,21 +85,31 @@ def fit_references(
     for place, reference in enumerate(references):
         if should_stop():
             return
-        left = (ends - time.monotonic()) / (len(references) - place)
-        predict, seconds = _fit(reference, pool, min(_PROBE, len(pool)))
-        rows = int(min(len(pool), _PROBE * max(1.0, left / 2 / max(seconds, 1e-3))))
-        if rows > min(_PROBE, len(pool)):
-            predict, seconds = _fit(reference, pool, rows)
+        # Half of its share for the fit whose test figures are shown, half for the folds.
+        share = (ends - time.monotonic()) / (len(references) - place) / 2
+        predict, rows, seconds = _fit_most(reference, pool, time.monotonic() + share)
         reference.predictions, reference.rows = predict(test), rows
         began = time.monotonic()
         for number, data in enumerate(folds):
-            if number > 0 and (time.monotonic() - began + seconds > left / 2 or should_stop()):
+            if number > 0 and (time.monotonic() - began + seconds > share or should_stop()):
                 break
             predict, _ = _fit(reference, data.train, min(rows, len(data.train)))
             if number == 0:
                 reference.first_predictions = predict(features(data.test))
             assert data.validation.targets is not None
             reference.values.append(score(predict(features(data.validation)), data.validation.targets))
+
+
+def _fit_most(reference: Reference, split: Split, ends: float) -> tuple[Predict, int, float]:
+    """A model fitted to as many rows as time allows, by the time that fewer rows took; its rows and seconds."""
+    rows = min(_FIRST, len(split))
+    predict, seconds = _fit(reference, split, rows)
+    growth = float(_GROWTH)
+    while rows < len(split) and time.monotonic() + growth * seconds < ends:
+        rows, before = min(_GROWTH * rows, len(split)), seconds
+        predict, seconds = _fit(reference, split, rows)
+        growth = max(_GROWTH, seconds / before)  # some grow faster than their rows
+    return predict, rows, seconds
 
 
 def join(*splits: Split) -> Split:
@@ -125,7 +135,8 @@ def _fit(reference: Reference, split: Split, rows: int) -> tuple[Predict, float]
         model.fit(features(Split(split.inputs[chosen])), targets)
 
     def predict(rows: np.ndarray) -> np.ndarray:
-        values = np.asarray(model.predict(rows))
+        with threadpool_limits(1):
+            values = np.asarray(model.predict(rows))
         return values.reshape(len(rows), -1) if targets.ndim == 2 else values
 
     return predict, time.monotonic() - began

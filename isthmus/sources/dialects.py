@@ -7,6 +7,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,8 @@ _SAMPLE, _MOST_LINES, _LONGEST_PREAMBLE = 2**20, 500, 20
 _NUMBER = re.compile(r"[-+]?[$€£]?(?:\d[\d., ']*|\.\d+)(?:e[-+]?\d+)?%?", re.I)
 _YEAR = re.compile(r"1[89]\d\d|20\d\d")
 _ROW_NAMES = re.compile(r"|unnamed: 0|row\.?names|__index_level_\d+__", re.I)
+_LARGEST_KEPT = 2**28
+"""Bytes of the largest file whose table is kept in memory."""
 _CELL_BYTES = 8
 """Of a cell as a number, which its text may be shorter than."""
 
@@ -47,7 +50,26 @@ class _Layout(NamedTuple):
 
 
 def read_frame(path: Path, header: bool | None = None, delimiter: str | None = None) -> Frame:
-    """A table in one of `ENDINGS`; cells of text files stay text. ``None`` detects."""
+    """A table in one of `ENDINGS`; cells of text files stay text. ``None`` detects.
+
+    The last file is kept, because a search reads it for its question, its folds and its refits.
+    """
+    try:
+        state = path.stat()
+    except OSError:
+        return _read_frame(path, header, delimiter)  # which names the problem
+    if state.st_size > _LARGEST_KEPT:
+        return _read_frame(path, header, delimiter)
+    return _read_kept(path, header, delimiter, (state.st_ino, state.st_size, state.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)
+def _read_kept(path: Path, header: bool | None, delimiter: str | None, state: tuple[int, ...]) -> Frame:
+    """``state`` is the file's, so that a changed file is read again."""
+    return _read_frame(path, header, delimiter)
+
+
+def _read_frame(path: Path, header: bool | None, delimiter: str | None) -> Frame:
     name = path.name.lower()
     if name.endswith((".xlsx", ".xls", ".ods")):
         raise UserError(f"{path} is a spreadsheet; save it as a csv file and give that")

@@ -7,6 +7,7 @@ while it has room for them, and returns events.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import multiprocessing
 import signal
@@ -63,6 +64,8 @@ class Ended:
 
 Event = Advanced | Ended
 _REPORT_EVERY = 0.01  # of a run
+_NEEDED_BY_RUNS = ("torchmetrics", "torch._dynamo")
+"""Slow imports of every run (the second one is torch's optimizers'), which a worker makes before its first job."""
 
 
 class Executor(ABC):
@@ -184,13 +187,16 @@ class ThisProcess(Executor):
 
 
 class LocalWorkers(Executor):
-    """Worker processes on this machine. They receive JSON and load the data themselves."""
+    """Worker processes on this machine. They receive JSON and load the data themselves.
 
-    def __init__(self, workers: int) -> None:
+    They start with their first jobs, or at once if ``early``, so that their imports take place beside other work.
+    """
+
+    def __init__(self, workers: int, *, early: bool = False) -> None:
         # A forked process would inherit torch's threads in an unknown state.
         self.context = multiprocessing.get_context("spawn")
         self.slots = workers
-        self.workers: list[_Worker] = []
+        self.workers = [_Worker(self.context) for _ in range(workers if early else 0)]
 
     def __exit__(self, *error: object) -> None:
         self.stop()
@@ -266,10 +272,10 @@ class _Worker:
 
     def end(self) -> None:
         self.pipe.close()
-        self.process.join(30)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        if self.job is not None:
+            self.process.join(30)
+        self.process.kill()  # without a job it has nothing to save, and taking Python down takes a second
+        self.process.join()
 
 
 def _serve(pipe: Connection) -> None:
@@ -278,6 +284,8 @@ def _serve(pipe: Connection) -> None:
     Whatever arrives during a job means to stop. A shared event would hang once a process dies while holding its lock.
     """
     ignore_signals()  # the driver gets them too, and asks the workers to stop
+    for name in _NEEDED_BY_RUNS:
+        importlib.import_module(name)
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
             job, options = message
