@@ -34,8 +34,8 @@ from isthmus.training.run import Options, Prepared, arithmetic
 
 _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
-_PAGE_SECONDS, _REFIT_SECONDS = 2.0, 1.5
-"""The time that the answer and its page take on a quiet machine, and the least that is left for refits."""
+_PAGE_SECONDS = 2.0
+"""The time that the answer and its page take on a quiet machine."""
 _LONG_LOADING = 0.1
 """Data whose loading takes a larger share of the time are loaded once: by this process, and not for refits."""
 _REPEATS, _MOST_SECONDS = 100, 0.3
@@ -122,10 +122,8 @@ class _Search:
 
     def answer(self) -> Answer:
         networks = self._networks()
-        reserve = min(max(self.slowness * (_REFIT_SECONDS + _PAGE_SECONDS), 0.1 * self.seconds), 120.0)
-        race = Race(
-            networks, self.question.learned, self.options, self.executor, self.ends - reserve, reserve / 2, self._show
-        )
+        ends = self.ends - self.slowness * _PAGE_SECONDS
+        race = Race(networks, self.question.learned, self.options, self.executor, ends, self._show)
         race.know(self.question.source, self.question.data, self.question.learned)
         with requests_to_stop(self.executor.stop) as race.should_stop:
             with self._beside(race):
@@ -142,9 +140,7 @@ class _Search:
         base = {"source": source.model_dump(mode="json"), "task": question.task.model_dump(mode="json"), "threads": 1}
         wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
         epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
-        proposed = list_networks(
-            question.learned.signature, question.task.name, rows["train"], self.budget, self.seconds, epochs
-        )
+        proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
         return [
             Network(number, run_config(override(base | each, question.settings)))
             for number, each in enumerate(proposed)
@@ -185,7 +181,7 @@ class _Search:
         if race.is_stopped and not race.should_stop():  # the workers were told to end
             race.executor, race.is_stopped = ThisProcess(), False
         self.display.say("training the best network on all rows but the test rows")
-        return race.refit(best, SEEDS, self.ends - self.slowness * _PAGE_SECONDS)
+        return race.refit(best, SEEDS)
 
     def _show(self, network: Network, look: int, score: Score | None) -> None:
         if score is not None:
@@ -254,6 +250,7 @@ class _Search:
 def title(network: Network) -> str:
     train = network.config.train
     recipe = f" rate={train.learning_rate:g}" + (f" decay={train.weight_decay:.2g}" if train.weight_decay else "")
+    recipe += f" epochs={train.epochs}" if network.factor > 1 else ""
     return model_title(network.config.model.model_dump()) + recipe
 
 

@@ -23,21 +23,18 @@ _ONE_BATCH = 4096
 _PENALTY = {"regression": 1.0, "classification": 10.0}
 """L2 penalties of the estimators, for the sum of the rows' losses."""
 _SHARES = (1 / 16, 1 / 4, 1.0)
-_STEPS = {30.0: 250, 180.0: 1_000, math.inf: 4_000}
-"""The longest search, in seconds, and the steps of its trainings on more than one batch of rows."""
+_STEPS = 250
+"""Of the first trainings, where the rows are more than one batch."""
 
 
-def list_networks(
-    signature: Signature, task: str, rows: int, budget: int, seconds: float = math.inf, epochs: int | None = None
-) -> list[Settings]:
+def list_networks(signature: Signature, task: str, rows: int, budget: int, epochs: int | None = None) -> list[Settings]:
     """``model`` and ``train`` settings of every network within the budget, in the order in which they are tried.
 
-    ``seconds`` is the time of the whole search: where it is short, trainings on many rows have fewer steps.
+    Their trainings are short, because the better ones are trained for longer later.
     """
     propose = _for_features if len(signature.input_shape) == 1 else _for_images
     ends = math.prod(signature.input_shape), math.prod(signature.output_shape)
-    steps = next(steps for limit, steps in _STEPS.items() if seconds <= limit)
-    found = {digest(each): each for each in propose(*ends, task, rows, budget, steps)}
+    found = {digest(each): each for each in propose(*ends, task, rows, budget)}
     if epochs is not None:
         changed = {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
         found = {key: each | {"train": each["train"] | changed} for key, each in found.items()}
@@ -46,14 +43,14 @@ def list_networks(
     return list(found.values())
 
 
-def _for_features(d_in: int, d_out: int, task: str, rows: int, budget: int, steps: int) -> Iterator[Settings]:
+def _for_features(d_in: int, d_out: int, task: str, rows: int, budget: int) -> Iterator[Settings]:
     def network(d_z: int, d_h: int, depth: int, penalty: float = 1.0, norm: str = "none", rate: float = 1e-2) -> Any:
         if d_z * (d_in + d_out + 2 * depth * d_h) > budget:
             return None
         name = "hourglass_mlp" if d_h < d_z else "conventional_mlp"
         model = {"name": name, "d_z": d_z, "d_h": d_h, "depth": depth, "norm": norm}
         decay = min(penalty * _PENALTY.get(task, 1.0) / rows, 10.0)  # the largest that a config accepts
-        return {"model": model, "train": _recipe(rows, steps) | {"learning_rate": rate, "weight_decay": decay}}
+        return {"model": model, "train": _recipe(rows) | {"learning_rate": rate, "weight_decay": decay}}
 
     linear = max(2, min(d_in, d_out))
     shapes = [
@@ -70,19 +67,19 @@ def _for_features(d_in: int, d_out: int, task: str, rows: int, budget: int, step
     yield from filter(None, shapes)
 
 
-def _recipe(rows: int, steps: int) -> Settings:
+def _recipe(rows: int) -> Settings:
     """200 steps of all rows, or more steps of some; validated twenty times."""
     batch = _ONE_BATCH if rows <= _ONE_BATCH else 512 if rows < 100_000 else 1024
-    epochs = 200 if rows <= _ONE_BATCH else min(200, max(1, round(steps * batch / rows)))
+    epochs = 200 if rows <= _ONE_BATCH else min(200, max(1, round(_STEPS * batch / rows)))
     return {
         "epochs": epochs, "batch_size": batch, "optimizer": "adam", "schedule": "cosine",
         "warmup_epochs": epochs / 20, "evaluate_every": max(1, epochs // 20),
     }  # fmt: skip
 
 
-def _for_images(d_in: int, d_out: int, task: str, rows: int, budget: int, steps: int) -> Iterator[Settings]:
+def _for_images(d_in: int, d_out: int, task: str, rows: int, budget: int) -> Iterator[Settings]:
     batch = 128 if rows >= 2_000 else 32
-    epochs = min(100, max(1, round(min(steps, 1_500) * batch / rows)))
+    epochs = min(100, max(1, round(_STEPS * batch / rows)))
     recipe = {
         "epochs": epochs, "batch_size": batch, "betas": (0.9, 0.99), "evaluate_every": max(1, epochs // 20),
     }  # fmt: skip

@@ -32,7 +32,8 @@ _OVERFIT = 1.1
 _POLL = 0.1  # seconds
 _OVERHEAD = 0.2
 """Seconds of a run besides its training. The start of a worker, which imports torch, is not of a run."""
-_TOO_LONG = "it would take too long"
+_MARGIN = 1.1
+"""By how much a run may take longer than the one before it."""
 _PACE = 5e9
 """Floating-point operations per second that a thread does at least, once networks are large enough to count."""
 
@@ -42,12 +43,20 @@ class Round(NamedTuple):
 
     looks: Sequence[int]
     keep: int
+    factor: int = 1
+    """Above 1, every remaining network competes with itself trained for so many times its epochs."""
 
 
 ROUNDS = {
-    True: (Round(range(2), 8), Round(range(2, FOLDS), 4), Round(range(FOLDS, 10), 2), Round(range(10, 15), 1)),
-    False: (Round(range(1), 6), Round(range(1, SEEDS), 1)),
-}
+    True: (
+        Round(range(2), 8), Round(range(2, FOLDS), 4), Round(range(FOLDS), 4, factor=4),
+        Round(range(FOLDS, 10), 2), Round(range(10, 15), 1),
+    ),
+    False: (
+        Round(range(1), 8), Round(range(1), 4, factor=4), Round(range(1), 3, factor=16), Round(range(1), 2, factor=64),
+        Round(range(1, SEEDS), 1),
+    ),
+}  # fmt: skip
 """For data with folds, and without."""
 
 
@@ -57,6 +66,15 @@ class Network:
 
     number: int
     config: RunConfig
+    factor: int = 1
+    base: int | None = None
+    """The number of the network that this one is, trained for ``factor`` times its epochs."""
+
+    def stretch(self, number: int, factor: int) -> Network:
+        train, times = self.config.train, factor // self.factor
+        longer = {name: times * getattr(train, name) for name in ("epochs", "warmup_epochs", "evaluate_every")}
+        config = self.config.model_copy(update={"train": train.model_copy(update=longer)})
+        return Network(number, config, factor, self.number)
 
     @property
     def is_folded(self) -> bool:
@@ -106,9 +124,7 @@ class Race:
     options: Options
     executor: Executor
     ends: float
-    """When the last look must have ended, by ``time.monotonic``."""
-    longest: float
-    """Seconds of a look above which a network is not tried: there would be no time to refit it."""
+    """When the last refit must have ended, by ``time.monotonic``."""
     tell: Callable[[Network, int, Score | None], None]
     should_stop: Callable[[], bool] = lambda: False
     failures: dict[str, str] = field(default_factory=dict)
@@ -119,6 +135,8 @@ class Race:
     is_stopped: bool = False
     must_have_one: bool = False
     """Whether the first run may take longer than there is time, because an answer needs one."""
+    skipped: set[str] = field(default_factory=set)
+    """Runs for which there was no time."""
     is_whole: bool = False
     """Whether every round was carried out."""
 
@@ -145,31 +163,40 @@ class Race:
     def search(self) -> Score:
         """Carry out the rounds, or as much of them as time allows; returns the best network so far."""
         alive, looks = list(self.networks), list[int]()
-        for each in ROUNDS[self.networks[0].is_folded]:
-            looks = [*looks, *each.looks]
-            is_whole = self._train([(network, look) for look in each.looks for network in alive])
+        for number, each in enumerate(ROUNDS[self.networks[0].is_folded]):
+            looks = sorted({*looks, *each.looks})
+            trained = alive if each.factor == 1 else [self._stretch(network, each.factor) for network in alive]
+            self._train([(network, look) for look in each.looks for network in trained])
             alive = [network for network in alive if not self._has_failed(network, looks)]
-            if not is_whole:
-                break
-            alive = [score.network for score in self.rank(alive, looks)[: each.keep]]
-        else:
-            self.is_whole = _TOO_LONG not in self.failures.values()
-        return self._best_so_far(alive, looks)
+            competing = list(dict.fromkeys([*alive, *trained]))
+            are_known = all(self.has_ended(network, look) for network in alive for look in looks)
+            if self.is_stopped or time.monotonic() > self.ends or (number > 0 and not are_known):
+                return self._best_so_far(alive, competing, looks)
+            alive = [score.network for score in self.rank(competing, looks)[: each.keep]]
+        self.is_whole = not self.skipped
+        return self._best_so_far(alive, alive, looks)
+
+    def _stretch(self, network: Network, factor: int) -> Network:
+        longer = network.stretch(len(self.networks), factor)
+        self.networks.append(longer)
+        return longer
 
     def looks(self, network: Network) -> list[int]:
         """The looks that a network had."""
         known = sorted(look for number, look in self._runs if number == network.number and look >= 0)
         return [look for look in known if self.run(network, look).has_ended]
 
-    def _best_so_far(self, alive: Sequence[Network], looks: Sequence[int]) -> Score:
-        """The best by the looks that all of them had; by the first look, if not all of them had even that."""
-        shared = [look for look in looks if alive and all(self.run(network, look).has_ended for network in alive)]
-        tried = [network for network in self.networks if (network.number, 0) in self._runs]
-        ranked = self.rank(alive, shared) if shared else self.rank(tried, looks[:1])
+    def _best_so_far(self, alive: Sequence[Network], competing: Sequence[Network], looks: Sequence[int]) -> Score:
+        """The best of the competing networks by the looks that all living ones had; by the first look if none."""
+        shared = [look for look in looks if alive and all(self.has_ended(network, look) for network in alive)]
+        ranked = self.rank(competing, shared) if shared else self.rank(self.networks, [0])
         if not ranked:
             reasons = "; ".join(dict.fromkeys(self.failures.values()))
             raise UserError(f"no network could be trained: {reasons or 'there was no time for one'}")
         return ranked[0]
+
+    def has_ended(self, network: Network, look: int) -> bool:
+        return (network.number, look) in self._runs and self.run(network, look).has_ended
 
     def rank(self, networks: Iterable[Network], looks: Sequence[int]) -> list[Score]:
         """The networks that had these looks, by their mean validation loss; equal ones by size.
@@ -180,9 +207,9 @@ class Race:
         return sorted(scores, key=lambda each: (each.loss, self.run(each.network, 0).cost.params))
 
     def score(self, network: Network, looks: Sequence[int]) -> Score | None:
-        runs = [self.run(network, look) for look in looks]
-        if not all(run.has_ended for run in runs) or self._has_failed(network, looks):
+        if not all(self.has_ended(network, look) for look in looks) or self._has_failed(network, looks):
             return None
+        runs = [self.run(network, look) for look in looks]
         curves = [self._curve(run) for run in runs]
         if self._has_failed(network, looks):
             return None
@@ -210,38 +237,44 @@ class Race:
 
     # Training
 
-    def _train(self, looks: Sequence[tuple[Network, int]]) -> bool:
-        """Train the runs of these looks in their order; returns whether there was time for all of them."""
+    def _train(self, looks: Sequence[tuple[Network, int]]) -> None:
+        """Train the runs of these looks in their order, as far as there is time."""
         self.must_have_one = not any(run.has_ended for run in self._runs.values())
-        self.carry_out(looks, self.ends)
-        reached = (each for each in looks if (each[0].number, each[1]) in self._runs)
-        ended = [self.run(*each).has_ended or self.run(*each).id in self.failures for each in reached]
-        return all(ended) and len(ended) == len(looks)
+        self.carry_out(looks)
 
-    def refit(self, best: Score, seeds: int, ends: float) -> list[Prepared]:
+    def refit(self, best: Score, seeds: int) -> list[Prepared]:
         """Train a network on training and validation rows, as far as time allows; returns the runs that finished."""
         configs = [best.network.refit(best.epoch, seed) for seed in range(seeds)]
         runs = {-1 - seed: self.prepare(config) for seed, config in enumerate(configs) if config is not None}
         self._runs |= {(best.network.number, look): run for look, run in runs.items()}
-        self.carry_out([(best.network, look) for look in runs], ends)
+        self.carry_out([(best.network, look) for look in runs])
         return [run for run in runs.values() if run.has_ended and read_record(run.folder).status == "finished"]
 
-    def carry_out(self, looks: Sequence[tuple[Network, int]], ends: float) -> None:
+    def carry_out(self, looks: Sequence[tuple[Network, int]]) -> None:
         """Train runs in their order, each prepared when its turn comes.
 
         None is started that is expected to end too late, except if there is no other.
         """
         waiting, running = deque(looks), dict[str, tuple[Network, int]]()
+        are_refits = any(look < 0 for _, look in looks)
+
+        def is_over() -> bool:
+            ends = self.ends - (0.0 if are_refits else self._refit_seconds())
+            return time.monotonic() > ends and not self.must_have_one
+
         if isinstance(self.executor, ThisProcess):  # it returns only when a run has ended
-            self.executor.tell = lambda event: None if self.must_have_one or time.monotonic() < ends else self.stop()
+            self.executor.tell = lambda event: self.stop() if is_over() else None
         while running or waiting:
-            if not self.is_stopped and (self.should_stop() or (time.monotonic() > ends and not self.must_have_one)):
+            if not self.is_stopped and (self.should_stop() or is_over()):
+                self.skipped |= {f"{network.number}/{look}" for network, look in waiting}
                 waiting.clear()
                 self.stop()
             while waiting and self.executor.has_room():
                 network, look = waiting.popleft()
                 run = self.run(network, look)
-                if not run.has_ended and self._may_start(network, run, ends):
+                if run.has_ended:
+                    self._seconds.setdefault(network.number, read_record(run.folder).wall_seconds + _OVERHEAD)
+                elif self._may_start(network, look, run):
                     running[run.id] = (network, look)
                     job = Job(run.id, run.config.model_dump_json(), prepared=run)
                     self.executor.start(job, self.options)
@@ -255,13 +288,18 @@ class Race:
                     self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
 
-    def _may_start(self, network: Network, run: Prepared, ends: float) -> bool:
-        """Whether there is time for a run; one that is too long at any time counts as a failure."""
+    def _may_start(self, network: Network, look: int, run: Prepared) -> bool:
+        """Whether there is time for a run, and for a refit of its network if it turns out to be the best."""
         expected = self._expect(network, run)
-        if expected > self.longest and not self.must_have_one:
-            self.failures[run.id] = _TOO_LONG
-            return False
-        return self.must_have_one or time.monotonic() + expected < ends
+        needed = expected if look < 0 else expected + max(expected, self._refit_seconds())
+        if self.must_have_one or time.monotonic() + needed < self.ends:
+            return True
+        self.skipped.add(f"{network.number}/{look}")
+        return False
+
+    def _refit_seconds(self) -> float:
+        """The time that the refit of any network tried so far takes."""
+        return _MARGIN * max(self._seconds.values(), default=0.0)
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -281,7 +319,10 @@ class Race:
     def _expect(self, network: Network, run: Prepared) -> float:
         """Seconds that a run will take: as long as the last one of its network, or by its floating-point operations."""
         if network.number in self._seconds:
-            return 1.1 * self._seconds[network.number]
+            return _MARGIN * self._seconds[network.number]
+        if network.base in self._seconds:
+            base = next(each for each in self.networks if each.number == network.base)
+            return _MARGIN * self._seconds[base.number] * network.factor / base.factor
         work, known = run.work, [each for each in self.networks if each.number in self._seconds]
         smaller = [self._seconds[each.number] for each in known if self._runs[each.number, 0].work <= work]
         return max(smaller, default=0.0) + work / _PACE
