@@ -36,6 +36,7 @@ _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
 _PAGE_SECONDS = 2.0
 """The time that the answer and its page take on a quiet machine."""
+_LARGE = 2**26  # bytes
 _LONG_LOADING = 0.1
 """Data whose loading takes a larger share of the time are loaded once: by this process, and not for refits."""
 _REPEATS, _MOST_SECONDS = 100, 0.3
@@ -84,7 +85,7 @@ def find(
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
     ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
-    executor = LocalWorkers(workers, early=True) if workers > 1 else ThisProcess()
+    executor = LocalWorkers(workers, early=not _is_large(data)) if workers > 1 else ThisProcess()
     with executor, Bar() if progress is True else progress or Silence() as display:
         clock, processor = time.monotonic(), time.process_time()
         question = ask(data, target, task, test, settings, options)
@@ -245,6 +246,11 @@ class _Search:
                          "lead": [middle - score(predicted, targets), *lead]}
                     )  # fmt: skip
         return {"test": test, "references": references}
+
+
+def _is_large(data: Any) -> bool:
+    """Whether reading a file needs the time that workers take to start, and may leave none for them."""
+    return isinstance(data, str | Path) and Path(data).is_file() and Path(data).stat().st_size > _LARGE
 
 
 def title(network: Network) -> str:

@@ -167,6 +167,8 @@ class Race:
             looks = sorted({*looks, *each.looks})
             trained = alive if each.factor == 1 else [self._stretch(network, each.factor) for network in alive]
             self._train([(network, look) for look in each.looks for network in trained])
+            if number == 0:  # looks that only a few networks had decide nothing
+                looks = [look for look in looks if 2 * self._count_ended(look) >= self._count_ended(0)]
             alive = [network for network in alive if not self._has_failed(network, looks)]
             competing = list(dict.fromkeys([*alive, *trained]))
             are_known = all(self.has_ended(network, look) for network in alive for look in looks)
@@ -194,6 +196,9 @@ class Race:
             reasons = "; ".join(dict.fromkeys(self.failures.values()))
             raise UserError(f"no network could be trained: {reasons or 'there was no time for one'}")
         return ranked[0]
+
+    def _count_ended(self, look: int) -> int:
+        return sum(self.has_ended(network, look) for network in self.networks)
 
     def has_ended(self, network: Network, look: int) -> bool:
         return (network.number, look) in self._runs and self.run(network, look).has_ended
