@@ -174,3 +174,21 @@ def estimators(
         write_text(out.with_suffix(".md"), "\n".join([*markdown_table(summary(rows)), ""]))
     keep(out, {"summary": summary(rows), "rows": rows}, threads)
     answer(summary(rows), as_json)
+
+
+@app.command()
+def find(
+    splits: Annotated[int, typer.Option(min=1, help="Random splits of every data set.")] = 10,
+    within: Annotated[str, typer.Option(help="The time of every search.")] = "1m",
+    rows: Annotated[Path, typer.Option(help="Keeps the measured splits, one per line.")] = Path("find.jsonl"),
+    out: Annotated[Path | None, typer.Option(help="Also write the tables into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """`isthmus find` against linear models, scikit-learn's MLP and our default estimator on eight tables; resumes."""
+    from benchmarks.find import compare, measure, summarise
+    from isthmus.cli import terminal
+
+    measured = measure(splits, within, rows, lambda line: terminal.err.print(line, highlight=False))
+    found = {"summary": summarise(measured), "comparisons": compare(measured)}
+    keep(out, {**found, "rows": measured}, 1)
+    answer(found, as_json)
