@@ -1,7 +1,7 @@
 """Estimators for people with arrays: Hourglass networks with scikit-learn's ``fit``, ``predict`` and ``transform``.
 
-``fitting`` holds the network and its training loop, ``estimators`` the three estimators, ``search`` the search for a
-shape.
+``settings`` checks what is given, ``fitting`` holds the network and its training loop, ``estimators`` the three
+estimators, ``search`` the search for a shape.
 """
 
 from isthmus.sklearn.estimators import HourglassClassifier, HourglassDenoiser, HourglassRegressor

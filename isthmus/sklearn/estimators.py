@@ -9,41 +9,62 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin, OneToOneFeatureMixin, RegressorMixin, TransformerMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
-from isthmus.sklearn.fitting import Hourglass, Loss, moments, one_line, standardise
+from isthmus.sklearn.fitting import Hourglass, moments, standardise
+from isthmus.sklearn.settings import one_line
 
 
 class HourglassRegressor(RegressorMixin, Hourglass):
     """Least squares; several targets at once if ``y`` has several columns."""
 
     _alpha = 1.0
+    target_mean_: np.ndarray
+    target_scale_: np.ndarray
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit ``y``, of one or several columns, to the rows of ``X``. A row of weight 2 counts as two rows."""
-        X, y = self._validate(X, y)
-        counted, weights = self._learn_scales(X, sample_weight)
-        columns = y.reshape(len(y), -1)
-        self.target_mean_, self.target_scale_ = moments(columns[counted], weights, "y")
-        self.target_shape_ = y.shape[1:]
-        targets = standardise(columns[counted], self.target_mean_, self.target_scale_)
-        self._fit_network(
-            self._scale(X[counted]), targets, weights, columns.shape[1], lambda out, y: (out - y).square().mean(1)
-        )
-        return self
+        return self._learn(X, y, sample_weight)
 
-    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for one epoch on these rows, from the present weights, and update means and scales with them."""
+        return self._learn(X, y, sample_weight, one_pass=True)
+
+    def _validate(self, X: Any, y: Any, continues: bool = False) -> tuple[np.ndarray, np.ndarray]:
         with one_line():
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)
+            X, y = validate_data(self, X, y, **self._accepted_rows(continues), multi_output=True, y_numeric=True)
         if y.dtype.kind not in "biuf":
             raise ValueError(f"y holds {y.dtype}, such as {y.flat[0]!r}, where a regression needs numbers")
         with np.errstate(over="ignore"):
             targets = y.astype(X.dtype)
         if not np.isfinite(targets).all():
             raise ValueError(f"y holds numbers beyond {X.dtype}, which is the type of X; give X as float64")
+        if continues and y.shape[1:] != self.target_shape_:
+            now, before = (math.prod(shape) for shape in (y.shape[1:], self.target_shape_))
+            raise ValueError(f"y has {now} columns, but the fitted network has {before} outputs")
         return X, targets
+
+    def _prepare_targets(self, y: np.ndarray, weights: np.ndarray, earlier: float) -> tuple[np.ndarray, int]:
+        columns = y.reshape(len(y), -1)
+        before = (self.target_mean_, self.target_scale_, earlier) if earlier else None
+        self.target_mean_, self.target_scale_ = moments(columns, weights, "y", before)
+        self.target_shape_ = y.shape[1:]
+        return standardise(columns, self.target_mean_, self.target_scale_), columns.shape[1]
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean(1)
+
+    def _score(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        if len(targets) < 2:
+            return math.nan  # as r2_score, which also warns
+        errors = weights @ (outputs - targets) ** 2 * (self.target_scale_ != 0)
+        spreads = weights @ (targets - weights @ targets) ** 2
+        # For a constant column, r2_score is 1 if it is predicted exactly, and 0 otherwise.
+        scores = np.where(spreads > 0, 1 - errors / np.where(spreads > 0, spreads, 1), errors == 0)
+        return float(scores.mean())
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         return math.prod(y.shape[1:])
@@ -72,26 +93,81 @@ class HourglassRegressor(RegressorMixin, Hourglass):
 
 
 class HourglassClassifier(ClassifierMixin, Hourglass):
-    """Cross-entropy over the classes in ``y``."""
+    """Cross-entropy over the classes in ``y``.
+
+    :param class_weight: weights of the classes, by which those of the rows are multiplied: a dict such as
+        ``{"no": 1, "yes": 5}``; ``"balanced"``, which gives every class the same sum of weights; or None.
+    """
 
     _alpha = 10.0
 
+    def __init__(self, d_z: int = 32, d_h: int = 8, depth: int = 1, *, class_weight: Any = None, **others: Any) -> None:
+        super().__init__(d_z, d_h, depth, **others)
+        self.class_weight = class_weight
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the classes ``y`` to the rows of ``X``. A row of weight 2 counts as two rows."""
-        X, y = self._validate(X, y)
-        counted, weights = self._learn_scales(X, sample_weight)
-        # Rows of weight 0 are ignored, and so is a class that only such rows have.
-        self.classes_, labels = np.unique(y[counted], return_inverse=True)
-        strata = labels if np.bincount(labels).min() >= 2 else None
-        loss: Loss = lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")  # noqa: E731
-        self._fit_network(self._scale(X[counted]), labels, weights, len(self.classes_), loss, strata)
-        return self
+        return self._learn(X, y, sample_weight)
 
-    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Train for one epoch on these rows, from the present weights, and update means and scales with them.
+
+        The first call needs ``classes``: all that will ever occur in ``y``.
+        """
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all rows at once, which partial_fit does not have; "
+                "set a dict of weights, such as {0: 1, 1: 5}"
+            )
+        if not hasattr(self, "model_"):
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit, such as classes=[0, 1]")
+            self.classes_ = unique_labels(classes)
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise ValueError(f"classes={_names(unique_labels(classes))}, but the network has {_names(self.classes_)}")
+        return self._learn(X, y, sample_weight, one_pass=True)
+
+    def _validate(self, X: Any, y: Any, continues: bool = False) -> tuple[np.ndarray, np.ndarray]:
         with one_line():
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+            X, y = validate_data(self, X, y, **self._accepted_rows(continues))
         check_classification_targets(y)
         return X, y
+
+    def _weigh(self, y: np.ndarray, weights: np.ndarray, one_pass: bool, continues: bool) -> np.ndarray:
+        # Rows of weight 0 are ignored, and so is a class that only such rows have.
+        found = np.unique(y[weights > 0])
+        if not (one_pass or continues):
+            self.classes_ = found
+        elif len(unknown := np.setdiff1d(found, self.classes_)):
+            raise ValueError(f"y holds {_names(unknown)}, but the network's classes are {_names(self.classes_)}")
+        elif not one_pass and len(found) < len(self.classes_):
+            missing = np.setdiff1d(self.classes_, found)
+            raise ValueError(f"y holds no {_names(missing)}, but warm_start needs the classes of the last fit")
+        if self.class_weight is None:
+            return weights
+        known = np.isin(y, self.classes_)
+        labels = np.searchsorted(self.classes_, y[known])
+        if isinstance(self.class_weight, str):
+            sums = np.bincount(labels, weights[known])
+            by_class = sums.sum() / (len(sums) * sums)
+        else:
+            by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=y[known])
+        weighed = np.zeros_like(weights)
+        with np.errstate(over="ignore"):
+            weighed[known] = weights[known] * by_class[labels]
+            total = weighed.sum()
+        if not 0 < total < math.inf:
+            raise ValueError(f"the weights of the rows sum to {total:g} with class_weight={self.class_weight!r}")
+        return weighed
+
+    def _prepare_targets(self, y: np.ndarray, weights: np.ndarray, earlier: float) -> tuple[np.ndarray, int]:
+        return np.searchsorted(self.classes_, y), len(self.classes_)
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def _score(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        return float(np.average(outputs.argmax(axis=1) == targets, weights=weights))
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         return len(np.unique(y))
@@ -128,15 +204,25 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn to restore the clean rows of ``X``; ``y`` is ignored."""
-        X, _ = self._validate(X, y)
-        counted, weights = self._learn_scales(X, sample_weight)
-        clean = self._scale(X[counted])
-        self._fit_network(clean, clean, weights, X.shape[1], lambda out, y: (out - y).square().mean(1))
-        return self
+        return self._learn(X, y, sample_weight)
 
-    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train for one epoch on these rows, from the present weights, and update means and scales with them."""
+        return self._learn(X, y, sample_weight, one_pass=True)
+
+    def _validate(self, X: Any, y: Any, continues: bool = False) -> tuple[np.ndarray, np.ndarray]:
         with one_line():
-            return validate_data(self, X, dtype=[np.float64, np.float32]), y
+            X = validate_data(self, X, **self._accepted_rows(continues))
+        return X, X
+
+    def _prepare_targets(self, y: np.ndarray, weights: np.ndarray, earlier: float) -> tuple[np.ndarray, int]:
+        return self._scale(y), y.shape[1]
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean(1)
+
+    def _score(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        return -float(weights @ ((outputs - targets) ** 2).mean(axis=1))
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         return X.shape[1]
@@ -168,3 +254,7 @@ class HourglassDenoiser(OneToOneFeatureMixin, TransformerMixin, Hourglass):
 
 _POOL = 2**14
 """How many different noises a row can get."""
+
+
+def _names(classes: np.ndarray) -> str:
+    return ", ".join(map(str, classes.tolist()))

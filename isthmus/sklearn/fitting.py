@@ -4,6 +4,9 @@
 all rows are one batch while they are few, in the precision of the given array. So a row of weight 2 equals two rows and
 one of weight 0 none, to the last digits, as scikit-learn's checks demand.
 
+``fit`` starts with new weights, or with ``warm_start`` from the present ones; its optimiser and its scales are new.
+``partial_fit`` makes one pass from the present weights, optimiser and scales.
+
 Columns are standardised, and so are the targets of a regression. The networks have no biases, so every input gets a
 column of ones. As in scikit-learn, half of ``alpha`` times the squared weights is added to the sum of the rows' losses.
 """
@@ -14,29 +17,26 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from numbers import Integral, Real
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
+from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.core.registry import create_model
+from isthmus.sklearn.settings import check_settings, find_device, one_line, to_python
 
 _ONE_BATCH = 4096
 """Up to so many rows are one batch, if ``batch_size`` is ``"auto"``."""
 _BATCH = 512
 _ROWS_AT_ONCE = 8192
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # of each row
-
 
 PARAMETERS = """
 :param d_z: width of the residual stream.
@@ -53,9 +53,17 @@ PARAMETERS = """
 :param early_stopping: whether to hold out rows and keep the weights that are best on them.
 :param validation_fraction: the fraction of rows held out.
 :param n_iter_no_change: epochs without a better held-out loss after which training stops.
+:param warm_start: whether ``fit`` starts from the weights of the last fit instead of new ones.
 :param random_state: a seed, for reproducible results.
 :param device: ``"cpu"`` or ``"cuda"``.
 :param verbose: whether to print the loss of every epoch.
+
+:ivar loss_curve_: the training loss of every epoch; later calls that continue the training append to it.
+:ivar n_iter_: the number of epochs of the last call.
+:ivar validation_loss_curve_: the held-out loss of every epoch, or None without early stopping.
+:ivar validation_scores_: the held-out score of every epoch (``score`` with the rows' weights), or None.
+:ivar best_validation_score_: the highest of them, or None. The weights kept are those of the lowest held-out loss.
+:ivar best_loss_: that lowest held-out loss; the lowest training loss without early stopping.
 """.strip()
 
 
@@ -64,6 +72,11 @@ class Hourglass(BaseEstimator):
 
     _alpha: float
     """The value of ``alpha="auto"``."""
+    mean_: np.ndarray
+    scale_: np.ndarray
+    n_iter_: int
+    _weight_seen: float
+    """The sum of the weights behind ``mean_`` and ``scale_``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Describe the parameters once, and add those that a subclass passes on to its signature."""
@@ -92,6 +105,7 @@ class Hourglass(BaseEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 20,
+        warm_start: bool = False,
         random_state: Any = None,
         device: str = "cpu",
         verbose: bool = False,
@@ -110,52 +124,98 @@ class Hourglass(BaseEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.warm_start = warm_start
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
 
-    def _validate(self, X: Any, y: Any) -> tuple[np.ndarray, Any]:
-        """Rows and targets as arrays, or a ValueError in one line."""
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _validate(self, X: Any, y: Any, continues: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and targets as arrays, or a ValueError in one line; ``continues``: whether the columns are known."""
         raise NotImplementedError
+
+    def _accepted_rows(self, continues: bool) -> dict[str, Any]:
+        """Options of scikit-learn's ``validate_data``. Later rows have the columns and the precision of the first."""
+        return {"reset": not continues, "dtype": self.mean_.dtype if continues else [np.float64, np.float32]}
 
     def _width(self, X: np.ndarray, y: Any) -> int:
         """The number of the network's outputs."""
         raise NotImplementedError
 
-    def _learn_scales(self, X: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the columns' means and scales; return which rows have a weight above 0, and those weights."""
+    def _weigh(self, y: np.ndarray, weights: np.ndarray, one_pass: bool, continues: bool) -> np.ndarray:
+        """The weights of the rows in the loss, from those of the user."""
+        return weights
+
+    def _prepare_targets(self, y: np.ndarray, weights: np.ndarray, earlier: float) -> tuple[np.ndarray, int]:
+        """The targets as the loss takes them, and the number of the network's outputs."""
+        raise NotImplementedError
+
+    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each row."""
+        raise NotImplementedError
+
+    def _score(self, outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+        """What ``score`` would return; ``targets`` are prepared ones."""
+        raise NotImplementedError
+
+    def _learn(self, X: Any, y: Any, sample_weight: Any, *, one_pass: bool = False) -> Self:
+        """Train a new network for ``fit``, or continue with the present one for ``partial_fit`` or ``warm_start``."""
+        continues = hasattr(self, "model_") and bool(one_pass or self.warm_start)
+        X, y = self._validate(X, y, continues)
         check_settings(self)
+        if one_pass and self.early_stopping:
+            raise ValueError("partial_fit holds out no rows; set early_stopping=False")
+        if continues:
+            self._check_same_network()
         weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
-        counted = weights > 0
-        if not counted.any():
+        if not weights.any():
             raise ValueError("every sample_weight is zero; at least one must be above 0")
-        self.mean_, self.scale_ = moments(X[counted], weights[counted], "X")
-        return counted, weights[counted]
+        weights = self._weigh(y, weights, one_pass, continues)
+        counted = weights > 0
+        X, y, weights = X[counted], y[counted], weights[counted]
+        earlier = self._weight_seen if one_pass and continues else 0.0
+        self.mean_, self.scale_ = moments(X, weights, "X", (self.mean_, self.scale_, earlier) if earlier else None)
+        targets, d_out = self._prepare_targets(y, weights, earlier)
+        self._weight_seen = earlier + float(weights.sum())
+        self._fit_network(self._scale(X), targets, weights, d_out, one_pass, continues)
+        return self
 
     def _scale(self, X: np.ndarray) -> np.ndarray:
         columns = standardise(X, self.mean_, self.scale_)
         return np.concatenate([columns, np.ones_like(columns[:, :1])], axis=1)
 
     def _fit_network(
-        self, inputs: np.ndarray, targets: np.ndarray, weights: np.ndarray, d_out: int, loss: Loss, strata: Any = None
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray,
+        d_out: int,
+        one_pass: bool,
+        continues: bool,
     ) -> None:
-        draw = check_random_state(self.random_state)
-        seed = int(draw.randint(np.iinfo(np.int32).max))
+        if not continues:
+            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         held_out = None
         if self.early_stopping:
+            strata = targets if is_classifier(self) and np.unique(targets, return_counts=True)[1].min() >= 2 else None
             rest, out = train_test_split(
-                np.arange(len(inputs)), test_size=self.validation_fraction, random_state=seed, stratify=strata
+                np.arange(len(inputs)), test_size=self.validation_fraction, random_state=self._seed, stratify=strata
             )
             held_out = self._tensors(inputs[out], targets[out], weights[out] / weights[out].sum())
             inputs, targets, weights = inputs[rest], targets[rest], weights[rest]
-        self.model_ = self._network(inputs.shape[1], d_out, seed, inputs.dtype)
+        if not continues:
+            self.model_ = self._network(inputs.shape[1], d_out, self._seed, inputs.dtype)
+            self._fitted_fields = self._fields()
         rows = self._tensors(inputs, targets, weights / weights.sum())
         alpha = float(self._alpha if self.alpha == "auto" else self.alpha)
-        self._train(rows, held_out, loss, alpha / float(weights.sum()), seed)
+        # A stream is one sum of losses, so a small chunk does not get the whole penalty.
+        seen = self._weight_seen if one_pass else float(weights.sum())
+        self._train(rows, held_out, alpha / seen, one_pass, continues)
 
     def _network(self, d_in: int, d_out: int, seed: int, dtype: np.dtype) -> nn.Module:
-        names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init")
-        fields = {name: _to_python(getattr(self, name)) for name in names}
+        fields = self._fields()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
@@ -164,54 +224,89 @@ class Hourglass(BaseEstimator):
                 )
             except UserError as error:
                 raise ValueError(str(error)) from None
-        return model.to(_device(self.device), _torch_dtype(dtype))
+        return model.to(find_device(self.device), _torch_dtype(dtype))
+
+    def _fields(self) -> dict[str, Any]:
+        names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init")
+        return {name: to_python(getattr(self, name)) for name in names}
+
+    def _check_same_network(self) -> None:
+        for name, value in self._fields().items():
+            if value != (fitted := self._fitted_fields[name]):
+                raise ValueError(
+                    f"{name}={value!r}, but the fitted network has {fitted!r}; set {name}={fitted!r} to continue, "
+                    "or call fit with warm_start=False for a new one"
+                )
 
     def _tensors(self, *arrays: np.ndarray) -> tuple[Tensor, ...]:
-        return tuple(torch.tensor(array, device=_device(self.device)) for array in arrays)
+        return tuple(torch.tensor(array, device=find_device(self.device)) for array in arrays)
 
     def _train(
-        self, rows: tuple[Tensor, ...], held_out: tuple[Tensor, ...] | None, loss: Loss, penalty: float, seed: int
+        self,
+        rows: tuple[Tensor, ...],
+        held_out: tuple[Tensor, ...] | None,
+        penalty: float,
+        one_pass: bool,
+        continues: bool,
     ) -> None:
-        model, inputs = self.model_.train(), rows[0]
-        generator = torch.Generator().manual_seed(seed)
-        size = self._rows_at_once(len(inputs))
-        steps = self.max_iter * math.ceil(len(inputs) / size)
-        # Not AdamW: a penalty in the loss, as in ridge regression, leaves a smoother function than shrunk weights.
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=penalty, fused=True)
-        best, best_state, waited, step = math.inf, None, 0, 0
-        self.loss_curve_: list[float] = []
-        self.n_iter_: int = 0
-        for epoch in range(1, self.max_iter + 1):
-            total = inputs.new_zeros(())
-            for index in _batches(len(inputs), size, generator):
-                optimizer.param_groups[0]["lr"] = self.learning_rate * _schedule(step, steps)
-                x, y, w = rows if index is None else tuple(part[index] for part in rows)
-                x, y = self._augment(x, y, generator)
-                value = (w * loss(model(x), y)).sum() / (1 if index is None else w.sum())
-                optimizer.zero_grad(set_to_none=True)
-                value.backward()
-                optimizer.step()
-                step += 1
-                total += value.detach() * (1 if index is None else w.sum())
-            self.loss_curve_.append(float(total))
+        model, epochs = self.model_.train(), 1 if one_pass else self.max_iter
+        if not continues:
+            self._start_curves()
+        generator = torch.Generator().manual_seed(self._seed)
+        if continues:  # with draws of its own, which depend on nothing but the seed and the epochs before
+            generator = torch_generator(self._seed, "epochs", len(self.loss_curve_))
+        steps = epochs * math.ceil(len(rows[0]) / self._rows_at_once(len(rows[0])))
+        # How many calls will follow partial_fit is unknown, so its learning rate is constant.
+        rates = (self.learning_rate * (1.0 if one_pass else _schedule(step, steps)) for step in range(steps))
+        if not (one_pass and continues):
+            # Not AdamW: a penalty in the loss, as in ridge regression, leaves a smoother function than shrunk weights.
+            self._optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, fused=True)
+        self._optimizer.param_groups[0]["weight_decay"] = penalty
+        best, best_state, waited = math.inf, None, 0
+        for epoch in range(1, epochs + 1):
+            self.loss_curve_.append(self._run_epoch(rows, rates, generator))
             self.n_iter_ = epoch
             if not math.isfinite(self.loss_curve_[-1]):
                 raise ValueError(
                     f"training diverged in iteration {epoch}; try learning_rate={self.learning_rate / 10:g}"
                 )
-            if self.verbose:
-                print(f"iteration {epoch}, loss {self.loss_curve_[-1]:.6g}", file=sys.stderr)
+            line = f"iteration {epoch}, loss {self.loss_curve_[-1]:.6g}"
             if held_out is not None:
-                now = self._held_out_loss(held_out, loss)
+                now, score = self._validate_epoch(held_out)
+                line += f", held-out loss {now:.6g}, held-out score {score:.6g}"
                 waited += 1
                 if now < best:
                     best, best_state, waited = now, copy.deepcopy(model.state_dict()), 0
-                if waited >= self.n_iter_no_change:
-                    break
+            if self.verbose:
+                print(line, file=sys.stderr)
+            if held_out is not None and waited >= self.n_iter_no_change:
+                break
         if best_state is not None:
             model.load_state_dict(best_state)
-            self.best_loss_ = best
+        self.best_loss_ = min(self.loss_curve_) if held_out is None else best
         model.eval()
+
+    def _start_curves(self) -> None:
+        """As in scikit-learn's MLP, which also lengthens the curves if training continues."""
+        self.loss_curve_: list[float] = []
+        self.validation_loss_curve_: list[float] | None = None
+        self.validation_scores_: list[float] | None = None
+        self.best_validation_score_: float | None = None
+
+    def _run_epoch(self, rows: tuple[Tensor, ...], rates: Iterator[float], generator: torch.Generator) -> float:
+        """Take the steps of one epoch; return the mean loss of the rows."""
+        inputs, optimizer = rows[0], self._optimizer
+        total = inputs.new_zeros(())
+        for index in _batches(len(inputs), self._rows_at_once(len(inputs)), generator):
+            optimizer.param_groups[0]["lr"] = next(rates)
+            x, y, w = rows if index is None else tuple(part[index] for part in rows)
+            x, y = self._augment(x, y, generator)
+            value = (w * self._loss(self.model_(x), y)).sum() / (1 if index is None else w.sum())
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            optimizer.step()
+            total += value.detach() * (1 if index is None else w.sum())
+        return float(total)
 
     def _rows_at_once(self, rows: int) -> int:
         if self.batch_size == "auto":
@@ -222,10 +317,17 @@ class Hourglass(BaseEstimator):
         return x, y
 
     @torch.no_grad()
-    def _held_out_loss(self, held_out: tuple[Tensor, ...], loss: Loss) -> float:
+    def _validate_epoch(self, held_out: tuple[Tensor, ...]) -> tuple[float, float]:
+        """Loss and score on the held-out rows, which lengthen the curves."""
         x, y, w = held_out
         x, y = self._augment(x, y, torch.Generator().manual_seed(0))
-        return float((w * loss(self.model_(x), y)).sum())
+        outputs = self.model_(x)
+        loss = float((w * self._loss(outputs, y)).sum())
+        score = self._score(*(part.cpu().numpy() for part in (outputs, y, w)))
+        self.validation_loss_curve_ = [*(self.validation_loss_curve_ or []), loss]
+        self.validation_scores_ = [*(self.validation_scores_ or []), score]
+        self.best_validation_score_ = max(self.validation_scores_)
+        return loss, score
 
     def _validate_rows(self, X: Any) -> np.ndarray:
         """The rows of ``X`` as an array, if the estimator is fitted."""
@@ -242,7 +344,7 @@ class Hourglass(BaseEstimator):
     def _compute(self, inputs: np.ndarray) -> np.ndarray:
         """The network's outputs, in the precision of the fit."""
         dtype = next(self.model_.parameters()).dtype
-        parts = torch.tensor(inputs, device=_device(self.device), dtype=dtype).split(_ROWS_AT_ONCE)
+        parts = torch.tensor(inputs, device=find_device(self.device), dtype=dtype).split(_ROWS_AT_ONCE)
         outputs: np.ndarray = torch.cat([self.model_(part) for part in parts]).cpu().numpy()
         if not np.isfinite(outputs).all():
             raise ValueError(
@@ -252,8 +354,20 @@ class Hourglass(BaseEstimator):
         return outputs
 
 
-def moments(columns: np.ndarray, weights: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted mean and standard deviation of each column, 0 for a constant one. Errors call the array ``name``."""
+def moments(
+    columns: np.ndarray,
+    weights: np.ndarray,
+    name: str,
+    earlier: tuple[np.ndarray, np.ndarray, float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean and standard deviation of each column, 0 for a constant one. Errors call the array ``name``.
+
+    ``earlier`` are the mean, the deviation and the sum of weights of rows to include.
+    """
+    if earlier is not None:
+        mean, deviation, weight = earlier  # two rows have the moments of all earlier ones
+        columns = np.concatenate([np.stack([mean - deviation, mean + deviation]), columns])
+        weights = np.concatenate([np.full(2, weight / 2, weights.dtype), weights])
     weights = weights / weights.sum()
     exponents = np.frexp(np.abs(columns).max(axis=0))[1]
     unit = np.ldexp(columns, -exponents)  # exact, and no square over- or underflows, whatever the units
@@ -293,65 +407,5 @@ def _schedule(step: int, steps: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
 
-def _to_python(value: Any) -> Any:
-    """A number of numpy's, such as a grid search passes, as Python's own."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _torch_dtype(dtype: np.dtype) -> torch.dtype:
     return torch.float32 if dtype == np.float32 else torch.float64
-
-
-def _device(name: Any) -> torch.device:
-    try:
-        if not isinstance(name, str | torch.device):
-            raise RuntimeError
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device={name!r} is not a torch device; try 'cpu' or 'cuda'") from None
-    try:
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError):  # the latter where torch was built without it
-        raise ValueError(f"device={str(name)!r} is not on this machine; try 'cpu'") from None
-    return device
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) > 0
-
-
-_ACCEPTED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "learning_rate": (lambda value: is_number(value) and value > 0, "a number above 0"),
-    "alpha": (lambda value: value == "auto" or (is_number(value) and value >= 0), "'auto' or a number from 0"),
-    "batch_size": (lambda value: value == "auto" or is_count(value), "'auto' or a whole number above 0"),
-    "max_iter": (is_count, "a whole number above 0"),
-    "early_stopping": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
-    "validation_fraction": (lambda value: is_number(value) and 0 < value < 1, "a number between 0 and 1"),
-    "n_iter_no_change": (is_count, "a whole number above 0"),
-    "noise": (lambda value: is_number(value) and value > 0, "a number above 0"),
-}
-
-
-def check_settings(estimator: Hourglass) -> None:
-    """Check the parameters that the network itself does not check."""
-    for name, (accepts, words) in _ACCEPTED.items():
-        value = _to_python(getattr(estimator, name, None))
-        if hasattr(estimator, name) and not accepts(value):
-            raise ValueError(f"{name}={value!r} must be {words}")
-    _device(estimator.device)
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Shorten scikit-learn's errors about rows, which are several lines long, to one."""
-    try:
-        yield
-    except ValueError as error:
-        first, *rest = str(error).splitlines()
-        if "contains NaN" in first:
-            rest = ["Remove or fill such rows, for example with sklearn.impute.SimpleImputer"]
-        raise ValueError(" ".join([first, *rest[-1:]])) from None

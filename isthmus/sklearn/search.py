@@ -8,10 +8,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone, is_regressor
 from sklearn.model_selection._search import BaseSearchCV
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metaestimators import available_if
 
-from isthmus.sklearn.fitting import Hourglass, check_settings, is_count, is_number, moments
+from isthmus.core.space import amount
+from isthmus.sklearn.fitting import Hourglass, moments
+from isthmus.sklearn.settings import check_settings, is_count, is_number
 from isthmus.studies.budget import widest_mlp
 
 
@@ -20,8 +23,8 @@ class ShapeSearchCV(BaseSearchCV):
 
     Wide–narrow–wide and conventional shapes of each depth use the whole budget; the best is refitted on all rows.
 
-    :param estimator: an estimator of ``isthmus.sklearn``, with the settings that all shapes share.
-    :param budget: the largest number of parameters that a network may have.
+    :param estimator: an estimator of ``isthmus.sklearn``, or a Pipeline that ends with one.
+    :param budget: the largest number of parameters that a network may have, such as 3000, ``"3k"`` or ``"1.5M"``.
     :param depths: the numbers of blocks to try.
     :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
     :param random_state: one seed for every shape; by default each keeps the estimator's.
@@ -32,7 +35,7 @@ class ShapeSearchCV(BaseSearchCV):
     def __init__(
         self,
         estimator: Any,
-        budget: int = 10_000,
+        budget: int | str = 10_000,
         *,
         depths: tuple[int, ...] = (1, 2, 4),
         narrowness: tuple[float, ...] = (0.125, 0.25, 0.5, 2.0),
@@ -57,22 +60,20 @@ class ShapeSearchCV(BaseSearchCV):
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        if not isinstance(self.estimator, Hourglass):
-            raise ValueError(f"estimator={type(self.estimator).__name__} must be one of those in isthmus.sklearn")
         _check_counts(self.budget, self.depths, self.narrowness)
         # On a copy, and before the folds, which would each repeat the same error.
-        estimator = clone(self.estimator)
-        check_settings(estimator)
-        rows, targets = estimator._validate(X, y)
-        for name, values in {"X": rows, "y": targets}.items() if is_regressor(estimator) else [("X", rows)]:
+        rows, network, self._prefix = _find_network(clone(self.estimator), X, y)
+        check_settings(network)
+        rows, targets = network._validate(rows, y)
+        for name, values in {"X": rows, "y": targets}.items() if is_regressor(network) else [("X", rows)]:
             moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
-        d_in, d_out = rows.shape[1] + 1, estimator._width(rows, targets)
-        self._shapes = list_shapes(self.budget, d_in, d_out, self.depths, self.narrowness)
-        estimator.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
+        d_in, d_out = rows.shape[1] + 1, network._width(rows, targets)
+        self._shapes = list_shapes(amount(self.budget), d_in, d_out, self.depths, self.narrowness)
+        network.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
         finally:
-            del self._shapes
+            del self._shapes, self._prefix
         return self
 
     @available_if(lambda self: hasattr(self.estimator, "transform"))  # type: ignore[untyped-decorator]
@@ -87,13 +88,28 @@ class ShapeSearchCV(BaseSearchCV):
         if self.random_state is not None:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             found = [{**shape, "random_state": seed} for shape in found]
-        evaluate_candidates(found)
+        evaluate_candidates([{self._prefix + name: value for name, value in shape.items()} for shape in found])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         within = get_tags(self.estimator)
         tags.target_tags, tags.transformer_tags = within.target_tags, within.transformer_tags
         return tags
+
+
+def _find_network(estimator: Any, X: Any, y: Any) -> tuple[Any, Hourglass, str]:
+    """The rows that reach the network, the network's estimator, and the prefix of its parameters in a Pipeline."""
+    prefix = ""
+    while isinstance(estimator, Pipeline):
+        if len(estimator.steps) > 1 and isinstance(estimator[-1], Pipeline | Hourglass):
+            X = estimator[:-1].fit_transform(X, y)
+        prefix, estimator = f"{prefix}{estimator.steps[-1][0]}__", estimator[-1]
+    if not isinstance(estimator, Hourglass):
+        raise ValueError(
+            f"estimator={type(estimator).__name__} must be one of those in isthmus.sklearn, or a Pipeline "
+            "that ends with one"
+        )
+    return X, estimator, prefix
 
 
 def list_shapes(
@@ -112,8 +128,8 @@ def list_shapes(
 
 
 def _check_counts(budget: Any, depths: Any, narrowness: Any) -> None:
-    if not is_count(budget):
-        raise ValueError(f"budget={budget!r} must be a whole number above 0")
+    if not is_count(amount(budget)):
+        raise ValueError(f"budget={budget!r} must be a whole number above 0, such as 3000 or '3k'")
     if not (_is_several(depths) and all(map(is_count, depths))):
         raise ValueError(f"depths={depths!r} must be whole numbers above 0, such as (1, 2)")
     if not (_is_several(narrowness) and all(is_number(ratio) and ratio > 0 for ratio in narrowness)):

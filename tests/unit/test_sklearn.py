@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_friedman1
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -36,7 +36,15 @@ ESTIMATORS = [
         )
         for name, kind in KINDS.items()
     ),
-]
+    pytest.param(
+        ShapeSearchCV(
+            make_pipeline(StandardScaler(), HourglassRegressor(max_iter=10)),
+            budget="0.4k", depths=(1,), narrowness=(0.25,), cv=2,
+        ),
+        id="search of a pipeline",
+        marks=pytest.mark.slow,
+    ),
+]  # fmt: skip
 DEFAULTS = [pytest.param(kind(), id=f"{name} as it comes", marks=pytest.mark.slow) for name, kind in KINDS.items()]
 
 
@@ -159,6 +167,36 @@ def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndar
         ShapeSearchCV(HourglassRegressor(), budget=5).fit(*friedman)
 
 
+@pytest.mark.parametrize(("text", "number"), [("3k", 3000), ("0.5K", 500), ("1200", 1200)])
+def test_a_budget_may_be_an_amount(text: str, number: int, friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    one, other = (
+        ShapeSearchCV(HourglassRegressor(max_iter=1), budget, depths=(1,), cv=2, random_state=0)
+        for budget in (text, number)
+    )
+    assert one.fit(*friedman).cv_results_["params"] == other.fit(*friedman).cv_results_["params"]
+    assert clone(one).budget == one.get_params()["budget"] == text
+
+
+def test_a_search_within_a_pipeline_and_a_pipeline_within_a_search() -> None:
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    y = y.map({0: "a", 1: "b", 2: "c"})
+    network = HourglassClassifier(max_iter=15, random_state=0)
+    settings: dict[str, Any] = {"depths": (1,), "cv": 2}
+    outer = make_pipeline(StandardScaler(), ShapeSearchCV(network, "1k", **settings))
+    inner = ShapeSearchCV(make_pipeline(StandardScaler(), network), "1k", random_state=0, **settings)
+    for estimator, prefix in ((outer, "shapesearchcv__"), (inner, "")):
+        estimator.set_params(**{f"{prefix}budget": "0.6k", f"{prefix}narrowness": (0.25, 2.0)})
+        assert cross_val_score(clone(estimator), X, y, cv=2).min() > 0.8
+        assert estimator.fit(X, y).score(X, y) > 0.9
+        assert set(estimator.predict(X)) == {"a", "b", "c"}
+        assert list(estimator.feature_names_in_) == list(X.columns)
+    assert sorted(outer[-1].best_params_) == ["d_h", "d_z", "depth"]
+    names = ["d_h", "d_z", "depth", "random_state"]
+    assert sorted(inner.best_params_) == [f"hourglassclassifier__{name}" for name in names]
+    fitted = inner.best_estimator_[-1]
+    assert sum(parameter.numel() for parameter in fitted.model_.parameters()) <= 600
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -201,6 +239,8 @@ def test_a_device_that_is_absent_is_one_line(device: str, friedman: tuple[np.nda
         ({"narrowness": 0.5}, r"narrowness=0\.5 must be numbers above 0"),
         ({"depths": ()}, r"depths=\(\) must be whole numbers above 0"),
         ({"depths": (1.5,)}, r"depths=\(1\.5,\) must be whole numbers above 0"),
+        ({"budget": "0.5"}, "budget='0.5' must be a whole number above 0, such as 3000 or '3k'"),
+        ({"estimator": make_pipeline(StandardScaler())}, "estimator=StandardScaler must be .* or a Pipeline that ends"),
         ({"estimator": StandardScaler()}, "estimator=StandardScaler must be one of those in isthmus.sklearn"),
     ],
 )
