@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,4 +24,14 @@ def report(
     for path in paths or [str(runs_folder())]:
         inside = list(run_folders(Path(path))) if Path(path).is_dir() else []
         folders += inside or [find_run(path)]
-    terminal.out.print(str(write_report(folders, out, title, command_line())), soft_wrap=True)
+    page = write_report(folders, out, title, command_line(), answers=_read_answers())
+    terminal.out.print(str(page), soft_wrap=True)
+
+
+def _read_answers() -> list[dict[str, Any]]:
+    """What `isthmus find` found, the latest last."""
+    from isthmus.core.files import home
+    from isthmus.search.answer import ANSWER, Answer
+
+    files = sorted((home() / "finds").glob(f"*/{ANSWER}"), key=lambda file: file.stat().st_mtime)
+    return [Answer.read(file.parent).for_page() for file in files]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.core.files import make_folder, write_text, write_with
+from isthmus.reports.sections import Section
 from isthmus.reports.tables import table
 
 __all__ = ["table", "write_report"]
@@ -22,7 +23,7 @@ def write_report(
     published: Sequence[str] = (),
     costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
-    answer: Mapping[str, Any] | None = None,
+    answers: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
 
@@ -30,27 +31,36 @@ def write_report(
     a folder of run folders. ``command`` re-creates the runs. ``published`` names tables of papers, such as
     ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``costs`` maps
     further costs, such as latency, to values by run id. ``quality`` is the metric to compare by (default: the task's
-    objective). ``answer`` is what a search found, with its ``sentences`` and ``commands``; the page begins with it.
+    objective). ``answers`` are what searches found, with their ``sentences`` and ``commands``; the section with
+    the runs of a search begins with its answer.
     """
     from isthmus.reports.page import page
-    from isthmus.reports.plots import curves_png, front_png, gap_png, has_gap
+    from isthmus.reports.pictures import curves_png, front_png, gap_png, has_gap
     from isthmus.reports.sections import gather
     from isthmus.reports.tables import candidates_csv, runs_csv
 
     sections, unfinished = gather(folders_or_records, published, costs, quality)
-    if answer:
-        known = {each["title"]: each["test"] for each in answer["references"] if math.isfinite(each["test"])}
-        sections = [replace(section, references=known) for section in sections]
+    sections = [_with_answer(section, answers) for section in sections]
     # First, so that nothing is written if an input is damaged.
-    text = page(sections, unfinished, title, command, published, answer)
+    text = page(sections, unfinished, title, command, published)
     make_folder(out)
     write_with(out / "front.png", lambda path: front_png(sections, path))
     write_with(out / "curves.png", lambda path: curves_png(sections, path))
-    if has_gap(sections) and not answer:
-        write_with(out / "gap.png", lambda path: gap_png(sections, path))
+    compared = [section for section in sections if not section.found]
+    if has_gap(compared):
+        write_with(out / "gap.png", lambda path: gap_png(compared, path))
     else:
         (out / "gap.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(out / "candidates.csv", candidates_csv(sections))
     write_text(out / "runs.csv", runs_csv(sections))
     write_text(out / "index.html", text)
     return out / "index.html"
+
+
+def _with_answer(section: Section, answers: Sequence[Mapping[str, Any]]) -> Section:
+    """The section with the last answer whose recommended run it has."""
+    ours = [answer for answer in answers if answer["best"]["run"] in section.by_id]
+    if not ours:
+        return section
+    known = {each["title"]: each["test"] for each in ours[-1]["references"] if math.isfinite(each["test"])}
+    return replace(section, found=ours[-1], references=known)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.reports.axes import fit_axis, label_lines
 from isthmus.reports.measures import Measures
 from isthmus.reports.published import PublishedFront, PublishedPoint
 from isthmus.reports.sections import Run, Section, read_setting, varying_settings
@@ -30,8 +31,6 @@ _MOST_CURVES = 6
 """Drawn at first."""
 _REFERENCE_REACH = 1.5
 """Heights of the axis within which it extends to a reference."""
-_QUARTILES = 8
-"""With fewer values, none is an outlier."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,11 @@ class FrontFigure:
         near = [y for _, y in self.lines if low - reach <= y <= high + reach]
         return fit_axis(values, [*ends, *near], self.metric)
 
+    @property
+    def labels(self) -> list[tuple[str, float]]:
+        """The names of the references with their heights as fractions of the axis."""
+        return label_lines(self.lines, *self.range)
+
     def bars(self, point: Point) -> tuple[float, float]:
         """The error bar below and above a point; it ends at the largest value that the metric can have."""
         spread = point.spread or 0.0
@@ -94,6 +98,10 @@ class GapPoint:
     y: float
     interval: tuple[float, float] | None  # 95 %
     details: tuple[str, ...]
+
+    @property
+    def half_width(self) -> float:
+        return (self.interval[1] - self.interval[0]) / 2 if self.interval else 0.0
 
 
 @dataclass(frozen=True)
@@ -137,23 +145,17 @@ class CurvesFigure:
     logarithmic: bool
     curves: tuple[Curve, ...]
     metric: str
+    maximise: bool = False
 
     @property
     def range(self) -> tuple[float, float]:
-        marks = [curve.mark[1] for curve in self.curves if curve.shown and curve.mark]
-        return fit_axis([y for curve in self.curves for y in curve.y], marks, self.metric)
-
-
-def fit_axis(values: Sequence[float], needed: Sequence[float], metric: str) -> tuple[float, float]:
-    """A range that shows the needed values and all others but outliers, and no value that the metric cannot have."""
-    low, high = min([*values, *needed]), max([*values, *needed])
-    if len(values) >= _QUARTILES:
-        first, _, third = statistics.quantiles(values, n=4)
-        reach = 3 * (third - first)
-        low = min([max(low, first - reach), *needed])
-        high = max([min(high, third + reach), *needed])
-    room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
-    return low - room, min(high + room, upper_bound(metric))
+        """The axis shows the best value and the kept epoch of each curve that is drawn at first."""
+        needed: list[float] = []
+        for curve in self.curves:
+            if curve.shown:
+                best = max(curve.y) if self.maximise else min(curve.y)
+                needed += [best, *([curve.mark[1]] if curve.mark else [])]
+        return fit_axis([y for curve in self.curves for y in curve.y], needed, self.metric)
 
 
 def front_figure(section: Section, cost: str = "params", metric: str = "") -> FrontFigure:
@@ -261,20 +263,29 @@ def _published_details(point: PublishedPoint) -> tuple[str, ...]:
     )
 
 
-def curve_figures(section: Section) -> tuple[CurvesFigure, CurvesFigure]:
-    """The validation objective and the training loss over the epochs, one curve per finished run."""
+def curve_figures(section: Section, hidden: bool = True) -> tuple[CurvesFigure, CurvesFigure]:
+    """The validation objective and the training loss over the epochs, one curve per finished run.
+
+    Without ``hidden``, only the curves that are drawn at first.
+    """
     failed = {run.record.id for run in (*section.failed_runs, *section.outdated_runs)}
     objective, first = section.objective, _first_curves(section)
     validation, training = [], []
     for run in section.runs:
-        if run.record.id in failed:
+        shown = run.record.id in first
+        if run.record.id in failed or not (shown or hidden):
             continue
-        lines = run.metrics()
-        place, shown = section.architectures.index(run.architecture), run.record.id in first
+        lines, place = run.metrics, section.architectures.index(run.architecture)
         validation.append(_curve(run, lines, "validation", objective, place, shown))
         training.append(_curve(run, lines, "train", "loss", place, shown))
     return (
-        CurvesFigure(axis_title("Validation", objective), False, tuple(filter(None, validation)), objective),
+        CurvesFigure(
+            axis_title("Validation", objective),
+            False,
+            tuple(filter(None, validation)),
+            objective,
+            section.first.maximise,
+        ),
         CurvesFigure("Training loss", True, tuple(filter(None, training)), "loss"),
     )
 
@@ -314,7 +325,7 @@ def _curve(run: Run, lines: list[dict[str, Any]], split: str, metric: str, place
         title=architecture_title(run.architecture),
         place=place,
         x=tuple(line["epoch"] for line in kept_points),
-        y=tuple(line[metric] for line in kept_points),
+        y=tuple(float(f"{line[metric]:.6g}") for line in kept_points),
         mark=mark if split == "validation" else None,
         details=(f"run {run.record.id}", run.settings),
         shown=shown,

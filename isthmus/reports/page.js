@@ -10,8 +10,20 @@
   };
   const options = { responsive: true, displaylogo: false, displayModeBar: false };
   const draw = (place, figure) => {
-    const { data, layout } = coloured(figure);
-    if (place.clientWidth < 560 && layout.xaxis.dtick === "D2") layout.xaxis.dtick = 1; // room for decades only
+    // Hundreds of hidden curves would take Plotly seconds.
+    const { data, layout } = coloured({ ...figure, data: figure.data.filter((trace) => trace.visible !== false) });
+    for (const trace of data) {
+      // A curve's text is stored once, with its number of points.
+      if (trace.meta) trace.text = trace.meta.flatMap(([text, points]) => [...Array(points).fill(text), ""]);
+    }
+    if (place.clientWidth < 560) {
+      if (layout.xaxis.dtick === "D2") layout.xaxis.dtick = 1; // room for decades only
+      // The names of references move from the margin into the plot, above their lines.
+      for (const label of (layout.annotations || []).filter((each) => each.xanchor === "left")) {
+        layout.margin.r = 12;
+        Object.assign(label, { xanchor: "right", xshift: 0, yanchor: "bottom" });
+      }
+    }
     Plotly.react(place, data, layout, options);
   };
 
@@ -23,9 +35,9 @@
   };
 
   const redraws = [];
-  for (const section of document.querySelectorAll("main > section:not(.box)")) {
+  for (const section of document.querySelectorAll("main > section")) {
     if (section.querySelector(".plots").hidden) continue;
-    const figures = JSON.parse(section.querySelector(".figures").textContent);
+    const figures = JSON.parse(section.querySelector("script.figures").textContent);
     const cost = section.querySelector(".cost");
     const metric = section.querySelector(".metric");
     const front = () => draw(section.querySelector(".front"), figures.fronts[cost.value][metric.value]);

@@ -59,6 +59,7 @@ class Run:
         rate = self.record.config["train"]["learning_rate"]
         return ", ".join([*shape, f"learning rate {rate:g}", f"seed {self.record.seed}"])
 
+    @cached_property
     def metrics(self) -> list[dict[str, Any]]:
         return [drop_stale(line, self.record.task) for line in read_metrics(self.folder)]
 
@@ -77,6 +78,7 @@ class Section:
     candidates: tuple[Candidate, ...]
     published: tuple[PublishedFront, ...] = ()
     references: Mapping[str, float] = field(default_factory=dict)  # test figures of other models, by their titles
+    found: Mapping[str, Any] = field(default_factory=dict)  # what a search found with these runs
     suffix: str = ""  # tells sections of one name apart
 
     @property
@@ -86,11 +88,14 @@ class Section:
     @property
     def name(self) -> str:
         """Such as ``regression of price on houses.csv``."""
-        source = self.first.config["source"]
-        targets = list(source.get("targets") or ())
+        path, targets = self.first.config["source"].get("path"), [cut_middle(name, 40) for name in self.targets]
         what = f"{self.task} of {', '.join(targets[:3])}{' …' * (len(targets) > 3)}" if targets else self.task
-        where = Path(source["path"]).name if source.get("path") else self.source
-        return f"{what} on {where}{self.suffix}"
+        return f"{what} on {cut_middle(Path(path).name, 60) if path else self.source}{self.suffix}"
+
+    @property
+    def targets(self) -> list[str]:
+        """The columns to predict, if the source has columns."""
+        return list(map(str, self.first.config["source"].get("targets") or ()))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -180,6 +185,12 @@ class Section:
         return max(runs, key=lambda run: sign * run.record.metrics["validation"][run.record.objective])
 
 
+def cut_middle(name: str, longest: int) -> str:
+    """A name without its middle if it is too long; beginnings and ends tell names apart."""
+    half = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[:half]}…{name[-half:]}"
+
+
 def metric_names(candidates: Sequence[Candidate]) -> list[str]:
     """The test metrics that every candidate has, the objective first."""
     names = [name for candidate in candidates[:1] for name in candidate.metrics]
@@ -260,7 +271,7 @@ def _tell_apart(sections: Sequence[Section]) -> list[Section]:
         names = [name for name in dict.fromkeys(chain(*facts)) if len({str(each.get(name)) for each in facts}) > 1]
         shown = names[:-1] if len(names) > 1 and names[-1] == "data" else names
         for section, known in zip(group, facts, strict=True):
-            words = [f"{name.rpartition('.')[2]} {known.get(name)}" for name in shown]
+            words = [f"{name.rpartition('.')[2]} {cut_middle(str(known.get(name)), 60)}" for name in shown]
             named.append(replace(section, suffix=", ".join(["", *words])))
     return named
 

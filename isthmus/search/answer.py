@@ -97,8 +97,12 @@ class Answer:
 
         folders = [runs_folder() / run for run in self.run_ids]
         where = Path(out) if out is not None else home() / "reports" / self.name
-        answer = {**self.content, "sentences": self.sentences(), "commands": self.commands()}
-        return write_report(folders, where, f"Isthmus {self.name}", str(self.content["command"]), answer=answer)
+        title = f"isthmus find: {self.name.rpartition('-')[0]}"
+        return write_report(folders, where, title, str(self.content["command"]), answers=[self.for_page()])
+
+    def for_page(self) -> dict[str, Any]:
+        """The content with what a page says in words."""
+        return {**self.content, "sentences": self.sentences(), "commands": self.commands()}
 
     def export(self, out: Path | str, to: str = "onnx") -> Path:
         """Export the recommended model; returns the folder."""
@@ -154,8 +158,9 @@ class Answer:
             )
             each = ", ".join(quantity(value, objective) for value in test["values"])
             covered = f" (95 % interval {bounds}, over rows and seeds)" if bounds else ""
+            rows = f"{content['rows']['test']:,} test row{'s' * (content['rows']['test'] != 1)}"
             lines.append(
-                f"On {content['rows']['test']:,} test rows, which no choice has seen: {metric_noun(objective)} {each}"
+                f"On {rows}, which no choice has seen: {metric_noun(objective)} {each}"
                 f"{' with seeds ' + _count(len(test['values'])) if len(test['values']) > 1 else ''}{covered}."
             )
         best = content["best"]

@@ -327,7 +327,7 @@ def without_drawings() -> Iterator[None]:
     names = ("front_png", "curves_png", "gap_png")
     with contextlib.ExitStack() as stack:
         for name in names:
-            stack.enter_context(mock.patch(f"isthmus.reports.plots.{name}", draw_nothing))
+            stack.enter_context(mock.patch(f"isthmus.reports.pictures.{name}", draw_nothing))
         yield
 
 

@@ -143,7 +143,7 @@ def test_whoever_shows_older_runs_says_that_they_are_not_comparable(
     assert [run.folder for run in section.outdated_runs] == [folder]
     assert section.failed_runs == []
     assert str(folder) in answer(section)[0]
-    assert not any("r2" in line for line in section.runs[0].metrics())
+    assert not any("r2" in line for line in section.runs[0].metrics)
     page = write_report([folder], tmp_path / "report", "older", "")
     assert "not comparable" in page.read_text()
     assert "r2" not in read_exported(export_run(folder, "safetensors", tmp_path / "out").folder).metrics

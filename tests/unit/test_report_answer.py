@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isthmus.reports import write_report
+from isthmus.reports.axes import fit_axis
 from isthmus.reports.drawing import draw_network
-from isthmus.reports.figures import curve_figures, fit_axis, front_figure
-from isthmus.reports.plots import plotly_front
+from isthmus.reports.figures import Curve, CurvesFigure, curve_figures, front_figure
+from isthmus.reports.markup import mark_code
+from isthmus.reports.pictures import curves_png
+from isthmus.reports.plots import plotly_curves, plotly_fit, plotly_front
 from isthmus.reports.sections import gather
 from isthmus.reports.tables import columns
 from isthmus.reports.text import answer
+from isthmus.search.answer import Answer
 from tests.browser import browse
+from tests.command_line import call
 from tests.unit.fabricated_runs import HOURGLASS, model_config, write_run
 
 EVIL = '</script><script>alert("x")</script>'
-RUN = "4c3b948c21e831ec"
+FOLDED = {"name": "table", "path": "/data/houses.csv", "targets": ["price"], "folds": 5}
+
+
+def write_search(root: Path) -> Path:
+    """A network over folds with two penalties, and its refits."""
+    for penalty in (0.1, 1.0):
+        for fold in range(3):
+            source, quality = FOLDED | {"fold": fold}, 0.7 + 0.02 * fold + 0.1 * penalty
+            write_one(root, source, fold, quality, {"weight_decay": penalty})
+    for seed in range(2):
+        write_refit(root, seed)
+    return root
+
+
+def write_refit(root: Path, seed: int) -> str:
+    whole = {name: value for name, value in FOLDED.items() if name != "folds"} | {"validation": 0}
+    return write_one(root, whole, seed, 0.75, {"weight_decay": 1.0, "select": "last"}, refit=True)
+
+
+def write_one(root: Path, source: Any, seed: int, quality: float, train: Any, refit: bool = False) -> str:
+    model = model_config("hourglass_mlp", (64, 16, 2), seed)
+    options = {"settings": source, "train": train, "refit": refit, "task": {"name": "classification"}}
+    return write_run(root, model, 1e-2, seed, objective="accuracy", test=quality, epochs=2, **options).id
+
+
+with tempfile.TemporaryDirectory() as _folder:
+    RUN = write_refit(Path(_folder), 0)  # ids depend on configs only
 FOUND: dict[str, Any] = {
     "sentences": ["Ridge regression is better on these data.", "The best network has 832 parameters."],
     "commands": {
@@ -41,27 +74,12 @@ FOUND: dict[str, Any] = {
     },
     "latency": 0.123,
     "test": {"values": [0.5, 0.6], "low": 0.4, "high": 0.7, "points": {"true": [1.0, 2.0], "predicted": [1.5, 1.0]}},
-    "references": [{"title": "ridge regression", "test": 0.77}, {"title": "the mean", "test": -9.0}],
+    "references": [
+        {"title": "ridge regression", "test": 0.77, "low": 0.6, "high": 0.9},
+        {"title": "the mean", "test": -9.0},
+        {"title": "a failure", "test": float("nan")},
+    ],
 }
-FOLDED = {"name": "table", "path": "/data/houses.csv", "targets": ["price"], "folds": 5}
-
-
-def write_search(root: Path) -> Path:
-    """A network over folds with two penalties, and its refits."""
-    for penalty in (0.1, 1.0):
-        for fold in range(3):
-            source, quality = FOLDED | {"fold": fold}, 0.7 + 0.02 * fold + 0.1 * penalty
-            write_one(root, source, fold, quality, {"weight_decay": penalty})
-    whole = {name: value for name, value in FOLDED.items() if name != "folds"} | {"validation": 0}
-    for seed in range(2):
-        write_one(root, whole, seed, 0.75, {"weight_decay": 1.0, "select": "last"}, refit=True)
-    return root
-
-
-def write_one(root: Path, source: Any, seed: int, quality: float, train: Any, refit: bool = False) -> None:
-    model = model_config("hourglass_mlp", (64, 16, 2), seed)
-    options = {"settings": source, "train": train, "refit": refit, "task": {"name": "classification"}}
-    write_run(root, model, 1e-2, seed, objective="accuracy", test=quality, epochs=2, **options)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +89,12 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(search: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report([search], tmp_path_factory.mktemp("page"), "Search", answer=FOUND)
+    return write_report([search], tmp_path_factory.mktemp("page"), "Search", answers=[FOUND])
 
 
 def test_the_page_begins_with_the_answer(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    box = text[text.index('<section class="box"') : text.index("</section>")]
-    assert text.index('<section class="box"') < text.index('<section id="section-1"')
+    box = text[text.index('<div class="box"') : text.index("Quality over cost")]
     facts = ["Ridge regression is better", "Test accuracy", "<b>0.55</b>", "95 % interval 0.4 to 0.7", "442 test rows",
              "2 seeds", "<b>832</b>", "0.12 ms", "3,180 training, 795 validation, 442 test"]  # fmt: skip
     assert [fact for fact in facts if fact not in box] == []
@@ -85,6 +102,70 @@ def test_the_page_begins_with_the_answer(page: Path) -> None:
     assert box.count('class="copy"') == 4, "three commands and the run"
     assert f'data-copy="isthmus predict {RUN} NEW.csv"' in box
     assert "<svg" in box
+
+
+def test_references_have_their_figures_in_a_table_the_best_first(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    table = text[text.index("Beside reference models") : text.index("What was found in the data")]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", table)
+    assert cells == [
+        "Ridge regression",
+        "0.77",
+        "0.6 to 0.9",
+        "Recommended network",
+        "0.55",
+        "0.4 to 0.7",
+        "Mean",
+        "-9",
+        "–",
+    ]
+
+
+def test_the_page_of_a_search_explains_only_what_it_shows(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<div hidden>\n<p><b>Leads." in text
+    assert '<p class="quiet settings">' not in text, "the rows are in the box"
+    assert [int(level) for level in re.findall(r"<h([1-6])", text)][:3] == [1, 2, 3]
+
+
+def test_two_searches_on_one_page_begin_with_their_own_answers(search: Path, tmp_path: Path) -> None:
+    flats = FOLDED | {"path": "/data/flats.csv"}
+    other = write_one(tmp_path / "runs", flats | {"fold": 0}, 0, 0.5, {})
+    for seed in range(2):
+        write_refit(tmp_path / "runs", seed)
+    best = FOUND["best"] | {"run": other}
+    answers = [
+        FOUND | {"sentences": ["An earlier answer."]},
+        FOUND,
+        FOUND | {"best": best, "sentences": ["Use it for flats."], "test": {"values": [None]}, "references": []},
+    ]
+    paths = [tmp_path / "runs", search]
+    text = write_report(paths, tmp_path / "out", "Two", answers=answers).read_text(encoding="utf-8")
+    order = [
+        text.index(part)
+        for part in (
+            '<h2 class="kicker">classification of price on flats.csv', "Use it for flats.", "not defined",
+            '<h2 class="kicker">classification of price on houses.csv', FOUND["sentences"][0],
+        )
+    ]  # fmt: skip
+    assert order == sorted(order)
+    assert text.count('<div class="box">') == 2
+    assert "An earlier answer." not in text, "the latest search of the same runs"
+    assert not (tmp_path / "out" / "gap.png").exists()
+
+
+def test_isthmus_report_shows_the_answers_of_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path))
+    write_search(tmp_path / "runs")
+    best = FOUND["best"] | {"looks": 1, "mean": 0.7, "values": [0.7], "overfits": False, "epoch": 3}
+    name = {"name": "houses-12345678", "task": "classification", "maximise": True, "is_whole": True, "command": ""}
+    said = {name: value for name, value in FOUND.items() if name not in ("sentences", "commands")}
+    Answer(said | name | {"best": best, "references": []}).write()
+    answer = call("report", "--out", tmp_path / "out")
+    assert answer.code == 0, answer.err
+    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "Use hourglass_mlp d_z=64 d_h=16 depth=2, 832 parameters" in text
+    assert f'data-copy="isthmus predict {RUN} NEW.csv"' in text
 
 
 def test_what_was_found_in_the_data_is_escaped(page: Path) -> None:
@@ -97,11 +178,74 @@ def test_what_was_found_in_the_data_is_escaped(page: Path) -> None:
 def test_a_confusion_matrix_is_a_table(search: Path, tmp_path: Path) -> None:
     confusion = {"classes": [EVIL, "b"], "counts": [[5, 1], [0, 7]], "omitted": 3}
     found = FOUND | {"test": {"values": [0.9], "confusion": confusion}}
-    text = write_report([search], tmp_path, "Classes", answer=found).read_text(encoding="utf-8")
+    text = write_report([search], tmp_path, "Classes", answers=[found]).read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "<td style='--share: 0.833'>5</td><td style='--share: 0.167'>1</td>" in text
     assert "3 rarer classes are left out" in text
     assert '"fit":' not in text
+
+
+def test_many_classes_with_long_names_are_numbered(search: Path, tmp_path: Path) -> None:
+    classes = [f"class {number} with a name that does not fit into the head of a column" for number in range(20)]
+    counts = [[int(row == column) for column in range(20)] for row in range(20)]
+    test = {"values": [0.9], "confusion": {"classes": classes, "counts": counts, "omitted": 1}}
+    text = write_report([search], tmp_path, "Classes", answers=[FOUND | {"test": test}]).read_text(encoding="utf-8")
+    assert f"<th scope='col'><span title='{classes[1]}'>2</span></th>" in text
+    assert "<span class='quiet'>2</span> <span title=" in text
+    assert "<div class='wide'>" in text
+    assert "1 rarer class is left out" in text
+
+
+def test_a_fit_names_its_target_and_has_one_range(tmp_path: Path) -> None:
+    source = FOLDED | {"targets": ["price", "rent", EVIL]}
+    run = write_one(tmp_path / "runs", source | {"fold": 0}, 0, 0.5, {})
+    found = FOUND | {"best": FOUND["best"] | {"run": run}}
+    text = write_report([tmp_path / "runs"], tmp_path / "out", "Three", answers=[found]).read_text(encoding="utf-8")
+    assert "2 of 442 test rows, price only (the first of 3 targets)" in text
+    assert "Half of the predictions are within 0.75 of the true value." in text
+    drawn = plotly_fit(found["test"]["points"], ["price"])["layout"]
+    assert drawn["xaxis"]["title"]["text"] == "True price"
+    assert drawn["xaxis"]["range"] == drawn["yaxis"]["range"] == pytest.approx([0.96, 2.04])
+
+
+def test_names_that_look_like_formulas_or_are_long_are_drawn(tmp_path: Path) -> None:
+    for name in ("cost $ and $\\frac{", "column " * 40):
+        write_one(tmp_path / "runs", FOLDED | {"targets": [name], "fold": 0}, 0, 0.5, {})
+    sections, _ = gather([tmp_path / "runs"])
+    assert all(len(section.name) < 80 for section in sections)
+    curves_png(sections, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
+def test_text_marks_names_and_options_as_code() -> None:
+    assert mark_code("`a<b`: say --target/--task") == (
+        "<code>a&lt;b</code>: say <code class=option>--target</code>/<code class=option>--task</code>"
+    )
+    short = mark_code(f"`{'x' * 100}`")
+    assert f'title="{"x" * 100}"' in short
+    assert "x" * 50 not in short.replace("x" * 100, "")
+
+
+def test_the_axis_of_curves_shows_the_best_value(tmp_path: Path) -> None:
+    curve = Curve("", 0, tuple(range(20)), (0.5, 0.5, 0.9, *[0.6] * 17), (0, 0.5), (), shown=True)
+    low, high = CurvesFigure("", False, (curve,), "accuracy", maximise=True).range
+    assert low < 0.5
+    assert high > 0.9
+
+
+def test_the_text_of_a_curve_is_stored_once(search: Path) -> None:
+    (section,), _ = gather([search])
+    run = section.runs[0]
+    text = json.dumps(plotly_curves(curve_figures(section)[1]))
+    assert text.count(f"run {run.record.id}") == 1
+    assert len(curve_figures(section, hidden=False)[0].curves) < len(curve_figures(section)[0].curves)
+
+
+def test_a_long_table_scrolls_in_its_own_box(tmp_path: Path) -> None:
+    for number in range(41):
+        write_run(tmp_path / "runs", model_config("sw_mlp", (64 + number, 8, 1), 0), 1e-3, 0, epochs=1)
+    text = write_report([tmp_path / "runs"], tmp_path / "out", "Long").read_text(encoding="utf-8")
+    assert '<div class="scroll tall"><table class="sortable">' in text
 
 
 def test_folds_are_one_candidate_and_penalties_can_be_told_apart(search: Path) -> None:
@@ -214,15 +358,18 @@ def test_other_models_have_no_drawing() -> None:
 TRY_OUT = """
 seen.lines = document.querySelectorAll(".plot.front .shapelayer path").length;
 seen.fit = document.querySelectorAll(".plot.fit path.point").length;
+const table = document.querySelector("table.sortable").parentElement;
+document.querySelector(".more.columns").click();
+seen.cut = table.scrollWidth - table.clientWidth;
 seen.wide = document.documentElement.scrollWidth - innerWidth;
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1400, 500])
+@pytest.mark.parametrize("width", [1400, pytest.param(500, marks=pytest.mark.slow)])
 def test_the_browser_draws_references_and_predictions(page: Path, width: int) -> None:
     seen = browse(page, TRY_OUT, f"--window-size={width},1600")
     assert seen["errors"] == []
     assert seen["refused"] == []
     assert (seen["lines"], seen["fit"]) == (1, 2)
     assert seen["wide"] <= 0
+    assert width < 1400 or seen["cut"] <= 0, "all columns fit"

@@ -1,0 +1,147 @@
+"""The tables of the page as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from isthmus.core.record import CONFIG
+from isthmus.reports.markup import colour_of, copy_button, count, keep_unbroken
+from isthmus.reports.measures import Measures
+from isthmus.reports.sections import Run, Section
+from isthmus.reports.tables import Column, columns
+from isthmus.reports.text import architecture_title, cost_kind, level, magnitude, metric_title, percent, span
+from isthmus.studies.fronts import Candidate
+from isthmus.studies.volumes import Savings
+
+_MOST_ROWS = 40
+"""A table of more candidates scrolls in a box of its own."""
+
+
+def areas_table(measures: Measures) -> str:
+    rows = [
+        [
+            architecture_title(area.architecture),
+            keep_unbroken(span(area.start, area.stop)),
+            str(area.members),
+            f"{area.validation:.3g}",
+            f"{area.test:.3g}",
+        ]
+        for area in measures.areas
+    ]
+    corner = f"{magnitude(measures.reference.cost)}, {level(measures.reference.quality, measures.objective)}"
+    heads = ["Shape", "Tried", "On front", "Validation", "Test"]
+    return small_table(f"Hypervolume, measured from the worst of the grid: {corner}.", heads, rows)
+
+
+def savings_table(savings: Savings) -> str:
+    first, second = map(architecture_title, savings.architectures)
+    heads = [metric_title(savings.objective), second, first, "Saved", "Saved, significant"]
+    rows = [
+        [
+            level(saving.quality, savings.objective),
+            magnitude(saving.second_cost),
+            "not reached" if saving.first_cost is None else "≤ " * saving.smallest + magnitude(saving.first_cost),
+            "–" if saving.fraction is None else "≥ " * saving.smallest + percent(saving.fraction),
+            "–" if saving.sure_fraction is None else percent(saving.sure_fraction),
+        ]
+        for saving in savings.savings
+    ]
+    bound = f" ≤: the smallest {first} tried." if any(saving.smallest for saving in savings.savings) else ""
+    return small_table(f"{cost_kind(savings.cost).title} for the same quality on test data.{bound}", heads, rows)
+
+
+def small_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    kinds = ["", *[" class=number"] * (len(heads) - 1)]
+    head = "".join(f'<th scope="col"{kind}>{escape(text)}</th>' for kind, text in zip(kinds, heads, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{escape(text)}</td>' for kind, text in zip(kinds, row, strict=True))}</tr>"
+        for row in rows
+    )
+    return (
+        f"<div><p class='note'>{escape(caption)}</p><div class='scroll' tabindex='0'><table class='small'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></div>"
+    )
+
+
+def candidates_table(section: Section) -> str:
+    if not section.candidates:
+        return ""
+    shown = columns(section.candidates)
+    heads = "".join(
+        f'<th scope="col"{_classes(column)}><button type="button">{escape(column.title)}</button></th>'
+        for column in shown
+    )
+    ordered = [candidate for architecture in section.architectures for candidate in section.candidates_of(architecture)]
+    rows = "".join(_candidate_row(candidate, section, shown) for candidate in ordered)
+    return (
+        "<h3>All candidates</h3><p class='note'>● is on the front of its architecture over parameters, "
+        "chosen on validation data. Click a header to sort and a run to copy its id. "
+        f"Mean ± 1 σ over {'folds' if section.is_folded else 'seeds'}"
+        '<span class="extra">, and 5 σ as in the papers</span>.</p>'
+        '<p><button type="button" class="more columns" aria-pressed="false">Show all columns</button></p>'
+        f'<div class="scroll{" tall" * (len(ordered) > _MOST_ROWS)}"><table class="sortable">'
+        '<thead><tr><th scope="col"><button type="button">Front</button></th>'
+        f'{heads}<th scope="col">Run</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Column]) -> str:
+    member = candidate.run_ids in section.front_ids
+    cells = "".join(
+        f'<td{_classes(column)} data-value="{escape(str(column.value(candidate)))}">'
+        f"{escape(column.text(candidate))}</td>"
+        for column in shown
+    )
+    colour = colour_of(section, candidate.architecture)
+    mark = f'<span class="mark" style="--mark: {colour}">{"●" if member else "○"}</span>'
+    number = len(candidate.run_ids)
+    runs = copy_button(section.best_of(candidate).record.id)
+    runs += " " + copy_button(" ".join(candidate.run_ids), f"all {number}") if number > 1 else ""
+    opening = '<tr class="front">' if member else "<tr>"
+    return f'{opening}<td data-value="{int(member)}">{mark}</td>{cells}<td>{runs}</td></tr>'
+
+
+def _classes(column: Column) -> str:
+    names = ["number"] * column.numeric + ["extra"] * column.extra
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def refits_table(section: Section) -> str:
+    note = "Trained on training and validation rows together: test figures only, and no part in the comparison."
+    figures = {run.record.id: level(run.record.quality() or 0.0, section.objective) for run in section.refits}
+    return _runs_table(section.refits, "refit", note, "Test", figures)
+
+
+def failed_table(section: Section) -> str:
+    note = "Excluded from means. A learning rate with a failed seed is not selected if another has none."
+    records = [run.record for run in section.failed_runs]
+    reasons = {record.id: record.reason or f"{record.objective} is not a finite number" for record in records}
+    return _runs_table(section.failed_runs, "failed run", note, "Reason", reasons)
+
+
+def outdated_table(section: Section) -> str:
+    note = "Excluded: an earlier version computed their quality differently."
+    reasons = {
+        run.record.id: f"not comparable; `isthmus train {run.folder / CONFIG}` evaluates it again"
+        for run in section.outdated_runs
+    }
+    return _runs_table(section.outdated_runs, "older run", note, "Reason", reasons)
+
+
+def _runs_table(runs: Sequence[Run], noun: str, note: str, head: str, texts: Mapping[str, str]) -> str:
+    """Runs that are no candidates, with a text for each under ``head``."""
+    if not runs:
+        return ""
+    rows = ""
+    for run in runs:
+        cells = [architecture_title(run.architecture), run.settings, texts[run.record.id]]
+        rows += f"<tr><td>{copy_button(run.record.id)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+    return (
+        f"<h3>{count(len(runs), noun)}</h3><p class='note'>{note}</p>"
+        "<div class='scroll' tabindex='0'><table>"
+        f"<thead><tr><th>Run</th><th>Shape</th><th>Settings</th><th>{head}</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )
