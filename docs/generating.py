@@ -12,13 +12,16 @@ from typing import Any
 import typer.main
 
 from isthmus.cli.main import app
-from isthmus.core.registry import catalogue, find
+from isthmus.core.fields import list_fields
+from isthmus.core.protocols import Settings
+from isthmus.core.registry import Kind, catalogue, find, meaning
+from isthmus.core.train_config import TrainConfig
 from isthmus.papers import Paper, list_papers, load_paper
 
 
 def write_pages(folder: Path, results: Path) -> None:
     """Files whose content is the same are left alone, so that a second build has little to do."""
-    pages = {"commands.md": command_page(), "models.md": model_page()}
+    pages = {"commands.md": command_page(), "models.md": model_page(), "fields.md": field_page()}
     for key in list_papers():
         pages[f"paper-{key}.md"] = paper_page(load_paper(key), reproductions(results, key), folder)
     folder.mkdir(exist_ok=True)
@@ -69,14 +72,32 @@ def model_page() -> str:
     for module, names in homes.items():
         config = find("models", names[0]).Config
         text = (sys.modules[module].__doc__ or "").strip()
-        rows = [
-            [f"`{field}`", "required" if info.is_required() else f"`{info.default}`"]
-            for field, info in config.model_fields.items()
-            if field != "name"
-        ]
-        parts += ["## " + ", ".join(f"`{name}`" for name in names), f"```text\n{text}\n```"]
-        parts.append(table(["field", "default"], rows))
+        parts += ["## " + ", ".join(f"`{name}`" for name in names), f"```text\n{text}\n```", field_table(config)]
     return "\n\n".join(parts) + "\n"
+
+
+def field_page() -> str:
+    """The fields of runs and studies but those of models, which have a page of their own."""
+    parts = [
+        "# Fields",
+        "Each of these is a field of a config file and an override of a command: `isthmus train digits-mixer "
+        "train.epochs=3 task.label_smoothing=0.1`. `isthmus sources NAME`, `isthmus tasks NAME` and `isthmus describe "
+        "train` print the same. The fields of `model.*` are on the page of [models](models.md).",
+        "## train",
+        field_table(TrainConfig),
+    ]
+    kinds: tuple[tuple[Kind, str], ...] = (("tasks", "task"), ("sources", "source"))
+    for kind, word in kinds:
+        for name, home in catalogue(kind).items():
+            if home.startswith("isthmus."):
+                fields = field_table(find(kind, name).Config)
+                parts += [f"## {word}: {name}", meaning(kind, name), fields or "It has no fields."]
+    return "\n\n".join(parts) + "\n"
+
+
+def field_table(config: type[Settings]) -> str:
+    rows = [[f"`{each.name}`", each.meaning, each.accepts, f"`{each.default}`"] for each in list_fields(config)]
+    return table(["field", "meaning", "accepts", "default"], rows) if rows else ""
 
 
 def reproductions(results: Path, key: str) -> dict[Path, dict[str, Any]]:

@@ -12,7 +12,10 @@ from isthmus.cli.options import Json, first_line
 
 def describe(
     name: Annotated[
-        str, typer.Argument(help="A model (`hourglass_mlp`) or a published network (`vit/tiny-hourglass`).")
+        str,
+        typer.Argument(
+            help="A model (`hourglass_mlp`), a published network (`vit/tiny-hourglass`), or `train` for its fields."
+        ),
     ],
     fields: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields such as `d_z=785`.")
@@ -26,11 +29,15 @@ def describe(
     from isthmus.cli import terminal
     from isthmus.core.config import parse_override
     from isthmus.core.registry import catalogue, component, find
-    from isthmus.training.counting import count_costs
 
+    if name == "train" and not fields:
+        _print_training_fields(as_json)
+        return
     if not fields and "/" not in name:
         _print_fields(name, find("models", name), as_json)
         return
+    from isthmus.training.counting import count_costs
+
     settings: dict[str, Any] = {"name": name}
     for text in fields or ():
         path, value = parse_override(text)
@@ -44,30 +51,33 @@ def describe(
         terminal.print_table(name, ["per input", "count", "about"], rows)
 
 
+def _print_training_fields(as_json: bool) -> None:
+    from isthmus.cli import terminal
+    from isthmus.cli.listing import print_fields
+    from isthmus.core.fields import list_fields
+    from isthmus.core.train_config import TrainConfig
+
+    fields = list_fields(TrainConfig)
+    if as_json:
+        terminal.print_json([field._asdict() for field in fields])
+    else:
+        print_fields("fields of train.*", fields)
+
+
 def _print_fields(name: str, model: Any, as_json: bool) -> None:
     from isthmus.cli import terminal
+    from isthmus.cli.listing import print_fields
+    from isthmus.core.fields import list_fields
     from isthmus.core.registry import variants
 
-    properties = model.Config.model_json_schema()["properties"]
+    fields = list_fields(model.Config)
     if as_json:
-        terminal.print_json(model.Config.model_json_schema())
+        schema = model.Config.model_json_schema()
+        for field in fields:
+            schema["properties"][field.name]["description"] = field.meaning
+        terminal.print_json(schema)
         return
-    rows = [
-        [field, "required" if info.is_required() else str(info.default), _accepts(properties[field])]
-        for field, info in model.Config.model_fields.items()
-        if field != "name"
-    ]
     terminal.out.print(first_line(sys.modules[model.__module__].__doc__))
-    terminal.print_table(f"fields of {name}", ["field", "default", "accepts"], rows)
+    print_fields(f"fields of {name}", fields)
     if known := variants(name):
         terminal.out.print("published: " + ", ".join(f"{name}/{variant}" for variant in known))
-
-
-def _accepts(schema: dict[str, Any]) -> str:
-    """The accepted values of a field, from its JSON schema."""
-    if "anyOf" in schema:
-        return " or ".join(_accepts(part) for part in schema["anyOf"])
-    if "enum" in schema:
-        return ", ".join(map(str, schema["enum"]))
-    low = f" ≥ {schema['minimum']}" if "minimum" in schema else ""
-    return f"{schema.get('type', 'value')}{low}"

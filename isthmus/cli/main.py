@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -26,8 +26,10 @@ from isthmus.cli.report import report
 from isthmus.cli.reproduce import reproduce
 from isthmus.cli.runs import app as runs
 from isthmus.cli.shapes import shapes
+from isthmus.cli.sources import sources
 from isthmus.cli.streams import discard_output, flush_output, open_streams, say
 from isthmus.cli.study import study
+from isthmus.cli.tasks import tasks
 from isthmus.cli.train import train
 from isthmus.core.errors import UserError, is_shortage
 
@@ -41,11 +43,29 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    demo, find, study, reproduce, train, export, predict, analyze, report, models, recipes, describe, shapes, doctor
+    demo, find, study, reproduce, train, export, predict, analyze, report, models, sources, tasks, recipes, describe,
+    shapes, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(runs, name="runs")
 add_bench(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import isthmus
+
+        print(f"isthmus {isthmus.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _accept_version(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
 
 _INTERRUPTED = 130
 """Typer's exit code for a KeyboardInterrupt."""

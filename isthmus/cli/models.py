@@ -6,12 +6,12 @@ from isthmus.cli.options import Json
 
 
 def models(as_json: Json = False) -> None:
-    """List the registered architectures, including those of installed packages."""
-    from isthmus.cli import terminal
-    from isthmus.core.registry import catalogue
+    """List the registered architectures, including those of installed packages; `describe` lists a model's fields."""
+    from isthmus.cli.listing import print_names
+    from isthmus.core.registry import catalogue, meaning, model_kind
 
-    homes = catalogue("models")
-    if as_json:
-        terminal.print_json(homes)
-    else:
-        terminal.print_table("", ["model", "defined in"], [[name, home] for name, home in homes.items()])
+    homes = catalogue("models").items()
+    print_names(
+        {name: {"meaning": meaning("models", name), "group": model_kind(name), "home": home} for name, home in homes},
+        as_json,
+    )

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from isthmus.cli.options import Json, first_line
+import re
+
+from isthmus.cli.options import Json
 
 
 def recipes(as_json: Json = False) -> None:
-    """List the named configs for `train` and `study`."""
-    from rich.text import Text
+    """List the named configs for `train` and `study`, by the file or the paper that they belong to."""
+    from isthmus.cli.listing import print_names
+    from isthmus.core.registry import catalogue, file_line, find
 
-    from isthmus.cli import terminal
-    from isthmus.core.registry import catalogue, find
+    names = catalogue("recipes")
+    print_names(
+        {name: {"meaning": _describe(find("recipes", name)), "group": file_line("recipes", name)} for name in names},
+        as_json,
+    )
 
-    lines = {name: first_line(find("recipes", name).__doc__) for name in catalogue("recipes")}
-    if as_json:
-        terminal.print_json(lines)
-    else:
-        for name, line in lines.items():
-            terminal.out.print(Text.assemble((name, "bold"), f"  {line}"))
+
+def _describe(recipe: object) -> str:
+    """The first paragraph of its docstring; a study says so, and the command to train a run is left out."""
+    line = " ".join((recipe.__doc__ or "").partition("\n\n")[0].split())
+    return re.sub("^`isthmus train [^`]*`: ", "", re.sub("^`isthmus study [^`]*`: ", "study: ", line))

@@ -55,6 +55,16 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     out.print(table)
 
 
+def print_pairs(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Names, each with its meaning beside it, below a title."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", show_header=False, box=None)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, meaning in rows:
+        table.add_row(Text(name, "cyan"), meaning)
+    out.print(table)
+
+
 def _cell(value: Any) -> Text | str:
     if isinstance(value, Text):
         return value

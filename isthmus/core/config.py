@@ -33,9 +33,13 @@ class Setup(Settings):
     """The settings that all runs of a study share: data, task, training and threads."""
 
     schema_version: Literal[1] = 1
+    """The version of these fields."""
     source: SourceField
+    """Where the rows come from; `isthmus sources` lists all."""
     task: TaskField
+    """What is predicted; `isthmus tasks` lists all."""
     train: TrainConfig = TrainConfig()
+    """How it is trained."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
     """CPU threads. They change the order of summation, and so the bits of the result."""
 
@@ -44,7 +48,9 @@ class RunConfig(Setup):
     """One training run. Together with the data fingerprint it determines every bit of the result."""
 
     model: ModelField
+    """The network; `isthmus models` lists all."""
     seed: Seed = 0
+    """Determines the initial weights and every random draw of the training."""
     init: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """The id of a finished run whose weights initialise the model."""
 
@@ -58,11 +64,13 @@ class Sampling(Settings):
     """How candidates are chosen from the spaces."""
 
     name: Literal["grid", "random", "tpe", "nsga2", "gp"] = "grid"
+    """Every network of the spaces (``grid``), random ones, or one of Optuna's samplers."""
     candidates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples)."""
     generation: Annotated[int, Field(ge=1, le=10_000)] = 8
     """Candidates proposed at once; each generation uses the results of all earlier ones."""
     seed: Seed = 0
+    """Seed of the sampler."""
 
     @property
     def draws(self) -> int:
@@ -96,12 +104,17 @@ class StudyConfig(Settings):
     """A study: candidates, each with learning rates and seeds, on one task."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=80)]
+    """The study's name; the same name resumes it."""
     base: Setup
+    """The settings that all its runs share."""
     candidates: tuple[ModelField, ...] = ()
     """Explicit candidates, before those of the spaces."""
     spaces: tuple[Space, ...] = ()
+    """Where further candidates are drawn from."""
     sampling: Sampling = Sampling()
+    """How candidates are chosen from the spaces."""
     budget: Budget = Budget()
+    """The largest costs that a candidate may have."""
     quality: str | None = None
     """A validation metric (default: the task's objective)."""
     cost: str = "params"
@@ -111,7 +124,9 @@ class StudyConfig(Settings):
     rates_on: Literal["first_seed", "every_seed"] = "every_seed"
     """The seeds on which all learning rates are tried; with ``first_seed``, other seeds use the selected rate."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=_MOST_SEEDS)] = (0,)
+    """Each candidate is trained once with every seed."""
     pruning: Pruning | None = None
+    """Which candidates stop early (default: none)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

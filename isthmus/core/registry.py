@@ -4,6 +4,8 @@ A file of ``sources/``, ``tasks/``, ``models/``, ``costs/`` or ``recipes/`` decl
 parsed and not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
+    MEANINGS = {"hourglass_mlp": "A residual MLP …"}  # default: the first line of the file's docstring
+    KIND = "Residual MLPs"  # of models: the heading below which lists show it
     TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields that distinguish its networks in lists
     RECIPES = {"demo": demo}  # of recipes: the functions themselves; only the names are parsed
 
@@ -53,18 +55,18 @@ def _declared_names(kind: Kind, path: Path) -> dict[str, str]:
         functions = [each.name for each in _statements(path) if isinstance(each, ast.FunctionDef)]
         return {path.stem: ""} if "of_run" in functions else {}
     if kind == "recipes":
-        table = _find_assignment(path, "RECIPES")
+        table = _find_assignment(_statements(path), "RECIPES")
         return {ast.literal_eval(key): "RECIPES" for key in table.keys if key} if isinstance(table, ast.Dict) else {}
-    return cast("dict[str, str]", _literal(path, "NAMES") or {})
+    return cast("dict[str, str]", _literal(_statements(path), "NAMES") or {})
 
 
-def _literal(path: Path, name: str) -> Any:
-    value = _find_assignment(path, name)
+def _literal(statements: list[ast.stmt], name: str) -> Any:
+    value = _find_assignment(statements, name)
     return value and ast.literal_eval(value)
 
 
-def _find_assignment(path: Path, name: str) -> ast.expr | None:
-    assignments = [each for each in _statements(path) if isinstance(each, ast.Assign)]
+def _find_assignment(statements: list[ast.stmt], name: str) -> ast.expr | None:
+    assignments = [each for each in statements if isinstance(each, ast.Assign)]
     return next((each.value for each in assignments if ast.unparse(each.targets[0]) == name), None)
 
 
@@ -91,7 +93,7 @@ def find(kind: Kind, name: str) -> Any:
     """Import what a name stands for: a class, the function of a recipe, a cost, or the module of an analysis."""
     homes, singular = catalogue(kind), "analysis" if kind == "analyses" else kind.removesuffix("s")
     if name not in homes:
-        listing = f"isthmus {kind}" if kind in ("recipes", "models") else ""
+        listing = f"isthmus {kind}" if kind in ("recipes", "models", "sources", "tasks") else ""
         raise UserError(f"unknown {singular} {name!r}; {nearest(name, homes, listing)}")
     module, _, attribute = homes[name].partition(":")
     try:
@@ -186,13 +188,43 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
 
 
 @cache
+def _tree(kind: Kind, name: str) -> ast.Module:
+    """The file that defines a name, parsed without importing it; an empty one for a broken plug-in."""
+    try:
+        spec = importlib.util.find_spec(catalogue(kind)[name].partition(":")[0])
+        return ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+    except Exception:  # not installed, or of another form
+        return ast.Module([], [])
+
+
+@cache
+def _declared(kind: Kind, name: str, variable: str) -> Any:
+    """The literal value of a variable in the file that defines a name."""
+    try:
+        return _literal(_tree(kind, name).body, variable)
+    except ValueError:
+        return None
+
+
+def file_line(kind: Kind, name: str) -> str:
+    """The first line of the docstring of the file that defines a name."""
+    return (ast.get_docstring(_tree(kind, name)) or "").partition("\n")[0].replace("``", "`")
+
+
+def meaning(kind: Kind, name: str) -> str:
+    """What a name stands for, in one line."""
+    return (_declared(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
+
+
+def model_kind(name: str) -> str:
+    """The heading below which lists show a model."""
+    return _declared("models", name, "KIND") or "Other models"
+
+
 def _declared_title_fields(name: str) -> tuple[str, ...] | None:
     """The literal ``TITLE_FIELDS`` of a model's file, read without importing it, because reports need no torch."""
-    try:
-        spec = importlib.util.find_spec(catalogue("models")[name].partition(":")[0])
-        return tuple(_literal(Path(str(spec and spec.origin)), "TITLE_FIELDS"))
-    except Exception:  # not installed, or a broken plug-in
-        return None
+    fields = _declared("models", name, "TITLE_FIELDS")
+    return None if fields is None else tuple(fields)
 
 
 def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:

@@ -61,8 +61,11 @@ class Range(Settings):
     """Numbers from ``low`` to ``high``, inclusive: integers if both are integers, otherwise real."""
 
     low: End
+    """The smallest value."""
     high: End
+    """The largest value."""
     log: bool = False
+    """Whether values are evenly spread on a logarithmic scale."""
     step: Annotated[int, Field(ge=1)] = 1
     """Step between integers; not with ``log``."""
     points: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -102,8 +105,11 @@ class Space(Settings):
     """One architecture and the fields in which its candidates differ."""
 
     model: dict[str, Any]
+    """The architecture's name and its fixed fields."""
     vary: dict[str, Range | Choices] = Field(default_factory=dict)
+    """The fields that differ, each with its choices or its range."""
     where: tuple[str, ...] = ()
+    """Conditions that a candidate must meet, such as ``d_h < d_z`` or ``params <= 2M``."""
 
     @field_validator("where")
     @classmethod
@@ -140,8 +146,11 @@ class Budget(Settings):
     __pydantic_extra__: dict[str, Amount] = Field(init=False)
 
     params: Amount | None = None
+    """The largest number of parameters."""
     trainable_params: Amount | None = None
+    """The largest number of trained parameters."""
     macs: Amount | None = None
+    """The most multiply-adds of one forward pass."""
     training_flops: Amount | None = None
     """For one row, forward and backward."""
 

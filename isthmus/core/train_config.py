@@ -11,6 +11,7 @@ from isthmus.core.protocols import Settings
 
 class TrainConfig(Settings):
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    """Passes over the training rows."""
     stop_epoch: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """End after this epoch, with the learning rates that ``epochs`` would give (default: train all of them)."""
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
@@ -20,35 +21,44 @@ class TrainConfig(Settings):
     optimizer: Literal["adamw", "adam", "sgd", "beta_lasso"] = "adamw"
     """``adam`` adds ``weight_decay`` to the gradient, as an L2 penalty does; ``adamw`` shrinks the weights."""
     learning_rate: Annotated[float, Field(gt=0, le=1_000)] = 1e-3
+    """The peak of the schedule."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """How fast weights shrink towards 0, relative to the learning rate; see ``decayed``."""
     decayed: Literal["all", "matrices"] = "all"
     """Which parameters decay or, with β-LASSO, are penalised: ``matrices`` excludes one-dimensional ones and
     those that a model marks as ``undecayed``, such as learned positions."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """For Adam and AdamW. A second beta of 0.99 is better for runs of a few thousand steps (EXPERIMENTS.md)."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """For SGD, optionally with ``nesterov``."""
+    """For SGD: the share of the last update that is kept."""
     nesterov: bool = False
+    """For SGD: take the gradient ahead of the momentum."""
     epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
     """For Adam and AdamW: added to the root of the second moment."""
     lasso_lambda: Annotated[float, Field(ge=0, le=1)] = 0.0
     """For β-LASSO: the L1 penalty. A weight below ``lasso_beta`` times the penalty becomes 0."""
     lasso_beta: Annotated[float, Field(ge=0, le=1e6)] = 50.0
+    """For β-LASSO: the threshold, in units of the penalty, below which a weight becomes 0."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """How the learning rate decreases from its peak to ``final_learning_rate``."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs of a linear rise from ``warmup_learning_rate`` to the peak."""
     warmup_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    """The learning rate of the first step of a warm-up."""
     cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs at the final rate, included in ``epochs``."""
     final_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    """The learning rate at the end of the schedule."""
     clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """The largest norm of the gradient; longer gradients are scaled down (default: no limit)."""
     average: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of an exponential moving average of the weights; if set, the average is evaluated and saved."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16`` is mixed precision: weights and optimiser stay in float32."""
     compile: bool = False
+    """Compile the model with ``torch.compile``."""
     device: Literal["cpu", "cuda"] = "cpu"
+    """Where to train: ``cuda`` needs a GPU."""
     devices: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes of one device each; more than one needs ``isthmus[devices]``."""
     strategy: Literal["ddp", "fsdp"] = "ddp"

@@ -17,6 +17,7 @@ class RowModelConfig(ModelConfig):
     d_in: Width | None = None
     """Input width; a run takes it from its task."""
     d_out: Width | None = None
+    """Output width; a run takes it from its task."""
 
     @property
     def ends(self) -> tuple[int, int]:

@@ -36,13 +36,17 @@ class SequenceConfig(ModelConfig):
     d: Size = 384
     """Width of a token."""
     num_heads: Annotated[int, Field(ge=1, le=4096)] = 6
+    """Attention heads of a layer."""
     layers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Distinct layers."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 12
     """Applications of each layer; a forward pass may use another number."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """How tokens learn their positions: fixed sinusoids, or learned vectors."""
     embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout rate of the embedded tokens."""
     head_bias: bool = True
+    """Whether the output layer has a bias."""
     trained_on: Literal["last", "every"] = "last"
     """The iterations whose outputs enter the loss; ``every`` is for tokens and has no effect after training."""
 

@@ -27,6 +27,11 @@ from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
+KIND = "Networks of recurrent depth"
+MEANINGS = {
+    "crate": "CRATE: compression of tokens in learned subspaces, then a step towards a sparse code.",
+    "crate_t": "CRATE-T: the same with the transposed map out of the subspaces.",
+}
 TITLE_FIELDS = ("d", "layers", "iterations")
 
 Tokens = Float[Tensor, "batch N d"]
@@ -34,7 +39,9 @@ Tokens = Float[Tensor, "batch N d"]
 
 class CRATEConfig(SequenceConfig):
     step: Annotated[float, Field(gt=0, le=100)] = 0.1
+    """η, the step towards a sparse code."""
     threshold: Annotated[float, Field(ge=0, le=100)] = 0.1
+    """λ, the penalty that makes the code sparse."""
     back: Literal["learned", "transposed", "same"] | None = None
     """The map out of the subspaces: ``learned`` (CRATE), ``transposed``, which is Uᵀ (CRATE-T), or ``same``, U."""
 

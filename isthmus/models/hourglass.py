@@ -34,6 +34,11 @@ from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
+KIND = "Residual MLPs"
+MEANINGS = {
+    "hourglass_mlp": "A residual MLP with wide skip connections and a narrow computation.",
+    "conventional_mlp": "A residual MLP with narrow skip connections and a wide computation.",
+}
 TITLE_FIELDS = ("d_z", "d_h", "depth")
 
 InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
@@ -47,15 +52,19 @@ class MLPConfig(RowModelConfig):
     depth: Annotated[int, Field(ge=0, le=1_000)]
     """Number of blocks; without any the network is linear, and ``d_h`` has no effect."""
     norm: NormName = "layer"
+    """Normalisation at the start of a block."""
     activation: ActivationName = "gelu"
+    """Between the two matrices of a block."""
     w_in: ProjectionName = "trainable"
     """``trainable``, or frozen: ``uniform``, ``gaussian``, ``orthogonal``, ``hadamard``."""
     w_in_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws a frozen W_in; a run derives it from its own seed."""
     init: InitName = "zero_w2"
+    """Initial weights; ``zero_w2`` starts every block as the identity, ``depth_scaled_w2`` near it."""
     residual_scale: Annotated[float, Field(gt=0)] = 1.0
     """Factor of every block's update."""
     allow_any_shape: bool = False
+    """Accept widths that contradict the model's name."""
 
     @model_validator(mode="after")
     def _check_shape(self) -> Self:

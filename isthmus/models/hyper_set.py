@@ -34,6 +34,7 @@ from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm, s
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
 NAMES = {"hyper_set": "HyperSET"}
+KIND = "Networks of recurrent depth"
 TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "step_sizes")
 
 Tokens = Float[Tensor, "batch N d"]
@@ -47,6 +48,7 @@ class HyperSETConfig(SequenceConfig):
     step_sizes: Literal["X_0", "X_t", "time", "fixed"] = "X_t"
     """Learned from the iteration and the embedded tokens, the current tokens or nothing else; or fixed."""
     step_init: Literal["zero_last", "zero_all"] = "zero_last"
+    """Which layers of the step-size network start at zero; with ``zero_all``, steps never depend on t."""
     fixed_step: Annotated[float, Field(gt=0, le=100)] = 0.1
     """α and γ for ``step_sizes="fixed"``."""
     time_mlp: bool = True

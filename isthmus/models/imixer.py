@@ -50,6 +50,7 @@ from isthmus.layers.seeded import on_meta
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
 NAMES = {"imixer": "IMixer"}
+KIND = "Mixers"
 TITLE_FIELDS = ("C", "depth", "h_r", "iterations", "norm")
 
 Interaction = Callable[[Tensor, int], Tensor]
@@ -60,30 +61,43 @@ class IMixerConfig(ImageModelConfig):
     C: Size
     """Channels."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of blocks."""
     token_hidden: Size | None = None
     """D_S; C/2 if left out."""
     channel_hidden: Size | None = None
     """D_C; 4C if left out."""
     h_r: Annotated[float, Field(gt=0, le=1_000)] = 2.0
+    """Hidden neurons per middle neuron of the token mixing."""
     iterations: Annotated[int, Field(ge=0, le=10_000)] = 2
     """n; with a tolerance, the maximum."""
     hierarchy: Annotated[int, Field(ge=1, le=16)] = 2
     """Hidden layers of the Hopfield network; each but the first is solved for within the one above it."""
     norm: Literal["spectral", "batch", "none"] = "spectral"
+    """How the token mixing is kept from growing: spectral norm, batch norm, or not at all."""
     batch_statistics: Literal["shared", "per_iteration"] = "shared"
+    """With batch norm: one running average for all iterations, or one for each."""
     contraction: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """c, the largest spectral norm of a matrix of the token mixing."""
     power_iterations: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Iterations that estimate a spectral norm."""
     e: ActivationName = "gelu"
+    """Activation of the middle neurons."""
     f: ActivationName = "gelu"
+    """Activation of every deeper layer of neurons."""
     activation: ActivationName = "gelu"
     """Of the channel mixing."""
     solver: MethodName = "plain"
+    """The fixed-point iteration: plain, or Anderson's, which extrapolates."""
     tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Relative; None: exactly n iterations."""
     gradient: GradientName = "unrolled"
+    """Through all iterations (``unrolled``), or of the fixed point itself (``implicit``)."""
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Rate of the last block; it increases linearly from zero in the first."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    """Added to the variance in norms."""
     head_init: Literal["zero", "xavier"] = "zero"
+    """Initial weights of the output layer."""
 
     @model_validator(mode="after")
     def _check_solver(self) -> Self:

@@ -34,6 +34,11 @@ from torch import Tensor, nn
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
+KIND = "Sparse and structured MLPs"
+MEANINGS = {
+    "monarch_mlp": "A shallow net whose square matrices are Monarch matrices.",
+    "kronecker_mlp": "A shallow net whose square matrices are Kronecker products.",
+}
 TITLE_FIELDS = ("size", "S")
 
 
@@ -43,6 +48,7 @@ class ShallowConfig(RowModelConfig):
     S: Width | None = None
     """Rows of X; C is n / S. None: √n."""
     bias: bool = False
+    """Whether the two matrices have biases."""
 
     @model_validator(mode="after")
     def _check_factors(self) -> Self:

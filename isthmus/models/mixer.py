@@ -40,6 +40,7 @@ class MixerConfig(ImageModelConfig):
     C: Size
     """Channels inside."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of blocks."""
     permutation: Literal["commutation", "random"] = "commutation"
     """``commutation``: a normal mixer; ``random``: permutes all entries before and after each mixing step."""
     random_blocks: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] | None = None
@@ -47,11 +48,15 @@ class MixerConfig(ImageModelConfig):
     permutation_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws the random permutations; a run derives it from its own seed."""
     activation: ActivationName = "gelu"
+    """Of the mixing steps."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-5
+    """Added to the variance in layer norm."""
     bias: bool = True
     """Of every linear layer."""
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Rate of the last block; it increases linearly from zero in the first."""
     init: InitName = "lecun"
+    """Initial weights: as in the paper's JAX code (``lecun``), PyTorch's, or Xavier's."""
 
     @model_validator(mode="after")
     def _check_random_blocks(self) -> Self:

@@ -36,6 +36,7 @@ from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"mlp_mixer": "MLPMixer"}
+KIND = "Mixers"
 TITLE_FIELDS = ("C", "S", "patch", "depth", "gamma", "token_hidden", "channel_hidden", "permutation")
 
 
@@ -43,7 +44,9 @@ class MLPMixerConfig(MixerConfig):
     gamma: Annotated[float, Field(gt=0, le=1024)] = 4
     """Hidden width of both MLPs, as a multiple of S and of C."""
     token_hidden: Size | None = None
+    """Hidden width of the token MLP; overrides ``gamma``."""
     channel_hidden: Size | None = None
+    """Hidden width of the channel MLP; overrides ``gamma``."""
 
     def hidden(self, axis: Axis) -> int:
         if axis == "token":

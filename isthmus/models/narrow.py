@@ -29,6 +29,7 @@ from isthmus.layers.pointwise import ActivationName, NormName, activation
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"narrow_mlp": "NarrowMLP"}
+KIND = "Residual MLPs"
 TITLE_FIELDS = ("d_z", "d_h", "depth")
 
 LAYER_NORM_EPS = nn.LayerNorm(1).eps
@@ -38,9 +39,13 @@ class NarrowConfig(RowModelConfig):
     d_z: Width
     """Width of the residual stream, which is not formed; norms divide by it."""
     d_h: Width
+    """Width of the computation within a block."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of blocks."""
     norm: NormName = "layer"
+    """Normalisation at the start of a block."""
     activation: ActivationName = "gelu"
+    """Between the two matrices of a block."""
     start: Literal["triangular", "isometric"] = "triangular"
     """How ‖z_0‖ is computed: from R, or from the input alone if W_in keeps lengths."""
 

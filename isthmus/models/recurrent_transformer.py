@@ -26,6 +26,7 @@ from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
+KIND = "Networks of recurrent depth"
 TITLE_FIELDS = ("d", "ff_ratio", "layers", "iterations", "qkv", "positions")
 
 Tokens = Float[Tensor, "batch N d"]
@@ -35,6 +36,7 @@ class RecurrentTransformerConfig(SequenceConfig):
     ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 4.0
     """Width of the MLP over d."""
     qkv: Literal["separate", "shared"] = "separate"
+    """Whether queries, keys and values have a matrix each or share one, as in Hyper-SET."""
 
 
 class Layer(Block):

@@ -26,6 +26,7 @@ from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
 
 NAMES = {"s_mixer": "SMixer"}
+KIND = "Mixers"
 TITLE_FIELDS = ("C", "S", "patch", "depth", "permutation")
 
 

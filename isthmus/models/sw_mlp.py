@@ -40,6 +40,7 @@ from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
+KIND = "Sparse and structured MLPs"
 TITLE_FIELDS = ("m", "p", "depth", "block")
 
 
@@ -49,7 +50,9 @@ class SparseWeightConfig(ImageModelConfig):
     p: float
     """Density: the share of a matrix's entries that the mask keeps."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of blocks."""
     block: Literal["single", "mlp"] = "single"
+    """One masked matrix per block, or an MLP of two."""
     gamma: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """Hidden width of an MLP block, as a multiple of m."""
     mask_scale: Literal["inverse_root", "one"] = "inverse_root"
@@ -59,9 +62,11 @@ class SparseWeightConfig(ImageModelConfig):
     S: Size | None = None
     """Tokens of the stream; None: those of the image, if they divide m."""
     per_patch: bool = True
+    """Begin with a linear layer on each patch; otherwise with the image's own numbers."""
     pool: bool = False
     """Classify the mean of the tokens instead of the whole vector."""
     activation: ActivationName = "gelu"
+    """Of the blocks."""
     bias: bool = True
     """Of every linear map, masked or not."""
     compute: ComputeName = "auto"

@@ -42,6 +42,12 @@ from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
 
 NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
+KIND = "Vision Transformers"
+MEANINGS = {
+    "vit": "A Vision Transformer of any shape.",
+    "hourglass_vit": "A Vision Transformer with wide–narrow–wide feed-forward blocks.",
+    "conventional_vit": "A Vision Transformer with narrow–wide–narrow feed-forward blocks.",
+}
 TITLE_FIELDS = ("d_z", "d_h", "depth", "num_heads", "patch", "ffn_blocks", "attention_width", "latent_width")
 
 _MOST_BLOCKS = 10_000
@@ -55,7 +61,9 @@ class ViTConfig(ImageModelConfig):
     d_h: Size
     """Width of the computation within a feed-forward block."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
+    """Number of layers."""
     num_heads: Annotated[int, Field(ge=1, le=4096)]
+    """Attention heads of a layer."""
     ffn_blocks: Annotated[int, Field(ge=1, le=1_000)] = 1
     """Feed-forward blocks in a layer, one after the other."""
     tied_ffn: bool = False
@@ -67,7 +75,9 @@ class ViTConfig(ImageModelConfig):
     pool: Literal["class_token", "mean"] = "class_token"
     """The token that is classified. Models with image output have no class token."""
     activation: ActivationName = "gelu"
+    """Of the feed-forward blocks."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    """Added to the variance in layer norm."""
     drop_path: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Rate of the last layer; it increases linearly from zero in the first."""
     fused: bool = True

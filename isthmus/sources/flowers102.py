@@ -20,6 +20,7 @@ from isthmus.sources.files import name_errors
 from isthmus.sources.pictures import Found, PictureSource, find_folder, list_pictures, read_matlab
 
 NAMES = {"flowers102": "Flowers102"}
+MEANINGS = {"flowers102": "Oxford Flowers-102: 8,189 photographs of flowers in 102 classes."}
 
 CLASSES = 102
 SETS = {"train": "trnid", "validation": "valid", "test": "tstid"}

@@ -13,6 +13,7 @@ from isthmus.sources.files import name_errors, not_found
 from isthmus.sources.pictures import Found, Pictures, PictureSource, find_folder, list_pictures
 
 NAMES = {"food101": "Food101"}
+MEANINGS = {"food101": "Food-101: 101,000 photographs of dishes in 101 classes."}
 
 ADVICE = "unpack https://data.vision.ee.ethz.ch/cvl/food-101.tar.gz there, or set source.hub=ethz/food101"
 

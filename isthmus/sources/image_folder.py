@@ -20,6 +20,7 @@ from isthmus.sources.pictures import Pictures, decode_splits, find_folder, list_
 from isthmus.sources.splits import FoldedSplits
 
 NAMES = {"image_folder": "ImageFolder"}
+MEANINGS = {"image_folder": "Your own folder of images, with or without classes."}
 
 SUBFOLDERS: dict[SplitName, tuple[str, ...]] = {
     "train": ("train", "training"),

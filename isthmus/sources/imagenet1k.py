@@ -19,6 +19,10 @@ from isthmus.sources.pictures import Found, PictureSource, find_folder, list_cla
 from isthmus.sources.splits import HeldOutRows
 
 NAMES = {"imagenet1k": "ImageNet1k", "imagenet100": "ImageNet100"}
+MEANINGS = {
+    "imagenet1k": "ImageNet-1k (ILSVRC 2012): 1.3 million photographs in a thousand classes.",
+    "imagenet100": "A hundred classes of ImageNet-1k.",
+}
 
 _CMC = (
     1558993, 1692333, 1729322, 1735189, 1749939, 1773797, 1820546, 1855672, 1978455, 1980166,

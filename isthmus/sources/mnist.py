@@ -19,6 +19,7 @@ from isthmus.sources.files import locate, read_bytes
 from isthmus.sources.splits import HeldOutRows, check_splits, partition
 
 NAMES = {"mnist": "MNIST"}
+MEANINGS = {"mnist": "MNIST: 70,000 handwritten digits of 28×28 pixels; also other data sets in its four idx files."}
 
 # Of the unpacked content: the same digits packed again have other bytes.
 SHA256 = {

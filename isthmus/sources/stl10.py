@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 NAMES = {"stl10": "STL10"}
+MEANINGS = {"stl10": "STL-10: 13,000 colour images of 96×96 pixels in ten classes."}
 
 SIDE = 96
 CLASSES = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"]

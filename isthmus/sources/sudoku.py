@@ -26,6 +26,10 @@ from isthmus.sources.puzzles.solver import solve
 from isthmus.sources.splits import DrawnSplits, Rows, array_digest, check_splits
 
 NAMES = {"sudoku": "GeneratedSudoku", "sudoku_csv": "SudokuFiles"}
+MEANINGS = {
+    "sudoku": "Sudoku puzzles with one solution each, generated here: no download.",
+    "sudoku_csv": "Sudoku puzzles from `puzzle,solution` csv files.",
+}
 
 Givens = Annotated[int, Field(ge=17, le=80)]
 Boards = tuple[np.ndarray, np.ndarray]

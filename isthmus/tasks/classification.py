@@ -31,6 +31,7 @@ class ClassificationConfig(Component):
     standardise: bool = True
     """Standardise the inputs by the training rows, per channel or feature; otherwise results depend on their units."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The share of a target that is spread evenly over all classes."""
     flips: bool = False
     """Show every training image in all four orientations in each epoch."""
     resize: Annotated[int, Field(ge=1, le=1024)] | None = None

@@ -25,7 +25,9 @@ _MOST_BYTES_OF_FIXED_NOISE = 4 * 2**30
 class Denoise(ImageToImage):
     class Config(ImageConfig):
         noise_std: Annotated[float, Field(ge=0, le=100)] = 0.25
+        """Standard deviation of the noise; pixels are in [0, 1]."""
         noise: Literal["fresh", "once"] = "fresh"
+        """Whether a training image gets new noise in every epoch (``fresh``) or keeps its first one (``once``)."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

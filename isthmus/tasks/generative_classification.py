@@ -28,6 +28,7 @@ NAMES = {"generative_classification": "GenerativeClassification"}
 class GenerativeClassification(ImageToImage):
     class Config(ImageConfig):
         prototype_seed: Annotated[int, Field(ge=0)] = 0
+        """Seed of the choice of one training image per class, which the model must output."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -43,6 +43,7 @@ class MaskedTokens(Task):
         evaluation_masked: Share = 0.4
         """The masking rate of validation and test."""
         label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.1
+        """The share of a target that is spread evenly over all tokens."""
         decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
         """Passes of the model that fill in masked tokens, for samples and predictions."""
         temperature: Annotated[float, Field(ge=0, le=100)] = 1.0

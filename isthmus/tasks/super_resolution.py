@@ -38,6 +38,7 @@ def reduce_images(images: Images, factor: int) -> Float[Tensor, "batch channels 
 class SuperResolution(ImageToImage):
     class Config(ImageConfig):
         factor: Annotated[int, Field(ge=2, le=16)] = 2
+        """How many times smaller the model's input is than the image, along each side."""
 
     def learn(self, data: Data) -> None:
         super().learn(data)

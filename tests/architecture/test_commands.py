@@ -51,12 +51,45 @@ def test_no_arguments_show_help() -> None:
     assert "Usage: isthmus" in call().out
 
 
-def test_models_and_recipes_are_listed() -> None:
-    assert list(call("models", "--json").json()) == isthmus.list_models()
-    assert "conventional_mlp" in call("models").out
+def test_the_version() -> None:
+    assert call("--version").out == f"isthmus {isthmus.__version__}\n"
+
+
+def test_models_and_recipes_are_listed_in_groups() -> None:
+    models = call("models", "--json").json()
+    assert list(models) == isthmus.list_models()
+    assert models["mlp_mixer"]["group"] == models["imixer"]["group"] == "Mixers"
+    words = call("models").out
+    assert words.index("Mixers") < words.index("imixer") < words.index("mlp_mixer")
+    assert "A residual MLP with wide skip connections" in words
     recipes = call("recipes", "--json").json()
-    assert recipes["mnist5k-denoise"]
-    assert "mnist5k-denoise" in call("recipes").out
+    assert recipes["mnist5k-denoise"]["meaning"] == "embedded digits, no download."
+    assert recipes["digits-shapes"]["meaning"].startswith("study: ")
+    words = call("recipes").out
+    assert words.index("The protocols of the Hyper-SET paper") < words.index("hyperset-sudoku")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "field"), [("sources", "table", "targets"), ("tasks", "denoise", "noise_std")]
+)
+def test_sources_and_tasks_and_their_fields_are_listed(kind: str, name: str, field: str) -> None:
+    listed = call(kind, "--json").json()
+    assert listed[name]["meaning"]
+    assert all(each in call(kind).out for each in listed)
+    described = call(kind, name, "--json").json()
+    (found,) = (each for each in described["fields"] if each["name"] == field)
+    assert set(found) == {"name", "meaning", "accepts", "default"}
+    words = call(kind, name).out
+    assert field in words
+    assert found["default"] in words
+    answer = call(kind, "qqqq")
+    assert (answer.code, answer.out) == (2, "")
+    assert f"unknown {kind[:-1]} 'qqqq'" in answer.err
+
+
+def test_the_fields_of_training_are_listed() -> None:
+    assert "Gradient accumulation" in call("describe", "train").out
+    assert {each["name"] for each in call("describe", "train", "--json").json()} >= {"epochs", "clip_norm"}
 
 
 WIDE = ("hourglass_mlp", "d_in=3072", "d_out=3072", "d_z=3075", "d_h=16", "depth=4")

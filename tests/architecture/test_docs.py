@@ -56,6 +56,14 @@ def test_the_command_line_reference_names_every_command(generating: Any) -> None
     assert "| `--to` |" in page
 
 
+def test_the_fields_are_described_with_their_meanings(generating: Any) -> None:
+    page = generating.field_page()
+    assert "| `epochs` | Passes over the training rows. | integer ≥ 1 | `20` |" in page
+    for heading in ("## train", "## task: denoise", "## source: table"):
+        assert f"{heading}\n" in page
+    assert "| `augment.flip` | Mirror half" in page
+
+
 def test_the_models_are_described_by_their_own_files(generating: Any) -> None:
     page = generating.model_page()
     ours = [name for name, home in catalogue("models").items() if home.startswith("isthmus.")]

@@ -40,10 +40,13 @@ class Augmentation(Settings):
     color_jitter: tuple[Strength, Strength, Strength, Annotated[float, Field(ge=0, le=0.5)]] = (0.0, 0.0, 0.0, 0.0)
     """Strengths of brightness, contrast, saturation and hue."""
     policy: Literal["none", "auto_augment_cifar10", "auto_augment_imagenet", "rand_augment"] = "none"
+    """A learned set of image operations, applied to each image: AutoAugment's or RandAugment's."""
     magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0
     """RandAugment's mean magnitude, with ``magnitude_std`` and ``layers``, the operations per image."""
     magnitude_std: Annotated[float, Field(ge=0, le=100)] = 0.5
+    """Standard deviation of RandAugment's magnitude."""
     layers: Annotated[int, Field(ge=1, le=20)] = 2
+    """RandAugment's operations per image."""
     erasing: Share = 0.0
     """Probability that a rectangle of the standardised image becomes noise."""
     cutout: Annotated[int, Field(ge=0, le=4096)] = 0
