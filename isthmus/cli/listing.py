@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from isthmus.cli import terminal
 from isthmus.core.fields import Field, list_fields
@@ -44,7 +43,5 @@ def print_names(names: Mapping[str, Mapping[str, str]], as_json: bool) -> None:
 
 
 def print_fields(title: str, fields: Sequence[Field]) -> None:
-    rows: list[list[Any]] = [[each.name, each.default, each.accepts, each.meaning] for each in fields]
-    terminal.print_table(
-        title if rows else f"no {title}", ["field", "default", "accepts", "meaning"] if rows else [], rows
-    )
+    rows = [[each.name, each.default, each.accepts, each.meaning] for each in fields]
+    terminal.print_table(title, ["field", "default", "accepts", "meaning"], rows)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isthmus.cli.options import Json
+
+_WIDTH = 100
+"""Columns of a list of runs."""
 
 app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
 
 
 @app.command("list")
 def runs_list(as_json: Json = False) -> None:
-    """List all runs, finished or not."""
+    """List all runs, finished or not, the newest first."""
     from isthmus.cli import terminal
     from isthmus.studies.runs import overview
 
@@ -23,7 +26,18 @@ def runs_list(as_json: Json = False) -> None:
     elif not lines:
         terminal.out.print("no runs yet; `isthmus demo` trains some")
     else:
-        terminal.print_table("", list(lines[0]), [list(line.values()) for line in lines])
+        columns = ["run", "last change", "data", "task", "model", "seed", "params", "test"]
+        terminal.print_table("", columns, [_row(line) for line in lines], width=_WIDTH)
+
+
+def _row(line: dict[str, Any]) -> list[str]:
+    """A run for the terminal; what has no test figure says why."""
+    from isthmus.cli import terminal
+
+    test = line["test"] if line["status"] == "finished" else f"{line['status']}: {line['test']}".removesuffix(": ")
+    params = terminal.size(line["params"]) if line["params"] else ""
+    when = line["changed"][5:16].replace("T", " ")  # month, day and time: lists are sorted by it
+    return [line["run"], when, line["data"], line["task"], line["model"], str(line["seed"]), params, test]
 
 
 @app.command("diff")

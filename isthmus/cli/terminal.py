@@ -42,8 +42,8 @@ def print_json(value: Any, sort_keys: bool = False) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=not encoding.startswith("utf"), sort_keys=sort_keys))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Numbers are right-aligned, text left-aligned."""
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None = None) -> None:
+    """Numbers are right-aligned, text left-aligned. ``width``: the most columns of the terminal that it may take."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
     )
@@ -52,7 +52,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
         table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row))
-    out.print(table)
+    out.print(table, width=None if width is None else min(width, out.width))
 
 
 def print_pairs(title: str, rows: Sequence[Sequence[str]]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_json, read_sealed, resolve_links
 from isthmus.core.record import (
     CONFIG,
+    METRICS,
     RECORD,
     differences,
     find_run,
@@ -29,28 +31,45 @@ _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
 
 def overview() -> list[dict[str, Any]]:
-    """One line per run, also for a run whose record is damaged."""
+    """One line per run, the newest first, also for a run whose record is damaged."""
     for folder in run_folders():
         remove_leftovers(folder)
-    return [_line(folder) for folder in run_folders()]
+    lines = [_line(folder) for folder in run_folders()]
+    return sorted(lines, key=lambda line: (line["changed"], line["run"]), reverse=True)
 
 
 def _line(folder: Path) -> dict[str, Any]:
-    names = ("run", "status", "problem", "model", "seed", "params", "test", "finished")
+    names = ("run", "status", "data", "task", "model", "seed", "params", "test", "finished", "changed")
     line: dict[str, Any] = dict.fromkeys(names, "") | {"run": folder.name, "status": "unfinished"}
+    line["changed"] = _last_change(folder)
     try:
         record = read_record(folder) if (folder / RECORD).exists() else None
         config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
-        line |= {"problem": f"{config['source']['name']} {config['task']['name']}", "seed": config["seed"]}
+        line |= {"data": _name_data(config["source"]), "task": config["task"]["name"], "seed": config["seed"]}
         line["model"] = model_title(config["model"])
         if record:
             quality = record.quality()
             line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
+            line["changed"] = record.finished
             absent = "not comparable: measured by an older version" if record.outdated_metrics else record.reason
             line["test"] = absent if quality is None else f"{record.objective} {quality:.4g}"
-    except (UserError, KeyError, TypeError):
+    except (UserError, KeyError, TypeError, AttributeError):
         line["status"] = "damaged"
     return line
+
+
+def _name_data(source: Mapping[str, Any]) -> str:
+    """The name of the file, of the folder or of the hub's data set that was read; otherwise of the source."""
+    place = source.get("path") or source.get("repo") or source.get("hub")
+    if isinstance(source.get("images"), Mapping):  # tokens of another source's images
+        return f"{source['name']} of {_name_data(source['images'])}"
+    return Path(str(place)).name if place else str(source["name"])
+
+
+def _last_change(folder: Path) -> str:
+    """When a run that has no record was last at work."""
+    times = [path.stat().st_mtime for name in (CONFIG, METRICS) if (path := folder / name).exists()]
+    return datetime.fromtimestamp(max(times, default=0), UTC).isoformat(timespec="seconds")
 
 
 def compare(first: str, second: str) -> dict[str, tuple[Any, Any]]:

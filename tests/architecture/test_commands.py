@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from PIL import Image
 import isthmus
 from isthmus.cli import terminal
 from isthmus.cli.main import app
-from isthmus.core.record import MODEL, find_run, read_metrics, read_record
+from isthmus.core.record import MODEL, RECORD, find_run, read_metrics, read_record
 from tests.command_line import TINY, call, tiny, train, write_table
 
 COMMANDS = {
@@ -284,6 +285,28 @@ def test_runs_list_diff_and_clean(tmp_path: Path) -> None:
     assert "nothing to remove" in call("runs", "clean", "--yes").out, "finished runs stay unless they are named"
     assert call("runs", "clean", first["id"], "--yes").code == 0
     assert [line["run"] for line in call("runs", "list", "--json").json()] == [second["id"]]
+
+
+def test_the_newest_run_is_listed_first_with_its_data_within_100_columns(tmp_path: Path) -> None:
+    write_table(tmp_path / "houses.csv")
+    source = {"name": "table", "path": str(tmp_path / "houses.csv"), "targets": ["y"]}
+    train(tmp_path, "seed=3")
+    older = find_run(call("runs", "list", "--json").json()[0]["run"])
+    record = json.loads((older / RECORD).read_text())
+    train(tmp_path, source=source, task={"name": "regression"}, model=TINY["model"] | {"d_z": 9})
+    lines = call("runs", "list", "--json").json()
+    assert [line["data"] for line in lines] == ["houses.csv", "digits"]
+    assert [line["task"] for line in lines] == ["regression", "denoise"]
+    assert record["finished"] == lines[1]["changed"] <= lines[0]["changed"]
+    shown = call("runs", "list").out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown.index("houses.csv") < shown.index("digits")
+    begun = older.with_name("f" * 16)
+    begun.mkdir()
+    shutil.copy(older / "config.json", begun)
+    os.utime(begun / "config.json", (1, 1))
+    assert call("runs", "list", "--json").json()[-1]["run"] == begun.name
+    assert "unfinished" in call("runs", "list").out
 
 
 def test_report_writes_a_page(tmp_path: Path) -> None:
