@@ -10,13 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from optuna.distributions import BaseDistribution
+
 from isthmus.core.config import Sampling, StudyConfig
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.core.record import runs_folder
 from isthmus.core.space import Range, Space
 from isthmus.studies.proposals import Judge, Proposal, Run, Trial
-from isthmus.studies.sampling import draw, list_candidates
+from isthmus.studies.sampling import describe_parameters, draw, list_candidates
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
 
 _PREVIEWED = 16  # random draws from a space, whose costs stand for all
@@ -90,6 +92,11 @@ class Plan:
     def candidates(self) -> list[Proposal]:
         """The candidates that are known before anything is trained."""
         return list_candidates(self.config, self.judge)
+
+    @cached_property
+    def parameters(self) -> dict[str, BaseDistribution]:
+        """What Optuna's dashboard shows of a candidate."""
+        return describe_parameters(self.config)
 
     @cached_property
     def quotas(self) -> list[int]:

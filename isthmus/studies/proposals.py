@@ -39,7 +39,12 @@ class Proposal:
     @property
     def settings(self) -> dict[str, Any]:
         """Of its model, in plain values."""
-        return self.model.model_dump(mode="json", exclude_defaults=True) | {"name": self.model.name}
+        return plain_settings(self.model)
+
+
+def plain_settings(model: ModelConfig) -> dict[str, Any]:
+    """The settings of a model that differ from their defaults, and its name."""
+    return model.model_dump(mode="json", exclude_defaults=True) | {"name": model.name}
 
 
 @dataclass

@@ -6,9 +6,10 @@ past results. It keeps no other state, so that a study that is killed resumes wi
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -20,7 +21,7 @@ from isthmus.core.config import Sampling, StudyConfig
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.space import Range
-from isthmus.studies.proposals import Judge, Proposal, Trial
+from isthmus.studies.proposals import Judge, Proposal, Trial, plain_settings
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 _ATTEMPTS = 60
@@ -107,6 +108,54 @@ def draw(
             return proposal, {name: value for name, value in notes.items() if "generation" in name}
         study.tell(asked, state=TrialState.FAIL)  # a refusal teaches a sampler nothing
     return None
+
+
+def describe_parameters(config: StudyConfig) -> dict[str, BaseDistribution]:
+    """The architecture and the fields in which candidates differ, for Optuna's dashboard; samplers do not see them.
+
+    A field has one distribution in the whole study, because Optuna refuses two kinds of one parameter.
+    """
+    fixed = [*(space.model for space in config.spaces), *map(plain_settings, config.candidates)]
+    values: dict[str, list[Any]] = {}
+    for settings in fixed:
+        for name, value in settings.items():
+            values.setdefault("model" if name == "name" else name, []).append(_plain(value))
+    differing = {name for name, found in values.items() if len({repr(value) for value in found}) > 1}
+    for space in config.spaces:
+        for name, item in space.vary.items():
+            values.setdefault(name, []).extend([item.low, item.high] if isinstance(item, Range) else item)
+            differing.add(name)
+    return {name: _spanning(values[name]) for name in values if name in differing}
+
+
+def parameters_of(proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """The values of a candidate, as far as they are set and the distributions hold them."""
+    settings = {**proposal.settings, **proposal.varied, "model": proposal.model.name}
+    known = {name: _plain(settings[name]) for name in distributions if name in settings}
+    return {name: value for name, value in known.items() if _holds(distributions[name], value)}
+
+
+def _holds(distribution: BaseDistribution, value: Any) -> bool:
+    if isinstance(distribution, CategoricalDistribution):
+        return value in distribution.choices
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and distribution.low <= value <= distribution.high
+
+
+def _plain(value: Any) -> Any:
+    """A value that Optuna can store; a list as text."""
+    return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value)
+
+
+def _spanning(values: Sequence[Any]) -> BaseDistribution:
+    """A distribution that holds all values: a range of numbers, otherwise choices."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        low, high = min(values), max(values)
+        if all(isinstance(value, int) for value in values):
+            return IntDistribution(low, high)
+        return FloatDistribution(low, high)
+    return CategoricalDistribution(list({repr(value): value for value in values}.values()))
 
 
 def _quality(trial: Trial, sign: int) -> float | None:

@@ -1,19 +1,22 @@
 """The trials of a study in a database that several processes share.
 
 Run records are the truth, and this is their index: a study whose database was lost proposes the same candidates again
-and finds their records. Trials are in Optuna's tables, so that ``optuna-dashboard`` shows them. Everything written has
-a checksum: damage ends in a line that says how to rebuild the database, never in another result.
+and finds their records. Trials are in Optuna's tables, so that ``optuna-dashboard`` shows them, with parameters and
+named objectives that only it reads. Everything that we read has a checksum: damage ends in a line that says how to
+rebuild the database, never in another result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
 import sqlalchemy as sql
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError, UpdateFinishedTrialError
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -24,6 +27,7 @@ from isthmus.core.files import digest
 from isthmus.studies.database import TABLES
 from isthmus.studies.leases import LeaseLost, Leases
 from isthmus.studies.proposals import Proposal, State, Trial
+from isthmus.studies.sampling import parameters_of
 
 _STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "open", TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed",
@@ -141,12 +145,22 @@ class Storage(Leases):
 
     # Writing, each time under a lease
 
-    def begin(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The config with which the study was begun: ours, if nobody began it before."""
+    def begin(self, config: Mapping[str, Any], objectives: Sequence[str] = ()) -> dict[str, Any]:
+        """The config with which the study was begun: ours, if nobody began it before.
+
+        ``objectives`` are the names of quality and cost, for Optuna's dashboard.
+        """
         while True:
             with contextlib.suppress(LeaseLost), self.alone("begin"):
                 self._begin(config)
+                self._name_objectives(list(objectives))
                 return self.stored_config() or {}
+
+    def _name_objectives(self, names: list[str]) -> None:
+        with self._explain_errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # experimental in older versions of Optuna
+            if names and self._study is not None and self._study.metric_names != names:
+                self._write_under("begin", self._study.set_metric_names, names)
 
     def _begin(self, config: Mapping[str, Any]) -> None:
         with self._explain_errors():
@@ -163,14 +177,31 @@ class Storage(Leases):
                 if attributes.get(name) != value:
                     self._write_under("begin", self._storage.set_study_user_attr, self._study._study_id, name, value)
 
-    def add(self, proposal: Proposal, generation: int, memory: Mapping[str, Any], costs: Mapping[str, float]) -> None:
-        """Add a trial. Its model is in the user attributes, where Optuna's dashboard shows it."""
+    def add(
+        self,
+        proposal: Proposal,
+        generation: int,
+        memory: Mapping[str, Any],
+        costs: Mapping[str, float],
+        distributions: Mapping[str, BaseDistribution] | None = None,
+    ) -> None:
+        """Add a trial. Its model is in the user attributes, where we read it.
+
+        ``distributions`` are of the parameters that Optuna's dashboard shows.
+        """
         attributes = {
             "model": proposal.settings, "key": proposal.key, "space": proposal.space, "varied": dict(proposal.varied),
             "generation": generation, "costs": dict(costs),
         }  # fmt: skip
         attributes, memory = json.loads(json.dumps([attributes, dict(memory)]))
-        trial = create_trial(state=TrialState.RUNNING, user_attrs=attributes, system_attrs=dict(memory))
+        params = parameters_of(proposal, distributions or {})
+        trial = create_trial(
+            state=TrialState.RUNNING,
+            params=params,
+            distributions={name: (distributions or {})[name] for name in params},
+            user_attrs=attributes,
+            system_attrs=dict(memory),
+        )
         number = sql.select(sql.func.count()).where(_TRIALS.c.study == self.name).scalar_subquery()
         row = {"study": self.name, "key": proposal.key, "seal": digest(attributes | {"memory": memory})}
         also = sql.insert(_TRIALS).values(row | {"number": number})

@@ -44,7 +44,7 @@ class Study(Progress):
         assert self.plan.preview  # raises any error about the candidates before the study takes its name
         with executor, requests_to_stop(executor.stop) as self._should_stop, self.storage.renew_leases():
             self._executor, self._report = executor, report
-            self._check_identity(self.storage.begin(self.plan.identity))
+            self._check_identity(self.storage.begin(self.plan.identity, [self.plan.quality, self.config.cost]))
             self._refresh()
             self._compare_with_records()
             if lost := [trial for trial in self.trials if trial.has_lost_records]:
@@ -238,7 +238,7 @@ class Study(Progress):
             complete = proposal.model.complete(self.plan.task.signature, self.config.seeds[0])
             known = self._written_costs().get(proposal.key)
             costs[name] = find("costs", name).compute(complete, self.config.base.threads) if known is None else known
-        self.storage.add(proposal, generation, memory, costs)
+        self.storage.add(proposal, generation, memory, costs, self.plan.parameters)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from isthmus.core.config import study_config
@@ -18,6 +19,7 @@ from isthmus.studies import leases as module
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.leases import LeaseLost
 from isthmus.studies.plan import Plan
+from isthmus.studies.sampling import parameters_of
 from isthmus.studies.storage import Storage
 from isthmus.training.run import Options
 from tests.studies.conftest import Server
@@ -182,6 +184,40 @@ def test_many_who_begin_a_study_at_once_begin_one(url: str) -> None:
         thread.join()
     assert len(found) == 5
     assert all(one == found[0] for one in found)
+
+
+def test_optuna_s_own_tools_see_parameters_and_named_objectives(tmp_path: Path) -> None:
+    """As `optuna-dashboard` reads them, of two spaces with other choices of the same fields, and a listed candidate."""
+    listed = {"name": "hourglass_mlp", "d_z": 70, "d_h": 6, "depth": 2, "norm": "rms"}
+    spaces = [SPACES[0] | {"vary": {"d_z": [65, 80], "d_h": {"low": 4, "high": 8}, "norm": ["layer", "none"]}}]
+    given = settings(spaces=[*spaces, SPACES[1]], candidates=[listed], cost="macs")
+    plan, url = Plan.of(study_config(given), Options()), f"sqlite:///{tmp_path / 'study.db'}"
+    storage = Storage(url, "small", plan.maximise)
+    for _ in range(2):  # begun, and resumed
+        storage.begin(plan.identity, [plan.quality, plan.config.cost])
+    with storage.alone("ask"):
+        for proposal in plan.candidates:
+            storage.add(proposal, 0, {}, proposal.cost, plan.parameters)
+    for number, proposal in enumerate(plan.candidates):
+        with storage.alone("decide"):
+            storage.end(number, "finished", (20.0 + number, float(proposal.cost["macs"])))
+    study = optuna.load_study(study_name="small", storage=url)
+    assert study.metric_names == ["psnr", "macs"]
+    frame = study.trials_dataframe()
+    assert {"params_model", "params_d_z", "params_d_h", "params_norm", "values_psnr", "values_macs"} <= set(frame)
+    assert study.trials[0].params == {"model": "hourglass_mlp", "d_z": 70, "d_h": 6, "depth": 2, "norm": "rms"}
+    seen = [trial.params for trial in study.trials[1:]]
+    assert seen == [{"model": proposal.model.name, "depth": 1, **proposal.varied} for proposal in plan.candidates[1:]]
+    assert {trial.distributions["d_z"] for trial in study.trials} == {optuna.distributions.IntDistribution(8, 80)}
+    assert storage.trials()[1].varied == plan.candidates[1].varied, "what we read is what it was"
+
+
+def test_a_value_that_is_written_otherwise_costs_no_trial() -> None:
+    spaces = [
+        {"model": {"name": "hourglass_mlp", "depth": depth, "d_z": 70}, "vary": {"d_h": [4]}} for depth in ("1", 2)
+    ]
+    plan = Plan.of(study_config(settings(spaces=spaces)), Options())
+    assert [parameters_of(each, plan.parameters) for each in plan.candidates] == [{"d_h": 4}, {"depth": 2, "d_h": 4}]
 
 
 def test_a_trial_is_remembered_as_it_was_told(url: str) -> None:
