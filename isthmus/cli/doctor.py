@@ -21,6 +21,7 @@ _EXTRAS = {
     "datasets": ("hub", "data sets of the Hugging Face hub"),
     "lightning_fabric": ("devices", "training on several devices"),
     "tensorboard": ("tensorboard", "TensorBoard logs"),
+    "mlflow": ("mlflow", "runs in MLflow"),
     "onnxruntime": ("export", "ONNX files"),
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import options
-from isthmus.cli.options import DataDir, Json, Overrides, command_line
+from isthmus.cli.options import DataDir, Json, MLflow, Overrides, TensorBoard, command_line
 
 
 def find(
@@ -28,6 +28,8 @@ def find(
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     data_dir: DataDir = None,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = None,
     as_json: Json = False,
 ) -> None:
     """Find the best network for your data within a budget of parameters and of time.
@@ -44,7 +46,7 @@ def find(
     answer = engine.find(
         data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
         settings=overrides or (), data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
-        began=options.started,
+        began=options.started, tensorboard=tensorboard, mlflow=mlflow,
     )  # fmt: skip
     if as_json:
         terminal.print_json(dict(answer.content))
@@ -64,3 +66,4 @@ def find(
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)
     for name, text in answer.commands().items():
         terminal.out.print(f"{name.lower()}: {text}", style="dim", highlight=False, soft_wrap=True)
+    terminal.print_trackers(tensorboard, mlflow)

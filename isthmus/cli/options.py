@@ -22,6 +22,18 @@ DataDir = Annotated[
 
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Rebuild the study's database from the run records.")]
 
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the folder of each run.")
+]
+MLflow = Annotated[
+    str | None,
+    typer.Option(
+        "--mlflow",
+        metavar="PLACE",
+        help="Also show each run in MLflow: a folder, a tracking URI, or `auto` (`MLFLOW_TRACKING_URI`, or a folder in "
+        "ISTHMUS_HOME).",
+    ),
+]
 
 started: float | None = None
 """When the program started, by ``time.monotonic``; its imports count as time of a search."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli.options import DataDir, Json, Overrides, Rebuild, command_line, default_workers
+from isthmus.cli.options import (
+    DataDir,
+    Json,
+    MLflow,
+    Overrides,
+    Rebuild,
+    TensorBoard,
+    command_line,
+    default_workers,
+)
 from isthmus.core.errors import UserError
 
 
@@ -27,6 +37,8 @@ def study(
     rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     data_dir: DataDir = None,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = None,
     as_json: Json = False,
 ) -> None:
     """Search a space of networks: many candidates over several seeds; ends with fronts, a conclusion and a page.
@@ -35,16 +47,22 @@ def study(
 
     `isthmus study mnist5k-shapes sampling.name=tpe sampling.candidates=24 --workers 2 --within 20m`
     """
+    from isthmus.cli import terminal
     from isthmus.cli.complete import complete_study, print_answer
     from isthmus.core.space import parse_seconds
     from isthmus.training.run import Options
+    from isthmus.training.tracking import prepare_tracking
 
     options = Options(data_dir=data_dir, command=command_line())
     seconds = None if within is None else parse_seconds(within)
     plan = _plan(target, overrides or [], options)
+    tracking = prepare_tracking(tensorboard, mlflow, plan.config.name)
+    plan = replace(plan, options=replace(options, tracking=tracking))
     processes = workers or default_workers(plan.config.base.threads)
-    found = complete_study(plan, options, processes, cluster=cluster, url=storage, within=seconds, rebuild=rebuild)
+    found = complete_study(plan, plan.options, processes, cluster=cluster, url=storage, within=seconds, rebuild=rebuild)
     print_answer(found, out, as_json)
+    if not as_json:
+        terminal.print_trackers(tensorboard, mlflow)
 
 
 def _plan(target: str, overrides: list[str], options: Any) -> Any:

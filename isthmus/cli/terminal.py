@@ -55,6 +55,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     out.print(table, width=None if width is None else min(width, out.width))
 
 
+def print_trackers(tensorboard: bool, mlflow: str | None) -> None:
+    """What to type to see the runs of this command in TensorBoard and MLflow."""
+    from isthmus.core.record import runs_folder
+    from isthmus.training.tracking import tracking_uri
+
+    if tensorboard:
+        out.print(f"tensorboard --logdir {runs_folder()}", style="dim", soft_wrap=True)
+    if mlflow is not None and (uri := tracking_uri(mlflow)).startswith("sqlite:"):
+        out.print(f"mlflow ui --backend-store-uri {uri}    (pip install mlflow)", style="dim", soft_wrap=True)
+
+
 def print_pairs(title: str, rows: Sequence[Sequence[str]]) -> None:
     """Names, each with its meaning beside it, below a title."""
     table = Table(title=title or None, title_justify="left", title_style="bold", show_header=False, box=None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.options import DataDir, Json, Overrides, command_line
+from isthmus.cli.options import DataDir, Json, MLflow, Overrides, TensorBoard, command_line
 from isthmus.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ def train(
     data_dir: DataDir = None,
     init: Annotated[str | None, typer.Option(help="Initialise from the weights of this run (fine-tuning).")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Number of processes, with one device each.")] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the run's folder.")
-    ] = False,
+    tensorboard: TensorBoard = False,
+    mlflow: MLflow = None,
     other_code: Annotated[
         bool, typer.Option("--other-code", help="Resume a run that another version of the code started.")
     ] = False,
@@ -46,6 +45,7 @@ def train(
     from isthmus.training.devices import is_another, processes
     from isthmus.training.loop import Stopped
     from isthmus.training.run import Options, prepare, run
+    from isthmus.training.tracking import NO_TRACKING, prepare_tracking
 
     settings = _settings(target, overrides)
     start = find_run(init) if init is not None else None
@@ -58,8 +58,8 @@ def train(
     config = run_config(settings)
     _check_processes(config.train)
     options = Options(
-        data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code, tensorboard=tensorboard,
-        command=command_line(),
+        data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code,
+        tracking=NO_TRACKING if is_another() else prepare_tracking(tensorboard, mlflow), command=command_line(),
     )  # fmt: skip
     prepared = prepare(config, options)
     with requests_to_stop() as should_stop:
@@ -75,6 +75,7 @@ def train(
         terminal.print_json(vars(record))
     elif not is_another():
         _print_record(record, prepared.folder)
+        terminal.print_trackers(tensorboard, mlflow)
     raise typer.Exit(0 if record.status == "finished" else 1)
 
 

@@ -31,6 +31,7 @@ from isthmus.search.scores import SCORES, bootstrap
 from isthmus.studies.executors import Executor, LocalWorkers, ThisProcess
 from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared, arithmetic
+from isthmus.training.tracking import prepare_tracking
 
 _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
@@ -57,6 +58,8 @@ def find(
     progress: bool | Display = True,
     command: str = "",
     began: float | None = None,
+    tensorboard: bool = False,
+    mlflow: str | None = None,
 ) -> Answer:
     """The best network for these data within a budget of parameters and of time.
 
@@ -73,6 +76,8 @@ def find(
     :param progress: whether to show what was guessed, and a bar; or what shows them.
     :param command: the command line that the runs' records keep.
     :param began: when its time began to count, by ``time.monotonic`` (default: now).
+    :param tensorboard: also write TensorBoard logs to the folder of each run.
+    :param mlflow: also show each run in MLflow: a folder, a tracking URI or ``"auto"``.
 
     The same call again resumes an interrupted search::
 
@@ -84,7 +89,8 @@ def find(
     limit = amount(budget)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
-    ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
+    ends, tracking = began + parse_seconds(within), prepare_tracking(tensorboard, mlflow)
+    options = Options(data_dir=data_dir, tracking=tracking, command=command)
     executor = LocalWorkers(workers, early=not _is_large(data)) if workers > 1 else ThisProcess()
     with executor, Bar() if progress is True else progress or Silence() as display:
         clock, processor = time.monotonic(), time.process_time()

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,7 +34,6 @@ class Journal(NoJournal):
         code: str,
         other_code: bool,
         save_every: float,
-        tensorboard: bool,
         writes: bool,
         listener: Listener,
     ) -> None:
@@ -43,7 +41,6 @@ class Journal(NoJournal):
         self.save_every, self.writes, self.listener = save_every, writes, listener
         self.state = State(folder)
         self.saved_at = time.monotonic()
-        self._board: Any = _tensorboard(folder / "tensorboard") if tensorboard and writes else None
         self._lines: TextIO | None = None
         self._checks = LogChecks(folder.name)
 
@@ -51,8 +48,6 @@ class Journal(NoJournal):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if self._board is not None:
-            self._board.close()
         if self._lines is None:
             return
         with self._lines as lines:
@@ -84,9 +79,6 @@ class Journal(NoJournal):
         self._lines.write(json.dumps({**line, "check": self._checks.add(line)}) + "\n")
         self._lines.flush()
         self.listener.line(line)
-        if self._board is not None:
-            for name in line.keys() - {"step", "epoch", "split", "seconds", "metric_versions"}:
-                self._board.add_scalar(f"{line['split']}/{name}", line[name], line["step"])
 
     def save_is_due(self) -> bool:
         return time.monotonic() - self.saved_at >= self.save_every
@@ -111,13 +103,3 @@ class Journal(NoJournal):
             is_ours = False
         if not is_ours:
             raise Overtaken(f"another process has taken over the run in {self.folder}, or removed its log")
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("--tensorboard needs TensorBoard: pip install 'isthmus[tensorboard]'") from None
-    return SummaryWriter(str(folder))

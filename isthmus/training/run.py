@@ -57,6 +57,7 @@ from isthmus.training.listener import Listener
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
+from isthmus.training.tracking import NO_TRACKING, Tracked, Tracking, tracked
 
 _TURN = threading.RLock()
 
@@ -73,7 +74,7 @@ class Options:
     init_folder: Path | None = None  # of the run named by config.init, if it is not in ISTHMUS_HOME
     save_every: float = 30.0  # seconds between checkpoints
     other_code: bool = False
-    tensorboard: bool = False
+    tracking: Tracking = NO_TRACKING
     command: str = ""
 
 
@@ -366,6 +367,13 @@ def _code(config: RunConfig) -> dict[str, str]:
 
 
 def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Listener) -> None:
+    """Train in this process. Of several processes, the first shows the run in trackers."""
+    config, shown = prepared.config.model_dump(mode="json"), options.tracking if devices.rank == 0 else NO_TRACKING
+    with tracked(listener, shown, prepared.folder, config, options.command) as heard:
+        _train_heard(prepared, start, options, devices, heard)
+
+
+def _train_heard(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Tracked) -> None:
     """Train in this process. The first of several processes writes the results, and the record last."""
     config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
     reason, outcome = "", None
@@ -410,6 +418,7 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
     )
     write_record(folder, record)
     State(folder).clear()
+    listener.finish(record)
 
 
 def _journal(prepared: Prepared, options: Options, devices: Devices, listener: Listener) -> Journal:
@@ -418,7 +427,6 @@ def _journal(prepared: Prepared, options: Options, devices: Devices, listener: L
         code=f"{_code(prepared.config)['digest']} torch {torch.__version__}",
         other_code=options.other_code,
         save_every=options.save_every,
-        tensorboard=options.tensorboard,
         writes=devices.rank == 0,
         listener=listener,
     )
