@@ -213,7 +213,8 @@ def file_line(kind: Kind, name: str) -> str:
 
 def meaning(kind: Kind, name: str) -> str:
     """What a name stands for, in one line."""
-    return (_declared(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
+    said = (_declared(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
+    return said or f"defined in {catalogue(kind)[name]}"
 
 
 def model_kind(name: str) -> str:

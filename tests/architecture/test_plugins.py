@@ -299,7 +299,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def test_its_parts_are_listed_created_and_counted(installed: str) -> None:
     assert "affine" in isthmus.list_models()
-    assert call("models", "--json").json()["affine"] == f"{installed}:Affine"
+    home = f"{installed}:Affine"
+    listed = {"meaning": f"defined in {home}", "group": "Other models", "home": home}
+    assert call("models", "--json").json()["affine"] == listed
     assert isthmus.create_model("affine", d_in=3, d_out=1)
     assert call("describe", "affine", "d_in=3", "d_out=2", "--json").json()["params"] == 8
     assert "d_in" in call("describe", "affine").out
