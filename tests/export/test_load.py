@@ -413,7 +413,6 @@ def test_images_of_any_size_are_restored(trained: Callable[..., str], pictures: 
     np.testing.assert_array_equal(loaded.predict(opened[0]), restored[0][None])
     tiles = np.stack([image[:, :8, :8] for image in map(channels_first, opened)])
     np.testing.assert_array_equal(loaded.predict(tiles), loaded.predict(list(tiles)))
-    np.testing.assert_array_equal(loaded.predict(tiles)[0], restored[0][:, :8, :8])
     copied = Path(shutil.copytree(pictures, tmp_path / "new"))
     (copied / "dogs" / "broken.jpg").write_bytes(b"no image")
     content = call("predict", run, copied, "--out", tmp_path / "out", "--json").json()
