@@ -402,6 +402,14 @@ def test_images_of_any_size_are_classified_as_the_source_read_them(
     content = call("predict", run, copied, paths[0], "--out", tmp_path / "out", "--json").json()
     assert content[str(copied / "dogs" / "broken.jpg")] is None
     assert content[str(paths[0])] == rows[0]["predicted"]
+    (listed,) = read(tmp_path / "out" / "images.predicted.csv")
+    assert {**listed, "file": ""} == {**rows[0], "file": ""}
+    answer = call("predict", run, paths[0], copied / "dogs" / "broken.jpg", "--out", tmp_path / "out")
+    assert f"{paths[0]} → {rows[0]['predicted']} (p({rows[0]['predicted']}) = 0." in answer.out
+    with pytest.warns(UserWarning, match=r"skipped: cannot read .*broken\.jpg"):
+        found = loaded.predict_proba(copied)
+    assert found.index.tolist() == [row["file"] for row in rows]
+    assert found.columns.tolist() == ["cats", "dogs"]
 
 
 def test_images_of_any_size_are_restored(trained: Callable[..., str], pictures: Path, tmp_path: Path) -> None:
