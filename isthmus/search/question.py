@@ -20,7 +20,7 @@ from isthmus.sources.arrays import names_in
 from isthmus.sources.dialects import ENDINGS, read_frame
 from isthmus.sources.image_folder import Facts, look_at
 from isthmus.sources.splits import array_digest
-from isthmus.sources.tables import table_of
+from isthmus.sources.tables import as_names, table_of
 from isthmus.sources.targets import describe_target, guess_target
 from isthmus.training.run import Options, learn_task, load_data
 
@@ -93,7 +93,8 @@ def _understand(
         return _from_source(str(data), task, fields, options)
     if path.is_dir():
         return title, *_from_folder(path, task, fields)
-    names = [str(name) for name in target] if isinstance(target, list | tuple) else [str(target)] if target else []
+    names = [str(name) for name in as_names(target)] if target else list(as_names(fields.get("targets")))
+    task = task or (fields["kind"] if fields.get("kind") in _SUPERVISED else None)
     settings: dict[str, Any] = {"path": str(path)}
     if test is not None:
         there = _locate(test, options)
@@ -102,25 +103,25 @@ def _understand(
         settings["test_path"] = str(there)
     if path.name.lower().endswith(_ARRAYS):
         return title, *_from_arrays(path, settings, names, task, fields)
-    return title, *_from_table(path, settings, names, task)
+    return title, *_from_table(path, settings, names, task, fields)
 
 
 def _locate(data: str | Path, options: Options) -> Path | None:
     """The file or folder; None for the name of a source."""
-    given = expand_user(data)
-    places = [given, (options.data_dir or data_dir()) / given]
+    given, is_source = expand_user(data), str(data) in catalogue("sources")
+    places = [given] if is_source else [given, (options.data_dir or data_dir()) / given]
     found = next((place.absolute() for place in places if place.exists()), None)
-    if found is None and str(data) not in catalogue("sources"):
+    if found is None and not is_source:
         raise UserError(f"there is no file, folder or source {str(data)!r}; {nearest(str(data), catalogue('sources'))}")
     return found
 
 
 def _from_table(
-    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None
+    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None, fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, list[str]]:
     if not path.name.lower().endswith(ENDINGS):
         raise UserError(f"{path} has an unsupported format; give one of {', '.join((*ENDINGS, *_ARRAYS))}, or a folder")
-    table, row_names, _ = read_frame(path)
+    table, row_names, _ = read_frame(path, fields.get("header"), fields.get("delimiter"))
     for name in names:
         if name not in table.column_names:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, table.column_names)}")
@@ -193,7 +194,8 @@ def _guess_image_task(facts: Facts, fields: Mapping[str, Any]) -> tuple[str, str
     if len(facts.classes) > 1:
         return "classification", f"its {len(facts.classes)} subfolders are classes"
     if facts.classes:
-        return "denoise", f"its only subfolder {facts.classes[0]} is a single class"
+        nested = f"; give {facts.classes[0]} itself if its subfolders are classes" if facts.has_nested_classes else ""
+        return "denoise", f"its only subfolder {facts.classes[0]} is a single class{nested}"
     return "denoise", "it has no subfolders that could be classes"
 
 

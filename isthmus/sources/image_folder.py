@@ -185,7 +185,10 @@ def list_labelled(
     """The images in class folders with their labels; without classes, those in the folder, or ``everything`` below."""
     loose = list_images(folder)
     if classes and loose:
-        raise UserError(f"{folder} has class folders and loose images such as {loose[0].name}; move them into one")
+        raise UserError(
+            f"{folder} has class folders and loose images such as {loose[0].name}; move them into one, "
+            "or cut all images into patches, to restore them: source.patch=8"
+        )
     if not classes:
         paths = walk_images(folder) if everything else loose
         if not paths:
@@ -216,7 +219,8 @@ class Facts(NamedTuple):
     side: int
     """The median of their short sides."""
     are_grey: bool
-    images: int
+    has_nested_classes: bool
+    """Whether the only class folder holds several folders."""
 
 
 def look_at(root: Path, sample: int = 200) -> Facts:
@@ -230,7 +234,9 @@ def look_at(root: Path, sample: int = 200) -> Facts:
     if not sizes:
         raise UserError(f"none of the images in {root} can be read, such as {paths[0].relative_to(root)}")
     side = int(np.median([min(width, height) for width, height, _ in sizes]))
-    return Facts(list_classes(home), side, all(is_grey for *_, is_grey in sizes), len(paths))
+    classes = list_classes(home)
+    has_nested_classes = len(classes) == 1 and len(list_classes(home / classes[0])) > 1
+    return Facts(classes, side, all(is_grey for *_, is_grey in sizes), has_nested_classes)
 
 
 def _open_path(path: Path, channels: int) -> Image:
