@@ -114,6 +114,8 @@ class RowPredictor(Predictor):
         for file in files:
             if self.images and file.is_dir():
                 continue
+            if not file.exists():
+                raise UserError(f"there is no file {'or folder ' if self.images else ''}{file}")
             if ending_of(file) not in accepted:
                 folders = " files, and folders of images" if self.images else " files"
                 raise UserError(f"{file}: this run takes {', '.join(sorted(accepted))}{folders}")
@@ -222,6 +224,8 @@ class RowPredictor(Predictor):
             return answers if _as_folder(data) else answers._replace(files=None)
         if paths := _as_paths(data):
             for path in paths:
+                if not path.exists():
+                    raise UserError(f"there is no file {'or folder ' if self.images else ''}{path}")
                 if ending_of(path) not in RESULTS or path.is_dir():
                     raise UserError(f"{path}: this run takes {', '.join(sorted(RESULTS))} files")
             return _join(answers for path in paths for _, answers in self._predict_blocks(path, show_nothing))
