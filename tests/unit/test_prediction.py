@@ -122,7 +122,7 @@ def test_an_image_of_other_axes_is_one_line(predictor):
 
 
 def blend_slowly(image, side, scale, restore):
-    """Tile by tile and pixel by pixel: the mean of all tiles that cover a pixel, weighted by its distance to the edge."""
+    """Tile by tile and pixel by pixel: the mean of all tiles over a pixel, weighted by its distance to the edge."""
     channels, height, width = image.shape
     total, weights = np.zeros((channels, height * scale, width * scale)), np.zeros((height * scale, width * scale))
     tops, lefts = ([*range(0, length - side, side // 2), length - side] for length in (height, width))
@@ -155,7 +155,12 @@ def test_tiles_overlap_and_are_blended(shape, scale):
 def test_an_image_smaller_than_a_tile_is_continued_by_its_edges():
     image = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
     seen = []
-    assert (join_tiles(image, (4, 4), 1, lambda tiles: seen.append(tiles) or tiles) == image).all()
+
+    def keep(tiles):
+        seen.append(tiles)
+        return tiles
+
+    assert (join_tiles(image, (4, 4), 1, keep) == image).all()
     assert seen[0][0, 0].tolist() == [[0, 1, 2, 2], [3, 4, 5, 5], [3, 4, 5, 5], [3, 4, 5, 5]]
 
 
