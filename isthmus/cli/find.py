@@ -23,6 +23,9 @@ def find(
         str | None, typer.Option(help="`regression`, `classification`, `denoise`, … (default: by the target).")
     ] = None,
     test: Annotated[str | None, typer.Option(help="A file with the test rows (default: a tenth of the rows).")] = None,
+    patch: Annotated[
+        int | None, typer.Option(min=1, help="Cut images into squares of so many pixels, to restore them.")
+    ] = None,
     budget: Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")] = "50k",
     within: Annotated[str, typer.Option(help="The time that it may take, such as `90s`, `5m` or `2h`.")] = "2m",
     workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
@@ -43,9 +46,10 @@ def find(
     from isthmus.search import engine
     from isthmus.search.display import Bar
 
+    settings = [*([f"source.patch={patch}"] if patch else []), *(overrides or ())]
     answer = engine.find(
         data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
-        settings=overrides or (), data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
+        settings=settings, data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
         began=options.started, tensorboard=tensorboard, mlflow=mlflow,
     )  # fmt: skip
     if as_json:

@@ -33,11 +33,11 @@ def predict(
     """Apply a trained run, or its export, to files.
 
     A table gives a csv file with a header: what names the rows (or their number), the prediction, and the probability
-    of each class. Images may have any size: they are restored in tiles, or resized and classified; of a folder, all
-    images in it and its subfolders. Images that cannot be read are listed and skipped. Files of rows may be larger
-    than memory; only tables of words and dates are read whole. A masked-image run hides a fraction of each image and
-    fills it in again. In csv results, an apostrophe precedes text that a spreadsheet would run as a formula, never
-    numbers.
+    of each class. Images may have any size and mode. They are restored in tiles that overlap, or resized and
+    classified: those of a folder and its subfolders into one csv, those given by name into `images.predicted.csv`.
+    Images that cannot be read are listed and skipped. Files of rows may be larger than memory; only tables of words and
+    dates are read whole. A masked-image run hides a fraction of each image and fills it in again. In csv results, an
+    apostrophe precedes text that a spreadsheet would run as a formula, never numbers.
 
     For example: `isthmus predict RUN new.csv`
     """

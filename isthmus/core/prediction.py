@@ -68,9 +68,12 @@ class Trained:
         """Predictions for rows, in the units of the targets or as names of classes: an array, one entry per row.
 
         ``rows`` is a pandas or polars DataFrame, an Arrow table, a dict of columns, a list of dicts, an array (its
-        columns as in training), or the path of a csv, tsv, parquet, npy or npz file. A run on images takes images of
-        any size: arrays, PIL images, paths or a folder. For a pandas DataFrame the result is a Series with the same
-        index, or a DataFrame if there are several targets.
+        columns as in training), or the path of a csv, tsv, parquet, npy or npz file. For a pandas DataFrame the result
+        is a Series with the same index, or a DataFrame if there are several targets.
+
+        A run on images takes images of any size: arrays, PIL images, paths or a folder, whose unreadable files are
+        skipped with a warning. Classes of a folder are a Series by file, if pandas is installed; restored images are
+        an array (images, channels, height, width), or a list if their sizes differ.
         """
         return self.open().predict_rows(rows)
 

@@ -116,6 +116,8 @@ class Data:
     """SHA-256 of the weights of the tokenizer that made the rows, if one did."""
     table: Mapping[str, Any] = field(default_factory=dict)
     """How the features were made of a user's table, and what was found in it, as JSON."""
+    findings: tuple[str, ...] = ()
+    """What was found in a user's images and done with it, in sentences."""
 
     def split(self, name: SplitName) -> Split:
         split: Split = getattr(self, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,19 @@ from isthmus.core.protocols import Component, Data, Task
 from isthmus.core.registry import catalogue, component
 from isthmus.sources.arrays import names_in
 from isthmus.sources.dialects import ENDINGS, read_frame
+from isthmus.sources.image_folder import Facts, look_at
 from isthmus.sources.splits import array_digest
-from isthmus.sources.tables import table_of
+from isthmus.sources.tables import as_names, table_of
 from isthmus.sources.targets import describe_target, guess_target
 from isthmus.training.run import Options, learn_task, load_data
 
 _ARRAYS = (".npy", ".npz")
 _SUPERVISED = ("regression", "classification")
+_RESTORES = ("denoise", "super_resolution")
+_LARGEST_WHOLE = 32
+"""Up to this many pixels, images are used whole by tasks that restore them, and not reduced by others."""
+_PATCH = {1: 16, 3: 8}
+"""By channels: the patches that networks of 50k parameters restore best."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,16 @@ class Question:
     @property
     def findings(self) -> tuple[str, ...]:
         """What the source found in the data and did with it."""
-        return tuple(self.data.table.get("findings", ()))
+        return (*self.data.table.get("findings", ()), *self.data.findings)
 
 
 def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[str], options: Options) -> Question:
     """Understand what is asked, load the data and let the task learn from them."""
     overrides = tuple(settings)
-    title, source, task, words = _understand(data, target, task, test, options)
-    whole: dict[str, Any] = {"source": source, "task": {"name": task}}
     mine = [text for text in overrides if text.startswith(("source.", "task."))]
-    whole = override(whole, mine)
+    fields = override({}, [text for text in mine if text.startswith("source.")]).get("source", {})
+    title, source, task, words = _understand(data, target, task, test, fields, options)
+    whole = override({"source": source, "task": {"name": task}}, mine)
     config = component("sources", whole["source"])
     began = time.monotonic()
     loaded = load_data(config, options.data_dir)
@@ -69,9 +75,12 @@ def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[
 
 
 def _understand(
-    data: Any, target: Any, task: str | None, test: Any, options: Options
+    data: Any, target: Any, task: str | None, test: Any, fields: Mapping[str, Any], options: Options
 ) -> tuple[str, dict[str, Any], str, list[str]]:
-    """The title of the data, the settings of their source, the task, and what was guessed."""
+    """The title of the data, the settings of their source, the task, and what was guessed.
+
+    ``fields`` are the user's settings of the source, which apply whenever data are loaded.
+    """
     if task is not None and task not in catalogue("tasks"):
         raise UserError(f"there is no task {task!r}; {nearest(task, catalogue('tasks'))}")
     if not isinstance(data, str | Path):
@@ -81,10 +90,11 @@ def _understand(
         title = Path(str(data)).name
     path = _locate(data, options)
     if path is None:
-        return _from_source(str(data), task)
+        return _from_source(str(data), task, fields, options)
     if path.is_dir():
-        return title, *_from_folder(path, task)
-    names = [str(name) for name in target] if isinstance(target, list | tuple) else [str(target)] if target else []
+        return title, *_from_folder(path, task, fields)
+    names = [str(name) for name in as_names(target)] if target else list(as_names(fields.get("targets")))
+    task = task or (fields["kind"] if fields.get("kind") in _SUPERVISED else None)
     settings: dict[str, Any] = {"path": str(path)}
     if test is not None:
         there = _locate(test, options)
@@ -92,26 +102,26 @@ def _understand(
             raise UserError(f"there is no file {test} with test rows")
         settings["test_path"] = str(there)
     if path.name.lower().endswith(_ARRAYS):
-        return title, *_from_arrays(path, settings, names, task)
-    return title, *_from_table(path, settings, names, task)
+        return title, *_from_arrays(path, settings, names, task, fields)
+    return title, *_from_table(path, settings, names, task, fields)
 
 
 def _locate(data: str | Path, options: Options) -> Path | None:
     """The file or folder; None for the name of a source."""
-    given = expand_user(data)
-    places = [given, (options.data_dir or data_dir()) / given]
+    given, is_source = expand_user(data), str(data) in catalogue("sources")
+    places = [given] if is_source else [given, (options.data_dir or data_dir()) / given]
     found = next((place.absolute() for place in places if place.exists()), None)
-    if found is None and str(data) not in catalogue("sources"):
+    if found is None and not is_source:
         raise UserError(f"there is no file, folder or source {str(data)!r}; {nearest(str(data), catalogue('sources'))}")
     return found
 
 
 def _from_table(
-    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None
+    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None, fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, list[str]]:
     if not path.name.lower().endswith(ENDINGS):
         raise UserError(f"{path} has an unsupported format; give one of {', '.join((*ENDINGS, *_ARRAYS))}, or a folder")
-    table, row_names, _ = read_frame(path)
+    table, row_names, _ = read_frame(path, fields.get("header"), fields.get("delimiter"))
     for name in names:
         if name not in table.column_names:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, table.column_names)}")
@@ -133,7 +143,7 @@ def _from_table(
 
 
 def _from_arrays(
-    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None
+    path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None, fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, list[str]]:
     known, words = names_in(path), []
     if not names and len(known) > 1:
@@ -143,7 +153,7 @@ def _from_arrays(
         raise UserError(f"{path} holds one array and no names; say which column to predict: --target 0, or a --task")
     source = {"name": "arrays", "targets": list(names), **settings}
     if task is None:
-        loaded = load_data(component("sources", source))
+        loaded = load_data(component("sources", {**source, **fields}))
         if loaded.train.targets is None:
             task = "denoise"
         else:
@@ -153,20 +163,48 @@ def _from_arrays(
     return source | kind, task, words
 
 
-def _from_folder(path: Path, task: str | None) -> tuple[dict[str, Any], str, list[str]]:
-    source, words = {"name": "image_folder", "path": str(path)}, []
+def _from_folder(path: Path, task: str | None, fields: Mapping[str, Any]) -> tuple[dict[str, Any], str, list[str]]:
+    facts, words = look_at(path), []
     if task is None:
-        has_classes = len(load_data(component("sources", source)).classes) > 1
-        task = "classification" if has_classes else "denoise"
-        reason = "its subfolders are classes" if has_classes else "it has no subfolders that could be classes"
+        task, reason = _guess_image_task(facts, fields)
         words.append(f"images in {path.name}: {task}, because {reason} (say --task otherwise)")
+    source: dict[str, Any] = {"name": "image_folder", "path": str(path), "unreadable": "skip"}
+    if "patch" in fields and task not in _RESTORES:
+        raise UserError(f"--patch is for tasks that restore images ({', '.join(_RESTORES)}); leave it out for {task}")
+    if facts.are_grey and "channels" not in fields:
+        source["channels"] = 1
+        words.append("all images are grey: one channel (say source.channels=3 otherwise)")
+    if not {"patch", "size"} & set(fields):
+        patch = _PATCH[source.get("channels", 3)]
+        if task in _RESTORES and facts.side > _LARGEST_WHOLE:
+            source["patch"] = patch
+            words.append(
+                f"images of about {facts.side} pixels are cut into patches of {patch}×{patch}; no image is in two of "
+                "training, validation and test (say --patch otherwise; larger ones need a larger --budget)"
+            )
+        elif facts.side != _LARGEST_WHOLE:
+            source["size"] = min(facts.side, _LARGEST_WHOLE)
+            words.append(f"images are resized to {source['size']}×{source['size']} (say source.size otherwise)")
     return source, task, words
 
 
-def _from_source(name: str, task: str | None) -> tuple[str, dict[str, Any], str, list[str]]:
+def _guess_image_task(facts: Facts, fields: Mapping[str, Any]) -> tuple[str, str]:
+    if fields.get("patch"):
+        return "denoise", "patches are for tasks that restore images"
+    if len(facts.classes) > 1:
+        return "classification", f"its {len(facts.classes)} subfolders are classes"
+    if facts.classes:
+        nested = f"; give {facts.classes[0]} itself if its subfolders are classes" if facts.has_nested_classes else ""
+        return "denoise", f"its only subfolder {facts.classes[0]} is a single class{nested}"
+    return "denoise", "it has no subfolders that could be classes"
+
+
+def _from_source(
+    name: str, task: str | None, fields: Mapping[str, Any], options: Options
+) -> tuple[str, dict[str, Any], str, list[str]]:
     words = []
     if task is None:
-        targets = load_data(component("sources", {"name": name})).train.targets
+        targets = load_data(component("sources", {"name": name, **fields}), options.data_dir).train.targets
         task = "denoise" if targets is None else "classification" if targets.ndim == 1 else "regression"
         words.append(f"{name}: {task}, by the kind of its targets (say --task otherwise)")
     return name, {"name": name}, task, words

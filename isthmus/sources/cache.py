@@ -26,7 +26,7 @@ class CachedArray(NamedTuple):
     digest: str
     """The :func:`array_digest` of what was written."""
     unreadable: tuple[int, ...] = ()
-    """The skipped items; the array holds the others in order."""
+    """The skipped rows; the array holds the others in order."""
 
 
 def cache_array(
@@ -88,24 +88,30 @@ def _open(path: Path, shape: tuple[int, ...]) -> CachedArray | None:
 
 
 def decode_all(
-    array: np.ndarray, items: Sequence[Any], decode: Callable[[Any], np.ndarray], title: str, skip: bool = False
+    array: np.ndarray,
+    items: Sequence[Any],
+    decode: Callable[[Any], np.ndarray],
+    title: str,
+    skip: bool = False,
+    counts: Sequence[int] | None = None,
 ) -> list[int]:
-    """Fill ``array`` with the decoded items in order; each gives one image or the same number of patches.
+    """Fill ``array`` with the decoded items in order; each gives ``counts`` images (default: the same number).
 
     With ``skip``, an item that raises a :class:`UserError` is reported and skipped; the positions of skipped
-    items are returned. Threads suffice, because Pillow releases the interpreter lock while decoding.
+    rows are returned. Threads suffice, because Pillow releases the interpreter lock while decoding.
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import track
 
-    rows = len(array) // len(items)
+    ends = np.cumsum(counts) if counts is not None else np.arange(1, len(items) + 1) * (len(array) // len(items))
+    starts = [0, *ends.tolist()]
     left_out: dict[int, str] = {}
 
     def decode_chunk(start: int) -> None:
         for index in range(start, min(start + CHUNK, len(items))):
             try:
-                array[index * rows : (index + 1) * rows] = decode(items[index])
+                array[starts[index] : starts[index + 1]] = decode(items[index])
             except UserError as error:
                 if not skip:
                     raise
@@ -119,10 +125,11 @@ def decode_all(
             list(pool.map(decode_chunk, range(start, min(start + BLOCK, len(items)), CHUNK)))
     for index in sorted(left_out):
         console.print(f"skipped: {left_out[index]}", markup=False, highlight=False, soft_wrap=True)
-    if left_out:  # close the gaps, one row at a time because source and target may overlap
-        kept = np.delete(np.arange(len(array)), sorted(left_out))
+    skipped = [row for index in sorted(left_out) for row in range(starts[index], starts[index + 1])]
+    if skipped:  # close the gaps, one row at a time because source and target may overlap
+        kept = np.delete(np.arange(len(array)), skipped)
         for place, index in enumerate(kept.tolist()):
             if place < index:
                 array[place] = array[index]
         array[len(kept) :] = 0
-    return sorted(left_out)
+    return skipped

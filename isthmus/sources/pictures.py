@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -37,6 +38,8 @@ class Pictures(NamedTuple):
         return Pictures(items, targets, self.open, {**self.key, "rows": array_digest(rows)})
 
 
+Decode = Callable[["Image", str], np.ndarray]
+"""Converts an image with its name to rows."""
 Found = tuple[dict[SplitName, Pictures], Sequence[str]]
 """The splits that a data set has, and the names of its classes."""
 
@@ -101,35 +104,58 @@ class PictureSource(Source):
 def decode_splits(
     cache: str,
     splits: Mapping[SplitName, Pictures],
-    decode: Callable[[Image, str], np.ndarray],
+    decode: Decode,
     shape: tuple[int, ...],
     classes: Sequence[str] = (),
-    skip: bool = False,
+    skip: bool | None = None,
     origin: str = "",
 ) -> Data:
     """Decode every picture once into the cache, skipping unreadable ones if asked.
 
     ``decode`` converts an image with its name to ``shape``: the number of images, channels, height and width.
     """
-
-    def decode_split(pictures: Pictures) -> CachedArray:
-        def decode_item(item: Any) -> np.ndarray:
-            name = str(item) if isinstance(item, Path) else f"{origin or cache}: the image of row {item}"
-            return decode(pictures.open(item), name)
-
-        def fill(array: np.ndarray) -> list[int]:
-            return decode_all(array, pictures.items, decode_item, f"decoding {origin or cache}", skip)
-
-        key = {**pictures.key} | ({"unreadable": "skip"} if skip else {})
-        return cache_array(cache, key, (len(pictures.items) * shape[0], *shape[1:]), fill)
-
-    decoded = [decode_split(splits[name]) for name in SPLITS]
+    counts = {name: [shape[0]] * len(splits[name].items) for name in SPLITS}
+    decoded = [decode_pictures(cache, splits[name], decode, shape[1:], counts[name], skip, origin) for name in SPLITS]
     targets = [splits[name].targets for name in SPLITS]
     kept = [
         Split(each.array, None if every is None else np.delete(every, list(each.unreadable), axis=0))
         for each, every in zip(decoded, targets, strict=True)
     ]
     return check_splits(origin or cache, kept, classes, [each.digest for each in decoded])
+
+
+def decode_pictures(
+    cache: str,
+    pictures: Pictures,
+    decode: Decode,
+    shape: tuple[int, ...],
+    counts: Sequence[int],
+    skip: bool | None,
+    origin: str = "",
+) -> CachedArray:
+    """Decode pictures once into the cache; each becomes ``counts`` images of ``shape``.
+
+    ``skip`` says whether unreadable ones are skipped; None if the source has no such setting.
+    """
+    size = (sum(counts), *shape)
+    if not pictures.items:
+        empty = np.zeros(size, np.uint8)
+        return CachedArray(empty, array_digest(empty))
+
+    def decode_item(item: Any) -> np.ndarray:
+        name = str(item) if isinstance(item, Path) else f"{origin or cache}: the image of row {item}"
+        try:
+            return decode(pictures.open(item), name)
+        except UserError as error:
+            if skip is not False:
+                raise
+            raise UserError(f"{error} (source.unreadable=skip leaves such images out)") from None
+
+    def fill(array: np.ndarray) -> list[int]:
+        return decode_all(array, pictures.items, decode_item, f"decoding {origin or cache}", bool(skip), counts)
+
+    key = {**pictures.key} | ({"unreadable": "skip"} if skip else {})
+    return cache_array(cache, key, size, fill)
 
 
 def list_pictures(root: Path, paths: Sequence[Path], labels: Any = None, channels: int = 3) -> Pictures:
@@ -193,7 +219,22 @@ def list_hub_pictures(
 def list_images(folder: Path) -> list[Path]:
     """The image files directly in a folder, sorted by name, without hidden files; empty without the folder."""
     entries = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in entries if path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
+    return sorted(path for path in entries if is_image_name(path.name))
+
+
+def walk_images(folder: Path) -> list[Path]:
+    """The image files in a folder and its subfolders, sorted, without hidden ones; links are followed once."""
+    found, seen = list[Path](), set[str]()
+    for here, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(here)
+        folders[:] = [] if real in seen else [name for name in folders if not name.startswith(".")]
+        found += [] if real in seen else [Path(here, name) for name in files if is_image_name(name)]
+        seen.add(real)
+    return sorted(found)
+
+
+def is_image_name(name: str) -> bool:
+    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
 
 
 def list_classes(folder: Path) -> list[str]:

@@ -20,6 +20,8 @@ from isthmus.sources.tables import as_names
 
 RESULTS = {".npy": ".predicted.npy", ".npz": ".predicted.npy"} | dict.fromkeys(ENDINGS, ".predicted.csv")
 """Suffixes of files of rows, and of their results."""
+LISTING = "images.predicted.csv"
+"""The result of images that are given by name and classified."""
 
 
 def ending_of(file: Path) -> str:

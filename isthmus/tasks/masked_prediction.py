@@ -15,7 +15,7 @@ from isthmus.core.files import data_dir
 from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
 from isthmus.core.registry import component, find
 from isthmus.sources.files import read_npy
-from isthmus.sources.images import SUFFIXES, channels_first, fit_square, open_image
+from isthmus.sources.images import SUFFIXES, channels_first, fit_square, open_as_shown
 from isthmus.sources.streaming import write_pieces
 from isthmus.tasks.file_prediction import result_paths
 from isthmus.tasks.image_prediction import expand_folders, need_file, write_image
@@ -74,7 +74,7 @@ class MaskedPredictor(Predictor):
     def _fill_image(self, file: Path, target: Path, tokenizer: Any) -> Prediction:
         """The image is resized to what the tokenizer takes; every image gets the same mask."""
         channels, height, width = tokenizer.input_shape
-        picture = open_image(file, str(file), channels)
+        picture = open_as_shown(file, str(file), channels)
         if height == width:
             original = fit_square(picture, file, height)[None]
         elif (picture.height, picture.width) == (height, width):

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ from isthmus.sources.dialects import ENDINGS
 from isthmus.sources.images import SUFFIXES
 from isthmus.sources.streaming import write_columns, write_pieces
 from isthmus.sources.tables import numbers, table_of
-from isthmus.tasks.file_prediction import RESULTS, array_rows, ending_of, result_paths
+from isthmus.tasks.file_prediction import LISTING, RESULTS, array_rows, ending_of, result_paths
 from isthmus.tasks.image_prediction import (
     ImageReader,
     expand_folders,
     image_paths,
+    join_tiles,
     need_file,
     pixels,
     read_image,
@@ -33,6 +35,8 @@ from isthmus.tasks.image_prediction import (
 from isthmus.tasks.table_prediction import Block, EncodedRows, PlainRows
 
 _ROWS_AT_ONCE = 1000
+_SHOWN = 3
+"""Classes or files that a line names."""
 _NUMBERS_AT_ONCE = 2**24
 """Inputs of a batch: large rows make smaller batches."""
 
@@ -42,6 +46,8 @@ class Answers(NamedTuple):
 
     values: np.ndarray
     probabilities: np.ndarray | None = None
+    files: Sequence[str] | None = None
+    """The files of a folder, which name its rows."""
 
 
 class Skipped(NamedTuple):
@@ -73,8 +79,10 @@ class RowPredictor(Predictor):
         self._check_files(files)
         single = expand_folders(files) if self.makes_images else list(files)
         written = [file for file in single if self.makes_images or file.is_dir() or ending_of(file) in RESULTS]
-        targets = result_paths(written, expand_folders(files), out)
-        skipped, read = list[Skipped](), 0
+        targets, listing = result_paths(written, expand_folders(files), out), out / LISTING
+        if len(written) < len(single) and listing in {*targets.values(), *files}:
+            raise UserError(f"{listing} would hold the classes of the images; give another folder with --out")
+        skipped, read, classified = list[Skipped](), 0, dict[str, Answers]()
         for file in single:
             progress(file, 0)
             result: str | None
@@ -84,10 +92,14 @@ class RowPredictor(Predictor):
                 predict = self._restore_image if self.makes_images else self._classify_folder
                 result = predict(file, targets[file], skipped, progress)
             else:
-                result = self._classify_image(file, skipped)
+                result = self._classify_image(file, skipped, classified)
             if result is not None:
                 read += 1
-                yield Prediction(str(file), (f"{file} → {result}",), result)
+                line = self._describe_class(classified[str(file)]) if str(file) in classified else result
+                yield Prediction(str(file), (f"{file} → {line}",), result)
+        if classified:
+            write_columns(listing, [self._columns({"file": [file]}, found) for file, found in classified.items()])
+            yield Prediction("", (f"the probabilities of all classes → {listing}",), None)
         if skipped and not read:
             more = f" (and {len(skipped) - 1} more files could not be read)" if len(skipped) > 1 else ""
             raise UserError(f"{skipped[0].reason}{more}")
@@ -95,13 +107,15 @@ class RowPredictor(Predictor):
 
     def as_json(self, predictions: Iterable[Prediction]) -> dict[str, str | None]:
         """The result of every file; null for those that were skipped."""
-        return {prediction.file: prediction.content for prediction in predictions}
+        return {prediction.file: prediction.content for prediction in predictions if prediction.file}
 
     def _check_files(self, files: Sequence[Path]) -> None:
         accepted = {*RESULTS, *SUFFIXES} if self.images else {*RESULTS}
         for file in files:
             if self.images and file.is_dir():
                 continue
+            if not file.exists():
+                raise UserError(f"there is no file {'or folder ' if self.images else ''}{file}")
             if ending_of(file) not in accepted:
                 folders = " files, and folders of images" if self.images else " files"
                 raise UserError(f"{file}: this run takes {', '.join(sorted(accepted))}{folders}")
@@ -139,9 +153,20 @@ class RowPredictor(Predictor):
                 found[f"p({name})"] = answers.probabilities[:, place]
         return found
 
-    def _classify_image(self, file: Path, skipped: list[Skipped]) -> str | None:
+    def _classify_image(self, file: Path, skipped: list[Skipped], classified: dict[str, Answers]) -> str | None:
         image = self._read_image(file, skipped)
-        return None if image is None else str(self._answer(image[None]).values[0])
+        if image is None:
+            return None
+        classified[str(file)] = answers = self._answer(image[None])
+        return str(answers.values[0])
+
+    def _describe_class(self, answers: Answers) -> str:
+        """The class, and the probabilities of the most probable ones."""
+        if answers.probabilities is None:
+            return str(answers.values[0])
+        chances, names = answers.probabilities[0], self._class_names(answers.probabilities)
+        first = np.argsort(-chances, kind="stable")[:_SHOWN]
+        return f"{answers.values[0]} ({', '.join(f'p({names[place]}) = {chances[place]:.3g}' for place in first)})"
 
     def _restore_image(self, file: Path, target: Path, skipped: list[Skipped], progress: Progress) -> str | None:
         image = self._read_image(file, skipped)
@@ -178,43 +203,51 @@ class RowPredictor(Predictor):
 
     def predict_rows(self, rows: Any) -> Any:
         rows = rows.detach().cpu().numpy() if isinstance(rows, torch.Tensor) else rows
-        if self.images and self.makes_images and (given := self._find_images(rows)) is not None:
-            restored = [self.image(image) for image in self.images.read(given)]
+        if self.makes_images and (images := self._find_images(rows)) is not None:
+            restored = [self.image(image) for _, image in images]
             return np.stack(restored) if len({image.shape for image in restored}) == 1 else restored
-        values = self._answer_all(rows).values
+        values, _, files = self._answer_all(rows)
         names = [name or "predicted" for name in self.output_names(values)]
-        return _like(rows, values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values, names)
+        return _like(rows, values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values, names, files)
 
     def predict_probabilities(self, rows: Any) -> Any:
         rows = rows.detach().cpu().numpy() if isinstance(rows, torch.Tensor) else rows
-        found = self._answer_all(rows).probabilities
-        return super().predict_probabilities(rows) if found is None else _like(rows, found, self._class_names(found))
+        _, found, files = self._answer_all(rows)
+        if found is None:
+            return super().predict_probabilities(rows)
+        return _like(rows, found, self._class_names(found), files)
 
     def _answer_all(self, data: Any) -> Answers:
         """Predictions for data of any form."""
-        if self.images and (given := self._find_images(data)) is not None:
-            fitted = (self.images.fit(pixels(image, "the image"), "the image") for image in self.images.read(given))
-            parts = [self._answer(np.stack(batch)) for batch in _batches(fitted, _ROWS_AT_ONCE)]
-        elif paths := _as_paths(data):
+        if (images := self._find_images(data)) is not None:
+            answers = _join(self._answer_image_batches(images))
+            return answers if _as_folder(data) else answers._replace(files=None)
+        if paths := _as_paths(data):
             for path in paths:
+                if not path.exists():
+                    raise UserError(f"there is no file {'or folder ' if self.images else ''}{path}")
                 if ending_of(path) not in RESULTS or path.is_dir():
                     raise UserError(f"{path}: this run takes {', '.join(sorted(RESULTS))} files")
-            parts = [answers for path in paths for _, answers in self._predict_blocks(path, show_nothing)]
-        else:
-            parts = [self._answer(self._check(self._features(data), "the input"))]
-        if not parts:
-            raise UserError("the input has no rows; give at least one")
-        probabilities = [part.probabilities for part in parts if part.probabilities is not None]
-        values = np.concatenate([part.values for part in parts])
-        return Answers(values, np.concatenate(probabilities) if probabilities else None)
+            return _join(answers for path in paths for _, answers in self._predict_blocks(path, show_nothing))
+        return self._answer(self._check(self._features(data), "the input"))
 
-    def _find_images(self, data: Any) -> Any:
-        """Images in memory or paths of images; None if the data are rows of numbers."""
+    def _answer_image_batches(self, images: Iterable[tuple[str, np.ndarray]]) -> Iterator[Answers]:
+        assert self.images is not None  # they were found by it
+        for batch in _batches(images, _ROWS_AT_ONCE):
+            fitted = [self.images.fit(pixels(image, name), name) for name, image in batch]
+            yield self._answer(np.stack(fitted))._replace(files=[name for name, _ in batch])
+
+    def _find_images(self, data: Any) -> Iterator[tuple[str, np.ndarray]] | None:
+        """Images in memory or in files with their names; None if the data are rows of numbers."""
+        if self.images is None:
+            return None
+        if folder := _as_folder(data):
+            return self.images.read_folder(folder)
         if (paths := _as_paths(data)) is None:
             are_rows = isinstance(data, np.ndarray) and self.fits(data.shape)  # of the run's size, so in batches
-            return data if self.images and self.images.takes(data) and not are_rows else None
+            return self.images.read(data) if self.images.takes(data) and not are_rows else None
         are_images = [path.is_dir() or path.suffix.lower() in SUFFIXES for path in paths]
-        return expand_folders(paths) if any(are_images) else None
+        return self.images.read(expand_folders(paths)) if any(are_images) else None
 
     def _features(self, data: Any) -> np.ndarray:
         """Rows in memory as features."""
@@ -299,23 +332,15 @@ class RowPredictor(Predictor):
         return array if are_pixels else self.reader.from_array(array, origin, start)
 
     def image(self, image: np.ndarray) -> np.ndarray:
-        """Restore an image (channels, height, width) of any size in tiles of the model's size."""
+        """Restore an image (channels, height, width) of any size in tiles of the model's size, which overlap."""
         if not (self.images and self.makes_images):
             raise UserError(f"this run does not restore images: it takes rows of {self.input_shape}; give them to rows")
         channels, height, width = self.input_shape
         given = np.shape(image)
         if not isinstance(image, np.ndarray) or len(given) != 3 or given[0] != channels or 0 in given:
             raise UserError(f"the image has the shape {given}, not ({channels}, height, width); transpose it")
-        scale_y = self.task.signature.output_shape[1] // height
-        scale_x = self.task.signature.output_shape[2] // width
-        down, across = -(-image.shape[1] // height), -(-image.shape[2] // width)
-        missing = (down * height - image.shape[1], across * width - image.shape[2])
-        padded = np.pad(image, ((0, 0), (0, missing[0]), (0, missing[1])), mode="edge")
-        tiles = padded.reshape(channels, down, height, across, width).transpose(1, 3, 0, 2, 4)
-        restored = self.rows(tiles.reshape(-1, channels, height, width))
-        grid = restored.reshape(down, across, channels, height * scale_y, width * scale_x).transpose(2, 0, 3, 1, 4)
-        joined = grid.reshape(channels, down * height * scale_y, across * width * scale_x)
-        return joined[:, : image.shape[1] * scale_y, : image.shape[2] * scale_x]
+        scale = self.task.signature.output_shape[1] // height
+        return join_tiles(pixels(image, "the image"), (height, width), scale, lambda tiles: self._answer(tiles).values)
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:
@@ -334,6 +359,20 @@ def _batches(items: Any, size: int) -> Iterator[Any]:
         yield batch
 
 
+def _join(parts: Iterable[Answers]) -> Answers:
+    """The answers for several batches as one."""
+    values, probabilities, files = zip(*parts, strict=True) if (parts := list(parts)) else ((), (), ())
+    if not values:
+        raise UserError("the input has no rows; give at least one")
+    known = None if probabilities[0] is None else np.concatenate(probabilities)
+    return Answers(np.concatenate(values), known, None if files[0] is None else list(itertools.chain(*files)))
+
+
+def _as_folder(data: Any) -> Path | None:
+    """The folder that the data are."""
+    return path if isinstance(data, str | Path) and (path := expand_user(data)).is_dir() else None
+
+
 def _as_paths(data: Any) -> list[Path] | None:
     """The paths that the data are; None if they are none."""
     if isinstance(data, str | Path):
@@ -349,15 +388,17 @@ def _as_array(rows: Sequence[Any]) -> np.ndarray:
         raise UserError("the rows of the input differ in length") from None
 
 
-def _like(data: Any, values: np.ndarray, names: Sequence[Any]) -> Any:
-    """Values in the form of the data: with the index of a pandas DataFrame, otherwise as an array."""
-    if type(data).__module__.partition(".")[0] != "pandas" or not hasattr(data, "columns"):
+def _like(data: Any, values: np.ndarray, names: Sequence[Any], files: Sequence[str] | None = None) -> Any:
+    """Values in the form of the data: with the index of a pandas DataFrame or the files of a folder, else an array."""
+    is_frame = type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    if not is_frame and (files is None or find_spec("pandas") is None):
         return values
     import pandas
 
+    index = pandas.Index(files, name="file") if files is not None else data.index
     if values.ndim == 1:
-        return pandas.Series(values, index=data.index, name=names[0])
-    return pandas.DataFrame(values.reshape(len(values), -1), index=data.index, columns=list(names))
+        return pandas.Series(values, index=index, name=names[0])
+    return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=list(names))
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -44,7 +44,10 @@ class SuperResolution(ImageToImage):
         super().learn(data)
         _, height, width = self.image_shape
         if height % self.config.factor or width % self.config.factor:
-            raise UserError(f"images of {height}×{width} cannot be reduced {self.config.factor}×")
+            raise UserError(
+                f"images of {height}×{width} cannot be reduced {self.config.factor}×; their sides must be multiples of "
+                f"{self.config.factor} (of a folder: source.size or source.patch)"
+            )
 
     @property
     def signature(self) -> Signature:

@@ -449,7 +449,8 @@ def _write_results(
 
 def _describe(data: Data) -> dict[str, Any]:
     rows = {name: len(data.split(name)) for name in SPLITS}
-    facts = {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    facts: dict[str, Any] = {"rows": rows, "classes": list(data.classes), "columns": list(data.columns)}
+    facts |= {"findings": list(data.findings)} if data.findings else {}
     return facts | ({"table": dict(data.table)} if data.table else {})
 
 

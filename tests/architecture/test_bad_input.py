@@ -425,7 +425,8 @@ def _bad_files(folder: Path) -> Iterator[tuple[Path, str]]:
     yield folder / "absent.npy", "there is no file"
     yield _save(folder / "words.doc", lambda path: path.write_text("words")), "this run takes"
     yield _save(folder / "words.png", lambda path: path.write_text("words")), "words.png"
-    yield _save(folder / "deep.png", lambda path: Image.fromarray(np.zeros((8, 8), np.uint16)).save(path)), "8 bits"
+    deep = Image.fromarray(np.full((8, 8), 300, np.float32))
+    yield _save(folder / "deep.tif", lambda path: deep.save(path)), "8 or 16 bits"
     yield _save(folder / "wide.npy", lambda path: np.save(path, rows[:, :9])), "do not fit"
     yield _save(folder / "turned.npy", lambda path: np.save(path, rows.reshape(3, 4, 16))), "do not fit"
     yield _save(folder / "nan.npy", lambda path: np.save(path, rows * np.nan)), "NaN"

@@ -336,12 +336,13 @@ def test_images_of_any_size_are_restored_tile_by_tile(tmp_path: Path) -> None:
     large = _picture(tmp_path / "large.png", 21, 13)
     tile = tmp_path / "tile.png"
     Image.fromarray(_pixels(large)[8:16, :8]).save(tile)
-    colour = _picture(tmp_path / "colour.png", 8, 8, "RGB")
-    results = call("predict", record["id"], large, tile, colour, "--out", tmp_path / "out", "--json").json()
+    colour, row = _picture(tmp_path / "colour.png", 8, 8, "RGB"), tmp_path / "row.npy"
+    np.save(row, _pixels(tile)[None])
+    results = call("predict", record["id"], large, tile, colour, row, "--out", tmp_path / "out", "--json").json()
     assert results[str(large)] == str(tmp_path / "out" / "large.png")
-    restored, alone = _pixels(tmp_path / "out" / "large.png"), _pixels(tmp_path / "out" / "tile.png")
-    assert restored.shape == (21, 13)
-    assert (restored[8:16, :8] == alone).all(), "a tile is restored as if it were an image of its own"
+    assert _pixels(tmp_path / "out" / "large.png").shape == (21, 13)
+    alone = np.load(results[str(row)]).reshape(8, 8)
+    assert (_pixels(tmp_path / "out" / "tile.png") == alone).all(), "an image of the model's size is a single tile"
 
 
 def test_super_resolution_doubles_images_of_any_size(tmp_path: Path) -> None:
@@ -421,7 +422,7 @@ def test_pictures_of_one_name_are_classified_and_restored(tmp_path: Path) -> Non
     classifier, restorer = (train(tmp_path, task={"name": task})["id"] for task in ("classification", "denoise"))
     out = tmp_path / "out"
     assert set(call("predict", classifier, *pictures, "--out", out, "--json").json().values()) < set("0123456789")
-    assert not out.exists(), "a class is printed"
+    assert [path.name for path in out.iterdir()] == ["images.predicted.csv"], "one for all of them"
     results = call("predict", restorer, *pictures, "--out", out, "--json").json()
     assert [results[str(picture)] for picture in pictures] == [str(out / "a" / "1.png"), str(out / "b" / "1.png")]
     np.save(tmp_path / "bytes.npy", _pixels(pictures[0])[None])

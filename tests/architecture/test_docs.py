@@ -27,6 +27,9 @@ def files_of_the_reader(folder: Path) -> None:
     lines = [f"{i % 7}.5,{i % 5},{i % 7 + i % 5}.25" for i in range(60)]
     (folder / "my.csv").write_text("\n".join(["a,b,price", *lines]) + "\n")
     Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / "photo.png")
+    (folder / "photos").mkdir()
+    for number in range(4):
+        Image.fromarray(np.full((16, 24, 3), 50 * number, np.uint8)).save(folder / "photos" / f"{number}.png")
     np.save(folder / "rows.npy", np.zeros((3, 784), np.uint8))
     (folder / "puzzle.txt").write_text(SEVENTEEN)
 

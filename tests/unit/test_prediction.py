@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from isthmus.core.errors import UserError
 from isthmus.core.prediction import Trained
 from isthmus.core.protocols import Signature
 from isthmus.sources.streaming import write_columns, write_pieces
 from isthmus.tasks.file_prediction import result_paths
-from isthmus.tasks.image_prediction import pixels
+from isthmus.tasks.image_prediction import ImageReader, join_tiles, pixels
 from isthmus.tasks.row_prediction import RowPredictor, class_names
 from tests.unit.tables import write_csv, write_parquet
 
@@ -118,6 +119,64 @@ def test_an_image_of_other_axes_is_one_line(predictor):
             run.image(np.zeros(shape, np.uint8))
     with pytest.raises(UserError, match=r"takes rows of \(3,\); give them to rows"):
         predictor().image(np.zeros((1, 8, 8), np.uint8))
+
+
+def blend_slowly(image, side, scale, restore):
+    """Tile by tile and pixel by pixel: the mean of all tiles over a pixel, weighted by its distance to the edge."""
+    channels, height, width = image.shape
+    total, weights = np.zeros((channels, height * scale, width * scale)), np.zeros((height * scale, width * scale))
+    tops, lefts = ([*range(0, length - side, side // 2), length - side] for length in (height, width))
+    for top in tops:
+        for left in lefts:
+            tile = restore(image[None, :, top : top + side, left : left + side])[0]
+            for y in range(side * scale):
+                for x in range(side * scale):
+                    weight = min(y + 1, side * scale - y) * min(x + 1, side * scale - x)
+                    total[:, top * scale + y, left * scale + x] += weight * tile[:, y, x]
+                    weights[top * scale + y, left * scale + x] += weight
+    return total / weights
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 9, 17), (3, 20, 8), (3, 13, 12)])
+@pytest.mark.parametrize("scale", [1, 2])
+def test_tiles_overlap_and_are_blended(shape, scale):
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    noise = np.random.default_rng(1).normal(size=(8 * scale, 8 * scale))
+
+    def restore(tiles):
+        return np.clip(tiles.repeat(scale, 2).repeat(scale, 3) + 20 * noise, 0, 255)
+
+    found = join_tiles(image, (8, 8), scale, restore)
+    assert np.abs(found - blend_slowly(image, 8, scale, restore)).max() <= 0.51
+    exact = join_tiles(image, (8, 8), scale, lambda tiles: tiles.repeat(scale, 2).repeat(scale, 3))
+    assert (exact == image.repeat(scale, 1).repeat(scale, 2)).all()
+
+
+def test_an_image_smaller_than_a_tile_is_continued_by_its_edges():
+    image = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+    seen = []
+
+    def keep(tiles):
+        seen.append(tiles)
+        return tiles
+
+    assert (join_tiles(image, (4, 4), 1, keep) == image).all()
+    assert seen[0][0, 0].tolist() == [[0, 1, 2, 2], [3, 4, 5, 5], [3, 4, 5, 5], [3, 4, 5, 5]]
+
+
+def test_arrays_of_other_channels_become_what_their_files_would(tmp_path):
+    colour = np.random.default_rng(0).integers(0, 256, (9, 10, 4), np.uint8)
+    for channels in (1, 3):
+        reader = ImageReader((channels, 8, 8))
+        for place, array in enumerate((colour, colour[..., :3], colour[..., 0])):
+            picture = Image.fromarray(np.ascontiguousarray(array))
+            picture.save(tmp_path / f"{place}.png")
+            forms = (tmp_path / f"{place}.png", picture, [array], [array / 255])
+            ((_, first), *others) = [next(reader.read(each)) for each in forms]
+            assert first.shape == (channels, 9, 10)
+            for _, image in others:
+                np.testing.assert_allclose(pixels(image, "x"), first, atol=1)
+    assert len(list(ImageReader((3, 8, 8)).read(np.zeros((5, 9, 10), np.uint8)))) == 5, "grey images"
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, ">f4", bool])

@@ -9,6 +9,8 @@ from PIL import Image
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
+from isthmus.sources.images import channels_first, open_as_shown
+from isthmus.sources.pictures import walk_images
 
 
 @pytest.fixture(autouse=True)
@@ -109,12 +111,123 @@ def test_wrong_folders_and_images_are_named(zoo):
         (zoo / "zoo" / "cats" / "3.png").write_bytes(damaged)
         with pytest.raises(UserError, match=r"cannot read .*cats/3.png as an image"):
             load("image_folder", zoo, path="zoo")
-    Image.fromarray(np.full((9, 9), 40_000, np.uint16)).save(zoo / "zoo" / "cats" / "3.png")
-    with pytest.raises(UserError, match=r"3.png has more than 8 bits"):
+    (zoo / "zoo" / "cats" / "3.png").unlink()
+    Image.fromarray(np.full((9, 9), 300, np.float32)).save(zoo / "zoo" / "cats" / "3.tif")
+    with pytest.raises(UserError, match=r"3.tif has pixels from 300 to 300; .* \(source\.unreadable=skip leaves"):
         load("image_folder", zoo, path="zoo")
     (zoo / "empty").mkdir()
     with pytest.raises(UserError, match="no images in"):
         load("image_folder", zoo, path="empty")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Seven photographs of many sizes in folders of any depth; every pixel says of which photograph it is."""
+    for number in range(7):
+        folder = tmp_path / "photos" / ("" if number % 2 else "trip/day one")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = np.full((5 + 7 * number, 33, 3), 10 * number, np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return tmp_path
+
+
+def photographs(split):
+    return set((split.inputs[:, 0, 0, 0] // 10).tolist())
+
+
+@pytest.mark.parametrize("fields", [{}, {"folds": 5, "fold": 3}, {"validation": 0}, {"folds": 5, "fold": 11}])
+def test_patches_of_a_photograph_are_in_one_split(photos, fields):
+    data = load("image_folder", photos, path="photos", patch=8, **fields)
+    assert data.train.inputs.shape[1:] == (3, 8, 8)
+    assert data.train.targets is None
+    by_split = [photographs(split) for split in (data.train, data.validation, data.test)]
+    assert sorted(number for numbers in by_split for number in numbers) == list(range(7)), "none is missing or twice"
+    assert sum(map(len, (data.train, data.validation, data.test))) == 4 * (1 + 1 + 2 + 3 + 4 + 5 + 5)
+    assert bool(by_split[1]) == (fields != {"validation": 0})
+
+
+def test_patches_are_shared_evenly_and_those_of_an_image_stay_when_others_come(photos):
+    data = load("image_folder", photos, path="photos", patch=8, patches=21)
+    assert sum(map(len, (data.train, data.validation, data.test))) == 7 * 3
+    some = load("image_folder", photos, path="photos", patch=8, patches=7, split_seed=1)
+    assert some.train.inputs.shape[0] == 5
+
+
+def test_few_photographs_are_enough_for_folds_and_too_few_are_one_line(photos):
+    for number in range(4):
+        next((photos / "photos").rglob(f"{number}.png")).unlink()
+    folds = [load("image_folder", photos, path="photos", patch=8, folds=5, fold=fold) for fold in range(3)]
+    assert {frozenset(photographs(each.test)) for each in folds} == {frozenset(photographs(folds[0].test))}
+    assert photographs(folds[0].validation) != photographs(folds[1].validation)
+    next((photos / "photos").rglob("6.png")).unlink()
+    with pytest.raises(UserError, match="has 2 readable images; training, validation and test need at least 3"):
+        load("image_folder", photos, path="photos", patch=8)
+
+
+def test_all_rows_can_be_trained_on(zoo):
+    data = load("image_folder", zoo, path="zoo", size=4, validation=0)
+    assert [len(data.train), len(data.validation), len(data.test)] == [18, 0, 2]
+
+
+def test_unreadable_images_are_counted_and_named(zoo):
+    (zoo / "zoo" / "cats" / "cut.jpg").write_bytes(b"")
+    (zoo / "zoo" / "dogs" / "text.png").write_text("hello")
+    (zoo / "zoo" / "dogs" / "lost.png").symlink_to("nowhere.png")
+    for name in (".DS_Store", "Thumbs.db", "._1.png"):
+        (zoo / "zoo" / "dogs" / name).write_bytes(b"no image")
+    for fields in ({"size": 4}, {"patch": 4}):
+        data = load("image_folder", zoo, path="zoo", unreadable="skip", **fields)
+        (finding,) = data.findings
+        assert finding.startswith("3 images cannot be read and were skipped: ")
+        assert all(f"`{name}`" in finding for name in ("cats/cut.jpg", "dogs/text.png", "dogs/lost.png"))
+        with pytest.raises(UserError, match=r"source\.unreadable=skip"):
+            load("image_folder", zoo, path="zoo", **fields)
+    assert (
+        sum(map(len, (data.train, data.validation, data.test))) == 20 * 4 + sum(n // 4 - 2 for n in range(10, 20)) * 4
+    )
+
+
+def test_images_are_read_as_a_viewer_shows_them(tmp_path):
+    left_half = np.zeros((8, 8, 4), np.uint8)
+    left_half[:, :4] = (200, 0, 0, 255)
+    picture = Image.fromarray(left_half)
+    upright = Image.fromarray(np.ascontiguousarray(left_half[..., :3]))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn it by a quarter to the right
+    (tmp_path / "some").mkdir()
+    picture.save(tmp_path / "some" / "1.png")
+    picture.quantize(4).save(tmp_path / "some" / "2.gif", transparency=0)
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "some" / "3.png", exif=exif)
+    deep = np.full((8, 8), 200 * 257, np.uint16)
+    Image.fromarray(deep).save(tmp_path / "some" / "4.png")
+    Image.fromarray((deep / 65535).astype(np.float32)).save(tmp_path / "some" / "5.tif")
+    Image.fromarray(np.full((8, 8), 200, np.uint8)).save(tmp_path / "some" / "6.jpg")
+
+    def opened(name):
+        return channels_first(open_as_shown(tmp_path / "some" / name, name))
+
+    assert opened("1.png")[:, 0, [0, 7]].T.tolist() == [[200, 0, 0], [255, 255, 255]]
+    assert (opened("2.gif")[:, 0, 0] != opened("2.gif")[:, 0, 7]).any()
+    assert (opened("3.png") == channels_first(upright)).all()
+    for name in ("4.png", "5.tif", "6.jpg"):
+        assert (opened(name) == 200).all(), name
+    assert load("image_folder", tmp_path, path="some", size=8, channels=1).train.inputs.shape[1:] == (1, 8, 8)
+
+
+def test_classes_may_be_nested_linked_and_have_any_name(tmp_path):
+    names = ("<script>", "a b", "été")
+    for place, name in enumerate(names):
+        for number in range(4):
+            folder = "deeper/still" if number % 2 else ""
+            write_image(tmp_path / "kept" / name / folder / f"{number}.png", (100 * place, 0, 0), (8, 8))
+    (tmp_path / "classes").mkdir()
+    for name in names:
+        (tmp_path / "classes" / name).symlink_to(tmp_path / "kept" / name)
+    (tmp_path / "kept" / "a b" / "loop").symlink_to(tmp_path / "kept")
+    data = load("image_folder", tmp_path, path="classes", size=8)
+    assert data.classes == tuple(sorted(names))
+    assert len(data.train) + len(data.validation) + len(data.test) >= 12
+    assert len(walk_images(tmp_path / "classes" / "été")) == 4
 
 
 @pytest.fixture
