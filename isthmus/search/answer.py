@@ -166,6 +166,8 @@ class Answer:
         best = content["best"]
         if best["overfits"]:
             lines.append(f"It overfits from epoch {best['epoch']} on, where its training was ended.")
+        if content.get("late"):
+            lines.append(f"There was no time for {' and '.join(content['late'])}.")
         if not content["is_whole"]:
             lines.append("There was no time for every network; repeat the command with a longer --within to go on.")
         return lines

@@ -251,7 +251,9 @@ class _Search:
                          "test": score(predicted, targets), "low": found[0], "high": found[1],
                          "lead": [middle - score(predicted, targets), *lead]}
                     )  # fmt: skip
-        return {"test": test, "references": references}
+        fitted = {each["title"] for each in references}
+        late = [each.title for each in self.references if each.title not in fitted]
+        return {"test": test, "references": references, "late": late}
 
 
 def _is_large(data: Any) -> bool:

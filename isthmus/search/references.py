@@ -18,8 +18,8 @@ from isthmus.core.draws import numpy_generator
 from isthmus.core.protocols import Data, Split
 
 Predict = Callable[[np.ndarray], np.ndarray]
-_FIRST, _GROWTH = 1_000, 4
-"""Rows of the first fit, and how many times as many rows the next one gets, as far as time allows."""
+_FIRST_VALUES, _GROWTH = 100_000, 4
+"""Values (rows × features) of the first fit, and how many times as many rows the next one gets, as time allows."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ def fit_references(
 
 def _fit_most(reference: Reference, split: Split, ends: float) -> tuple[Predict, int, float]:
     """A model fitted to as many rows as time allows, by the time that fewer rows took; its rows and seconds."""
-    rows = min(_FIRST, len(split))
+    rows = min(max(100, min(1_000, _FIRST_VALUES // max(1, split.inputs[0].size))), len(split))
     predict, seconds = _fit(reference, split, rows)
     growth = float(_GROWTH)
     while rows < len(split) and time.monotonic() + growth * seconds < ends:
