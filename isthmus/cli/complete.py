@@ -1,163 +1,68 @@
-"""Runs a study for the terminal: estimate, progress, table, conclusion and page."""
+"""A study in the terminal: estimate, progress, table, conclusion and page."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from isthmus.api.study import StudyAnswer
 from isthmus.cli import terminal
 from isthmus.core.config import StudyConfig
-from isthmus.core.errors import UserError
-from isthmus.core.files import home
-from isthmus.core.record import differences, remove_leftovers, runs_folder
-from isthmus.core.registry import model_title
-from isthmus.studies.database import Damaged, default_url, set_aside
-from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
-from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
-from isthmus.studies.fronts import summarise
+from isthmus.core.record import runs_folder
+from isthmus.studies.complete import Watcher
+from isthmus.studies.complete import complete_study as complete
 from isthmus.studies.plan import Plan
-from isthmus.studies.proposals import Run, Trial
-from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 
 
-def complete_study(
-    config: StudyConfig | Plan,
-    options: Options,
-    workers: int = 1,
-    *,
-    cluster: str | None = None,
-    url: str | None = None,
-    within: float | None = None,
-    rebuild: bool = False,
-) -> Study:
+class TerminalWatcher(Watcher):
+    """Bars for the study and for each of its runs."""
+
+    def measure(self) -> AbstractContextManager[Any]:
+        return terminal.err.status("measuring a few steps …")
+
+    def announce(self, text: str) -> None:
+        terminal.err.print(text, soft_wrap=True)
+        resume = "Ctrl-C or SIGTERM saves; repeat the command to resume"
+        terminal.err.print(f"records are in {runs_folder()}; {resume}", style="dim", soft_wrap=True)
+
+    def train(self, work: float, runs: int, ended: int) -> AbstractContextManager[Any]:
+        display = terminal.StudyDisplay(work, runs, ended)
+        self.advance, self.hide, self.finish = display.advance, display.hide, display.finish  # type: ignore[method-assign]
+        return display
+
+
+def complete_study(config: StudyConfig | Plan, options: Options, workers: int | None = 1, **others: Any) -> Study:
     """Run a study, resume it, or load its finished records; prints an estimate before training."""
-    plan = config if isinstance(config, Plan) else Plan.of(config, options)
-    storage = _storage(plan, url, rebuild)
-    executor = _executor(plan.config, workers, cluster)
-    if within is not None:
-        plan = _fit_plan(plan, storage, executor.slots, within)
-    study = Study(plan, storage)
-    for run in (run for trial in study.trials for run in trial.runs.values()):
-        remove_leftovers(run.folder)
-    if study.is_complete:
-        return study
-    with terminal.err.status("measuring a few steps …"):
-        remaining = study.remaining_candidates()
-        needed = estimate(plan, measure_paces(plan, remaining), executor.slots, remaining)
-    recorded = study.recorded_runs()
-    if remaining:
-        _announce(study, needed, executor.slots, recorded)
-    if cluster is None:
-        check_room(needed, executor.slots)
-    with terminal.StudyDisplay(needed.work, study.expected_runs, recorded) as display:
-        study.carry_out(executor, lambda trial, run, event: _show_event(display, study, trial, run, event))
-    return study
-
-
-def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:
-    """The study's database, emptied if ``rebuild``.
-
-    A damaged default file is set aside; another database is left alone, because it may hold other studies.
-    """
-    folder = home() / "studies" / plan.config.name
-    try:
-        storage = Storage(url or default_url(folder), plan.config.name, plan.maximise)
-        if rebuild:
-            storage.drop()
-        return storage
-    except Damaged as error:
-        if url is not None:
-            raise
-        if not rebuild:
-            raise UserError(f"{error}; `isthmus study … --rebuild` restores it") from None
-    set_aside(folder)
-    return Storage(default_url(folder), plan.config.name, plan.maximise)
-
-
-def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executor:
-    if cluster is not None:
-        from isthmus.studies.cluster import RayCluster
-
-        train = config.base.train
-        return RayCluster(cluster, config.base.threads, train.devices if train.device == "cuda" else 0)
-    return LocalWorkers(workers) if workers > 1 else ThisProcess()
-
-
-def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float) -> Plan:
-    """The plan reduced to the time that it may take; a resumed study keeps the size it started with."""
-    begun = storage.stored_config()
-    if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
-        number = begun.get("sampling", {}).get("candidates")
-        return plan if number is None else plan.limit(number)
-    with terminal.err.status("measuring a few steps …"):
-        return fit(plan, measure_paces(plan), workers, seconds)
-
-
-def _announce(study: Study, needed: Estimate, workers: int, recorded: int) -> None:
-    config, threads = study.config, study.config.base.threads
-    size = f"{study.expected_candidates} candidates, {study.expected_runs} runs ({recorded} on record)"
-    seconds = f"{'at most' if config.pruning else 'about'} {terminal.duration(needed.seconds)}"
-    processes = f"{workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}"
-    room = f"{gigabytes(needed.disk_bytes)} of disk, {gigabytes(needed.memory_bytes)} of memory"
-    terminal.err.print(f"study {config.name}: {size}; {seconds} with {processes}, {room}", soft_wrap=True)
-    resume = "Ctrl-C or SIGTERM saves; repeat the command to resume"
-    terminal.err.print(f"records are in {runs_folder()}; {resume}", style="dim", soft_wrap=True)
-
-
-def _show_event(display: terminal.StudyDisplay, study: Study, trial: Trial, run: Run, event: Event) -> None:
-    varied = sorted({field for space in study.config.spaces for field in space.vary})
-    name = f"{model_title(trial.model.model_dump(), varied)} rate={run[0]:g} seed={run[1]}"
-    prepared, work = trial.runs[run], trial.runs[run].work
-    if not isinstance(event, Ended):
-        display.advance(prepared.id, work, event.fraction, name)
-    elif event.how == "done" and prepared.has_ended:
-        record = study.record(prepared)
-        quality = record.quality()
-        note = f"failed: {record.reason}" if quality is None else f"{record.objective} {quality:.4g}"
-        display.finish(prepared.id, work, name, note)
-    elif event.how in ("failed", "crashed"):
-        display.finish(prepared.id, work, name, f"failed: {event.reason}")
-    else:
-        display.hide(prepared.id)
+    return complete(config, options, workers, watcher=TerminalWatcher(), **others)
 
 
 def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
     """Print the table and the conclusion, then write the page, which takes a moment."""
-    from isthmus.reports import table, write_report
-    from isthmus.reports.sections import gather
-    from isthmus.reports.text import answer as in_words
-    from isthmus.reports.text import summary
-    from isthmus.studies.fronts import front
+    from isthmus.reports import table
 
-    out = out or home() / "reports" / study.config.name
-    records = study.records()
-    if not any(record.status == "finished" for record in records):
-        reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
-        raise UserError(f"no run of the study {study.config.name!r} finished: {reasons or 'nothing was trained'}")
-    costs, cost, quality = study.costs, study.config.cost, study.config.quality
-
-    def write_page() -> Path:
-        title, command = f"Isthmus {study.config.name}", study.plan.options.command
-        return write_report(study.folders, out, title, command, costs=costs, quality=quality)
-
-    candidates = summarise(records, costs, quality)
+    answer, cost = StudyAnswer(study), study.config.cost
     if as_json:
-        members = {member.run_ids for member in front(candidates, cost)}
-        lines = [asdict(c) | {"mean": c.mean, "std": c.std, "on_front": c.run_ids in members} for c in candidates]
-        terminal.print_json({"page": str(write_page()), "candidates": lines, "trials": study.outcomes()})
+        members = {member.run_ids for member in answer.front_members}
+        lines = [
+            asdict(each) | {"mean": each.mean, "std": each.std, "on_front": each.run_ids in members}
+            for each in answer.candidates
+        ]
+        content = {"page": str(answer.report(out)), "candidates": lines, "trials": study.outcomes()}
+        terminal.print_json(content)
         return
-    rows = table(candidates, cost)
+    rows = table(answer.candidates, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
     note = "● on the Pareto front of its architecture, chosen on validation data; ± one standard deviation over seeds"
     terminal.out.print(note, style="dim")
     for trial in study.trials:
         if trial.state == "failed":
             terminal.out.print(f"failed: {trial.model.name} #{trial.number}: {trial.reason}")
-    for section in gather(study.folders, costs=costs, quality=quality)[0]:
-        for sentence in (" ".join(in_words(section, cost)), *summary(section, cost)):
-            terminal.out.print(sentence)
+    for sentence in answer.sentences():
+        terminal.out.print(sentence)
     if pruned := sum(trial.state == "pruned" for trial in study.trials):
         terminal.out.print(f"{pruned} of {len(study.trials)} candidates were pruned.", style="dim")
-    terminal.out.print(f"page: {write_page()}", soft_wrap=True)
+    terminal.out.print(f"page: {answer.report(out)}", soft_wrap=True)

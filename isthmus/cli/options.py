@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -47,7 +46,3 @@ def command_line() -> str:
 
 def first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
-
-
-def default_workers(threads: int) -> int:
-    return max(1, (os.cpu_count() or 1) // threads)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from isthmus.cli.options import DataDir, Json, Rebuild, default_workers
+from isthmus.cli.options import DataDir, Json, Rebuild
+from isthmus.core.machine import default_workers
 
 
 def reproduce(

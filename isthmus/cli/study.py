@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import (
-    DataDir,
-    Json,
-    MLflow,
-    Overrides,
-    Rebuild,
-    TensorBoard,
-    command_line,
-    default_workers,
-)
-from isthmus.core.errors import UserError
+from isthmus.cli.options import DataDir, Json, MLflow, Overrides, Rebuild, TensorBoard, command_line
 
 
 def study(
@@ -47,6 +37,7 @@ def study(
 
     `isthmus study mnist5k-shapes sampling.name=tpe sampling.candidates=24 --workers 2 --within 20m`
     """
+    from isthmus.api.study import plan_study
     from isthmus.cli import terminal
     from isthmus.cli.complete import complete_study, print_answer
     from isthmus.core.space import parse_seconds
@@ -55,27 +46,10 @@ def study(
 
     options = Options(data_dir=data_dir, command=command_line())
     seconds = None if within is None else parse_seconds(within)
-    plan = _plan(target, overrides or [], options)
+    plan = plan_study(target, overrides or (), options)
     tracking = prepare_tracking(tensorboard, mlflow, plan.config.name)
     plan = replace(plan, options=replace(options, tracking=tracking))
-    processes = workers or default_workers(plan.config.base.threads)
-    found = complete_study(plan, plan.options, processes, cluster=cluster, url=storage, within=seconds, rebuild=rebuild)
+    found = complete_study(plan, plan.options, workers, cluster=cluster, url=storage, within=seconds, rebuild=rebuild)
     print_answer(found, out, as_json)
     if not as_json:
         terminal.print_trackers(tensorboard, mlflow)
-
-
-def _plan(target: str, overrides: list[str], options: Any) -> Any:
-    from isthmus.core.config import StudyConfig, override, read_settings, study_config
-    from isthmus.core.registry import catalogue, find
-    from isthmus.studies.plan import Plan
-
-    if Path(target).suffix in (".json", ".yaml", ".yml"):
-        settings = read_settings(Path(target))
-    else:
-        config = find("recipes", target)()
-        if not isinstance(config, StudyConfig):
-            studies = [name for name in catalogue("recipes") if isinstance(find("recipes", name)(), StudyConfig)]
-            raise UserError(f"recipe {target!r} is one run, for `isthmus train`; studies are: {', '.join(studies)}")
-        settings = config.model_dump(mode="json", exclude_defaults=True)
-    return Plan.of(study_config(override(settings, overrides)), options)

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from isthmus.core.space import duration as duration
+from isthmus.search.display import describe_validation
 from isthmus.training.listener import Listener
 
 _WIDTH = 160  # columns if the output is no terminal
@@ -82,12 +84,6 @@ def _cell(value: Any) -> Text | str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
-
-
 def size(count: float) -> str:
     """1234567 as 1.23 M."""
     for unit in ("", " k", " M", " G", " T"):
@@ -130,9 +126,7 @@ class TrainingDisplay(_Display, Listener):
     def line(self, line: Mapping[str, Any]) -> None:
         if line["split"] != "validation":
             return
-        value = line.get(self.objective)
-        news = f"epoch {line['epoch']:g}  validation loss {line['loss']:.4g}"
-        news += f"  {self.objective} {value:.4g}" if value is not None else ""
+        news = describe_validation(line, self.objective)
         self.progress.update(self.task, news=news)
         if not err.is_terminal:
             err.print(news)

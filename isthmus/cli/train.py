@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,61 +37,30 @@ def train(
 
     For example: `isthmus train mnist5k-denoise model.d_h=64 train.epochs=3 seed=1`
     """
+    from isthmus.api.train import carry_out, plan_run
     from isthmus.cli import terminal
-    from isthmus.core.config import override, run_config
-    from isthmus.core.interrupts import requests_to_stop
-    from isthmus.core.record import find_run, flatten, read_record
-    from isthmus.training.devices import is_another, processes
-    from isthmus.training.loop import Stopped
-    from isthmus.training.run import Options, prepare, run
+    from isthmus.training.devices import is_another
+    from isthmus.training.run import Options, prepare
     from isthmus.training.tracking import NO_TRACKING, prepare_tracking
 
-    settings = _settings(target, overrides)
-    start = find_run(init) if init is not None else None
-    if start is not None:
-        settings["init"] = read_record(start).id
-    if devices is None and processes() > 1 and "train.devices" not in flatten(settings):
-        devices = processes()
-    if devices is not None:
-        settings = override(settings, [f"train.devices={devices}"])
-    config = run_config(settings)
+    config, start = plan_run(target, overrides or (), init, devices)
     _check_processes(config.train)
     options = Options(
         data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code,
         tracking=NO_TRACKING if is_another() else prepare_tracking(tensorboard, mlflow), command=command_line(),
     )  # fmt: skip
     prepared = prepare(config, options)
-    with requests_to_stop() as should_stop:
-        display = terminal.TrainingDisplay(prepared.task.objective, should_stop)
-        if not is_another():
-            terminal.err.print(f"run {prepared.id} in {prepared.folder}", soft_wrap=True)
-        try:
-            with contextlib.nullcontext() if is_another() else display:
-                record = run(prepared, options, display)
-        except Stopped:
-            raise KeyboardInterrupt from None
+    if not is_another():
+        terminal.err.print(f"run {prepared.id} in {prepared.folder}", soft_wrap=True)
+    record = carry_out(
+        prepared, options, lambda should_stop: terminal.TrainingDisplay(prepared.task.objective, should_stop)
+    )
     if as_json and not is_another():
         terminal.print_json(vars(record))
     elif not is_another():
         _print_record(record, prepared.folder)
         terminal.print_trackers(tensorboard, mlflow)
     raise typer.Exit(0 if record.status == "finished" else 1)
-
-
-def _settings(target: str, overrides: list[str] | None) -> dict[str, Any]:
-    """The settings of a recipe or of a JSON or YAML file, with the overrides applied."""
-    from isthmus.core.config import RunConfig, override, read_settings
-    from isthmus.core.registry import find
-
-    if Path(target).suffix in (".json", ".yaml", ".yml"):
-        settings = read_settings(Path(target))
-    else:
-        config = find("recipes", target)()
-        if not isinstance(config, RunConfig):
-            study = f"a study of many runs, for `isthmus study {target}`"
-            raise UserError(f"recipe {target!r} is {study}; `isthmus recipes` lists all")
-        settings = config.model_dump(mode="json", exclude_defaults=True)
-    return override(settings, overrides or [])
 
 
 def _check_processes(config: TrainConfig) -> None:

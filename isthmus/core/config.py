@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
+from numbers import Number
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,7 +15,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest, read_text
 from isthmus.core.protocols import Component, ModelConfig, Settings
-from isthmus.core.registry import build_config, component, find
+from isthmus.core.registry import build_config, catalogue, component, find
 from isthmus.core.space import Budget, Space
 from isthmus.core.train_config import TrainConfig
 
@@ -27,6 +28,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
 TaskField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("tasks", value))]
 ModelField = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(lambda value: component("models", value))]
+Overrides = Iterable[str] | Mapping[str, Any]
+"""Such as ``["model.d_h=64"]`` or ``{"model.d_h": 64}``."""
 
 
 class Setup(Settings):
@@ -172,6 +175,10 @@ class StudyConfig(Settings):
         return RunConfig(**shared | {"model": model, "seed": seed, "train": train})
 
 
+Given = str | Path | Mapping[str, Any] | RunConfig | StudyConfig
+"""A recipe, a JSON or YAML file, a mapping of the same fields, or a config."""
+
+
 def run_config(settings: Mapping[str, Any]) -> RunConfig:
     """A RunConfig from plain values; a mistake is a one-line UserError."""
     return build_config(RunConfig, settings)
@@ -182,6 +189,40 @@ def study_config(settings: Mapping[str, Any]) -> StudyConfig:
     if isinstance(base := settings.get("base"), RunConfig):
         settings = {**settings, "base": {name: getattr(base, name) for name in Setup.model_fields}}
     return build_config(StudyConfig, settings)
+
+
+def find_settings(given: Given, kind: type[RunConfig] | type[StudyConfig], overrides: Overrides = ()) -> dict[str, Any]:
+    """The settings of a recipe, a JSON or YAML file, a mapping or a config, with the overrides applied."""
+    if isinstance(given, Mapping):
+        return override(given, overrides)
+    if isinstance(given, str | Path) and Path(given).suffix in (".json", ".yaml", ".yml"):
+        return override(read_settings(Path(given)), overrides)
+    config = find("recipes", str(given))() if isinstance(given, str | Path) else given
+    if not isinstance(config, kind):
+        raise UserError(_explain_kind(given, config))
+    return override(config.model_dump(mode="json", exclude_defaults=True), overrides)
+
+
+def _explain_kind(given: Any, config: Any) -> str:
+    if not isinstance(given, str | Path):
+        return f"got {type(given).__name__}; give the name of a recipe, a JSON or YAML file, or a mapping of its fields"
+    if isinstance(config, StudyConfig):
+        return f"recipe {given!r} is a study of many runs, for `isthmus study {given}`; `isthmus recipes` lists all"
+    studies = [name for name in catalogue("recipes") if isinstance(find("recipes", name)(), StudyConfig)]
+    return f"recipe {given!r} is one run, for `isthmus train`; studies are: {', '.join(studies)}"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON cannot hold, in plain values."""
+    if isinstance(value, RunConfig):  # the base of a study
+        return {name: getattr(value, name) for name in Setup.model_fields}
+    if isinstance(value, Settings):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Number) and hasattr(value, "item"):  # of numpy
+        return value.item()
+    raise UserError(f"a setting is a number, a text, a list or a mapping, not {type(value).__name__}")
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -264,12 +305,17 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     return path, parsed
 
 
-def override(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def override(settings: Mapping[str, Any], overrides: Overrides = ()) -> dict[str, Any]:
     """The settings with each ``key=value`` applied. A changed component name drops the old component's fields."""
-    result: dict[str, Any] = json.loads(json.dumps(settings))
+    result: dict[str, Any] = json.loads(json.dumps(settings, default=_plain))
+    given = [overrides] if isinstance(overrides, str) else overrides
+    if isinstance(given, Mapping):
+        plain = json.loads(json.dumps(dict(given), default=_plain))
+        parsed = [(str(name).split("."), value) for name, value in plain.items()]
+    else:
+        parsed = [parse_override(text) for text in given]
     # Names first, so that a changed name does not drop fields of the same call.
-    parsed = sorted((parse_override(text) for text in overrides), key=lambda pair: pair[0][-1] != "name")
-    for path, value in parsed:
+    for path, value in sorted(parsed, key=lambda pair: pair[0][-1] != "name"):
         place = result
         for part in path[:-1]:
             place = place.setdefault(part, {})

@@ -24,6 +24,11 @@ _CANNOT = "_prediction.py"
 """The suffix of files of tasks that are used after training only."""
 
 
+def default_workers(threads: int) -> int:
+    """As many processes of so many threads as the machine has cores for."""
+    return max(1, (os.cpu_count() or 1) // threads)
+
+
 def machine() -> dict[str, Any]:
     import torch
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from isthmus.core.errors import UserError
+from isthmus.core.record import RunRecord
 from isthmus.core.registry import model_title
 
 if TYPE_CHECKING:
@@ -48,10 +49,28 @@ class Trained:
     """The settings of the model."""
     kind: type[Predictor] | None = None
     """Makes the predictions."""
+    record: RunRecord | None = None
+    """The record of its run, with config, costs and metrics; None for an export or a file of weights."""
     takes_raw_rows: bool = False
     """The graph of an export may take raw columns, or their codes, and give values or probabilities."""
     takes_flat_rows: bool = False
     """An exported MLP takes vectors; the MLP itself also flattens images."""
+
+    @property
+    def id(self) -> str:
+        """The id of its run."""
+        return self._known_record.id
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """The metrics of its run by split: ``model.metrics["test"]``."""
+        return self._known_record.metrics
+
+    @property
+    def _known_record(self) -> RunRecord:
+        if self.record is None:
+            raise UserError(f"{self.name} has no record; load its run (the id or the folder)")
+        return self.record
 
     def __call__(self, x: Tensor, **options: Any) -> Tensor:
         output: Tensor = self.model(x, **options)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,29 @@ def find_run(reference: str | Path) -> Path:
         names = ", ".join(folder.name for folder in matches[:4])
         raise UserError(f"{str(reference)!r} matches {len(matches)} runs: {names} …")
     raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
+
+
+def select_runs(what: Any = None) -> list[Path]:
+    """The run folders of anything that has runs, each once.
+
+    None stands for all runs, a text or a path for a run or a folder of runs. A trained model has one run; an answer, a
+    study, a candidate and a DataFrame with a column ``run`` have several. A list may mix them.
+    """
+    if what is None:
+        return list(run_folders())
+    if isinstance(what, str | Path):
+        path = expand_user(what)
+        return (list(run_folders(path)) if path.is_dir() else []) or [find_run(what)]
+    if isinstance(what, RunRecord):
+        return [find_run(what.id)]
+    if isinstance(getattr(what, "record", None), RunRecord):
+        return [find_run(what.name)]
+    if "run" in getattr(what, "columns", ()):
+        what = list(what["run"])
+    each = getattr(what, "run_ids", what)
+    if not isinstance(each, Iterable) or isinstance(each, Mapping | bytes):
+        raise UserError(f"{type(what).__name__} has no runs; give the id or the folder of a run, or a list of them")
+    return list(dict.fromkeys(folder for one in each for folder in select_runs(one)))
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -51,6 +51,13 @@ def parse_seconds(text: float | str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 1 h 05 min."""
+    minutes, seconds = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
 Amount = Annotated[int, BeforeValidator(amount), Field(ge=1)]
 
 

@@ -45,6 +45,7 @@ def load(path: str | Path) -> Trained:
     return _open(
         path, model, load_task(path), record.config["model"], data.get("table", {}),
         classes=data.get("classes", []), columns=data.get("columns", []), source=record.config["source"],
+        record=record,
     )  # fmt: skip
 
 

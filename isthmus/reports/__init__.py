@@ -35,7 +35,7 @@ def write_report(
     the runs of a search begins with its answer.
     """
     from isthmus.reports.page import page
-    from isthmus.reports.pictures import curves_png, front_png, gap_png, has_gap
+    from isthmus.reports.pictures import draw_curves, draw_front, draw_gap, has_gap, save
     from isthmus.reports.sections import gather
     from isthmus.reports.tables import candidates_csv, runs_csv
 
@@ -44,11 +44,11 @@ def write_report(
     # First, so that nothing is written if an input is damaged.
     text = page(sections, unfinished, title, command, published)
     make_folder(out)
-    write_with(out / "front.png", lambda path: front_png(sections, path))
-    write_with(out / "curves.png", lambda path: curves_png(sections, path))
+    write_with(out / "front.png", lambda path: save(draw_front(sections), path))
+    write_with(out / "curves.png", lambda path: save(draw_curves(sections), path))
     compared = [section for section in sections if not section.found]
     if has_gap(compared):
-        write_with(out / "gap.png", lambda path: gap_png(compared, path))
+        write_with(out / "gap.png", lambda path: save(draw_gap(compared), path))
     else:
         (out / "gap.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(out / "candidates.csv", candidates_csv(sections))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,6 +187,39 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
     lines = tuple(section.references.items()) if metric == section.objective else ()
     series, kind = [*series, *_refit_series(section, cost, metric)], cost_kind(cost)
     return FrontFigure(kind.title, axis_title("Test", metric), tuple(series), metric, not kind.quantity, lines)
+
+
+def answer_figure(answer: Mapping[str, Any]) -> FrontFigure:
+    """Validation quality over size for every network of a search. The references are lines, because they have no size
+    that compares with a network's."""
+    metric, best = answer["objective"], answer["best"]
+    tried = [each for each in answer["networks"] if each["values"]]
+    members = {place for place, _ in front_members(answer)}
+    points = [
+        Point(each["params"], statistics.fmean(each["values"]), sample_std(each["values"]), place in members,
+              (each["title"],))
+        for place, each in enumerate(tried)
+    ]  # fmt: skip
+    chosen = Point(best["params"], statistics.fmean(best["values"]), None, True, (best["title"],))
+    series = (
+        Series("Networks; the line joins the best for their size", 0, tuple(sorted(points, key=lambda item: item.x))),
+        Series("Recommended", 1, (chosen,), refit=True),
+    )
+    lines = tuple((each["title"], statistics.fmean(each["values"])) for each in answer["references"] if each["values"])
+    return FrontFigure(cost_kind("params").title, axis_title("Validation", metric), series, metric, lines=lines)
+
+
+def front_members(answer: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The networks of a search that no other one beats with as few parameters, the smallest first, with their places
+    among those that were tried."""
+    sign, members = 1 if answer["maximise"] else -1, list[tuple[int, Mapping[str, Any]]]()
+    tried = list(enumerate(each for each in answer["networks"] if each["values"]))
+    highest = -math.inf
+    for place, each in sorted(tried, key=lambda pair: (pair[1]["params"], -sign * statistics.fmean(pair[1]["values"]))):
+        if sign * statistics.fmean(each["values"]) > highest:
+            highest = sign * statistics.fmean(each["values"])
+            members.append((place, each))
+    return members
 
 
 def _refit_series(section: Section, cost: str, metric: str) -> list[Series]:

@@ -1,48 +1,74 @@
-"""The figures as PNG files, drawn by Matplotlib."""
+"""The figures drawn by Matplotlib, for PNG files and notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from isthmus.reports.axes import fit_costs, labelled_digits
-from isthmus.reports.figures import CurvesFigure, FrontFigure, GapFigure, curve_figures, front_figure, gap_figure
+from isthmus.reports.figures import (
+    CurvesFigure,
+    FrontFigure,
+    GapFigure,
+    answer_figure,
+    curve_figures,
+    front_figure,
+    gap_figure,
+)
 from isthmus.reports.measures import measure
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.sections import Section, cut_middle
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 _INK, _RULE = "#22262b", "#dfe3e8"
 _LONGEST_TITLE = 84
+_DPI = 160
 
 
-def front_png(sections: Sequence[Section], path: Path) -> None:
+class Picture(Figure):
+    """A Matplotlib figure that a notebook shows even if pyplot, which keeps global state, was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        image = io.BytesIO()
+        self.savefig(image, format="png", dpi=_DPI // 2)
+        return image.getvalue()
+
+
+def draw_front(sections: Sequence[Section], cost: str = "params") -> Picture:
     """Every section's fronts, one below the other."""
     figure, axes = _matplotlib_page(len(sections), columns=1)
     for section, (axis,) in zip(sections, axes, strict=True):
         if section.candidates:
-            _matplotlib_front(axis, front_figure(section))
+            _matplotlib_front(axis, front_figure(section, cost))
         _finish(axis, section.name)
-    figure.savefig(path, format="png", dpi=160)
+    return figure
+
+
+def draw_answer(answer: Mapping[str, Any], title: str) -> Picture:
+    """The networks of a search by their size, the front, and the references as lines."""
+    figure, ((axis,),) = _matplotlib_page(1, columns=1)
+    _matplotlib_front(axis, answer_figure(answer))
+    _finish(axis, title)
+    return figure
 
 
 def has_gap(sections: Iterable[Section]) -> bool:
     return any(_gap(section) for section in sections)
 
 
-def gap_png(sections: Sequence[Section], path: Path) -> None:
+def draw_gap(sections: Sequence[Section]) -> Picture:
     """The gap at equal parameters of every section with overlapping fronts, one below the other."""
     shown = [(section, content) for section in sections if (content := _gap(section))]
     figure, axes = _matplotlib_page(len(shown), columns=1)
     for (section, content), (axis,) in zip(shown, axes, strict=True):
         _matplotlib_gap(axis, content)
         _finish(axis, section.name)
-    figure.savefig(path, format="png", dpi=160)
+    return figure
 
 
 def _gap(section: Section) -> GapFigure | None:
@@ -50,21 +76,22 @@ def _gap(section: Section) -> GapFigure | None:
     return gap_figure(measures) if measures else None
 
 
-def curves_png(sections: Sequence[Section], path: Path) -> None:
+def draw_curves(sections: Sequence[Section]) -> Picture:
     """A row per section: validation objective and training loss."""
     figure, axes = _matplotlib_page(len(sections), columns=2)
     for section, row in zip(sections, axes, strict=True):
         for axis, content in zip(row, curve_figures(section, hidden=False), strict=True):
             _matplotlib_curves(axis, content)
             _finish(axis, section.name if axis is row[0] else "")
-    figure.savefig(path, format="png", dpi=160)
+    return figure
 
 
-def _matplotlib_page(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    # pyplot would keep global state and look for a display.
-    from matplotlib.figure import Figure
+def save(picture: Picture, path: Path) -> None:
+    picture.savefig(path, format="png", dpi=_DPI)
 
-    figure = Figure(figsize=(4 + 3.5 * columns, 4.4 * rows), layout="constrained")
+
+def _matplotlib_page(rows: int, columns: int) -> tuple[Picture, list[list[Axes]]]:
+    figure = Picture(figsize=(4 + 3.5 * columns, 4.4 * rows), layout="constrained")
     return figure, [
         [figure.add_subplot(rows, columns, row * columns + i + 1) for i in range(columns)] for row in range(rows)
     ]

@@ -192,9 +192,9 @@ def describe_gap(gap: Gap) -> str:
     kind = cost_kind(gap.cost)
     where = f"at equal {kind.noun}, {span(gap.points[0].cost, gap.points[-1].cost)}"
     where += f"{NO_BREAK}{kind.unit}" if kind.quantity else ""
-    amount = _with_unit(_round(difference.difference, difference), gap.objective)
+    amount, ends = interval_ends(difference)
+    amount = with_unit(amount, gap.objective)
     what = f"{where}, {better} is better than {worse} by {amount}" + " on average" * (len(gap.points) > 1)
-    ends = " to ".join(_round(end, difference) for end in difference.bounds or ())
     return _sentence(f"{what} (95{NO_BREAK}% interval {ends}, {difference.rule})")
 
 
@@ -219,15 +219,21 @@ def percent(fraction: float) -> str:
 def level(value: float, metric: str) -> str:
     """A quality with its unit, or with its name if it has no unit: 21.970 dB, accuracy 0.913."""
     shown = quantity(value, metric)
-    return _with_unit(shown, metric) if unit(metric) else f"{metric_noun(metric)} {shown}"
+    return with_unit(shown, metric) if unit(metric) else f"{metric_noun(metric)} {shown}"
 
 
 def difference_text(difference: Interval, metric: str) -> str:
     """A difference with its interval, for a hover text."""
-    value = _with_unit(_round(difference.difference, difference), metric)
+    value = with_unit(_round(difference.difference, difference), metric)
     if difference.half_width is None:
         return f"{value}, one seed"
     return f"{value} ± {_round(difference.half_width, difference)} (95{NO_BREAK}%, {difference.rule})"
+
+
+def interval_ends(difference: Interval) -> tuple[str, str]:
+    """A difference and the ends of its interval, with the same decimals; the ends are empty if there is no spread."""
+    ends = " to ".join(_round(end, difference) for end in difference.bounds or ())
+    return _round(difference.difference, difference), ends
 
 
 def _round(value: float, difference: Interval) -> str:
@@ -240,7 +246,7 @@ def _round(value: float, difference: Interval) -> str:
     return f"{'−' * (value < 0)}{abs(value):.{digits}g}"
 
 
-def _with_unit(number: str, metric: str) -> str:
+def with_unit(number: str, metric: str) -> str:
     return f"{number}{NO_BREAK}{unit(metric)}" if unit(metric) else f"{number} in {metric_noun(metric)}"
 
 
@@ -270,7 +276,7 @@ def _describe_lead(comparison: Comparison, leader: str) -> str:
 
 
 def _describe_amount(stretch: Stretch, comparison: Comparison) -> str:
-    return f"{_with_unit(f'{stretch.lead:.2g}', comparison.objective)} at {magnitude(stretch.at)}"
+    return f"{with_unit(f'{stretch.lead:.2g}', comparison.objective)} at {magnitude(stretch.at)}"
 
 
 def _describe_limits(comparison: Comparison) -> list[str]:

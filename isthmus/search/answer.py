@@ -11,6 +11,7 @@ from typing import Any
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import read_record, runs_folder
 from isthmus.core.registry import model_title
+from isthmus.reports.figures import front_members
 from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.search.scores import SCORES
 from isthmus.studies.statistics import Interval, compare_folds
@@ -59,7 +60,7 @@ class Answer:
         """A DataFrame of the networks and the references, the best first."""
         import pandas
 
-        return pandas.DataFrame(self.rows())
+        return pandas.DataFrame(self.rows()).astype({"params": "Int64"})
 
     def rows(self) -> list[dict[str, Any]]:
         """Networks and references as plain rows, the best on validation data first."""
@@ -68,9 +69,57 @@ class Answer:
             values = each["values"]
             row = {"model": each["title"], "kind": "network" if "params" in each else "reference"}
             row |= {"params": each.get("params"), "looks": len(values)}
-            found.append(row | {f"validation {content['objective']}": statistics.fmean(values) if values else None})
-        name, sign = f"validation {content['objective']}", 1 if content["maximise"] else -1
+            found.append(row | {self._column: statistics.fmean(values) if values else None})
+        name, sign = self._column, 1 if content["maximise"] else -1
         return sorted(found, key=lambda row: -math.inf if row[name] is None else sign * row[name], reverse=True)
+
+    def front(self) -> Any:
+        """A DataFrame of the networks that no other one beats with as few parameters, the smallest first.
+
+        Networks have unequally many looks (folds or seeds), because the worse ones drop out early. References, which
+        have no such size, are in ``table``.
+        """
+        import pandas
+
+        return pandas.DataFrame(self._front_rows())
+
+    def _front_rows(self) -> list[dict[str, Any]]:
+        chosen = self.content["best"]["title"]
+        return [
+            {
+                "model": each["title"],
+                "params": each["params"],
+                "looks": len(each["values"]),
+                self._column: statistics.fmean(each["values"]),
+                "recommended": each["title"] == chosen,
+            }
+            for _, each in front_members(self.content)
+        ]
+
+    def plot(self) -> Any:
+        """A Matplotlib figure: validation quality over size for every network, the front, and references as lines."""
+        from isthmus.reports.pictures import draw_answer
+
+        return draw_answer(self.content, f"{self.content['task']} on {self._data}")
+
+    @property
+    def _column(self) -> str:
+        return f"validation {self.content['objective']}"
+
+    @property
+    def _data(self) -> str:
+        """The name of the data: that of the search without its checksum."""
+        return self.name.rpartition("-")[0] or self.name
+
+    def __repr__(self) -> str:
+        best, objective = self.content["best"], self.content["objective"]
+        quality = f"validation {metric_noun(objective)} {quantity(best['mean'], objective)}"
+        return f"<find {self._data}: {best['title']}, {best['params']:,} parameters, {quality}, run {self.run}>"
+
+    def _repr_html_(self) -> str:
+        from isthmus.reports.notebook import summarise_answer
+
+        return summarise_answer(self.sentences(), self.content["best"]["model"], self._front_rows())
 
     def runs(self) -> Any:
         """A DataFrame of all runs, one row each."""

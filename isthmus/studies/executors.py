@@ -11,13 +11,16 @@ import importlib
 import json
 import multiprocessing
 import signal
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
+from types import ModuleType
 from typing import Any, Literal, Self
 
 from isthmus.core.config import run_config
@@ -234,13 +237,25 @@ class LocalWorkers(Executor):
                 worker.pipe.send(None)
 
 
+@contextmanager
+def hide_main() -> Iterator[None]:
+    """Keep a spawned process from importing the script that starts it, which would run again without a main guard."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 class _Worker:
     def __init__(self, context: Any) -> None:
         self.pipe, theirs = context.Pipe()
         # Not a daemon, because a run on several devices starts processes. It ends when the pipe closes.
         self.process = context.Process(target=_serve, args=(theirs,))
         Finalize(self, self.pipe.close, exitpriority=1)
-        self.process.start()
+        with hide_main():
+            self.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         self.job: Job | None = None
         self.is_alive = True

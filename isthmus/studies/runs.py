@@ -27,34 +27,52 @@ from isthmus.core.record import (
 )
 from isthmus.core.registry import model_title
 
+COLUMNS = (
+    "run", "status", "data", "task", "model", "seed", "params",
+    "objective", "validation", "test", "seconds", "finished", "changed", "reason",
+)  # fmt: skip
+"""What `describe_run` says."""
 _NOT_COMPARED = {"id", "files", "command", "started", "finished"}
 
 
 def overview() -> list[dict[str, Any]]:
-    """One line per run, the newest first, also for a run whose record is damaged."""
+    """One line of text per run, the newest first."""
+    return [_line(each) for each in list_runs()]
+
+
+def list_runs() -> list[dict[str, Any]]:
+    """What is known of each run, the newest first, also of a run whose record is damaged."""
     for folder in run_folders():
         remove_leftovers(folder)
-    lines = [_line(folder) for folder in run_folders()]
-    return sorted(lines, key=lambda line: (line["changed"], line["run"]), reverse=True)
+    return sorted(map(describe_run, run_folders()), key=lambda each: (each["changed"], each["run"]), reverse=True)
 
 
-def _line(folder: Path) -> dict[str, Any]:
-    names = ("run", "status", "data", "task", "model", "seed", "params", "test", "finished", "changed")
-    line: dict[str, Any] = dict.fromkeys(names, "") | {"run": folder.name, "status": "unfinished"}
-    line["changed"] = _last_change(folder)
+def describe_run(folder: Path) -> dict[str, Any]:
+    """Plain values; None where nothing is known."""
+    known: dict[str, Any] = dict.fromkeys(COLUMNS) | {"run": folder.name, "status": "unfinished"}
+    known["changed"] = _last_change(folder)
     try:
         record = read_record(folder) if (folder / RECORD).exists() else None
         config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
-        line |= {"data": _name_data(config["source"]), "task": config["task"]["name"], "seed": config["seed"]}
-        line["model"] = model_title(config["model"])
+        known |= {"data": _name_data(config["source"]), "task": config["task"]["name"], "seed": config["seed"]}
+        known["model"] = model_title(config["model"])
         if record:
-            quality = record.quality()
-            line |= {"status": record.status, "params": record.cost.get("params", ""), "finished": record.finished[:16]}
-            line["changed"] = record.finished
             absent = "not comparable: measured by an older version" if record.outdated_metrics else record.reason
-            line["test"] = absent if quality is None else f"{record.objective} {quality:.4g}"
+            known |= {"status": record.status, "params": record.cost.get("params"), "objective": record.objective}
+            known |= {split: record.quality(split) for split in ("validation", "test")}
+            known |= {"seconds": record.wall_seconds, "finished": record.finished, "reason": absent}
+            known["changed"] = record.finished
     except (UserError, KeyError, TypeError, AttributeError):
-        line["status"] = "damaged"
+        known["status"] = "damaged"
+    return known
+
+
+def _line(known: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("run", "status", "data", "task", "model", "seed", "params", "test", "finished", "changed")
+    line = {name: "" if known[name] is None else known[name] for name in names}
+    line["finished"] = line["finished"][:16]
+    quality = known["test"]
+    line["test"] = known["reason"] or "" if quality is None else f"{known['objective']} {quality:.4g}"
     return line
 
 
@@ -83,7 +101,7 @@ def removable(references: Sequence[str], failed: bool) -> list[Path]:
     if references:
         return [_ours(find_run(reference)) for reference in references]
     statuses = {"unfinished", "failed"} if failed else {"unfinished"}
-    return [folder for folder in run_folders() if _line(folder)["status"] in statuses]
+    return [folder for folder in run_folders() if describe_run(folder)["status"] in statuses]
 
 
 def _ours(folder: Path) -> Path:

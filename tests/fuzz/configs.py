@@ -185,7 +185,7 @@ def held() -> Iterator[None]:
         plan = config if isinstance(config, Plan) else Plan.of(config, options)
         raise Held(plan if plan.preview else None)
 
-    with mock.patch("isthmus.training.run.run", hold), mock.patch("isthmus.cli.complete.complete_study", hold_study):
+    with mock.patch("isthmus.api.train.run", hold), mock.patch("isthmus.cli.complete.complete_study", hold_study):
         yield
 
 

@@ -321,13 +321,13 @@ def timeless(value: Any) -> Any:
 def without_drawings() -> Iterator[None]:
     """Pictures take most of a report's time; what they show is in its tables and its page."""
 
-    def draw_nothing(sections: Any, path: Path) -> None:
+    def save_nothing(picture: Any, path: Path) -> None:
         path.write_bytes(b"")
 
-    names = ("front_png", "curves_png", "gap_png")
     with contextlib.ExitStack() as stack:
-        for name in names:
-            stack.enter_context(mock.patch(f"isthmus.reports.pictures.{name}", draw_nothing))
+        for name in ("draw_front", "draw_curves", "draw_gap"):
+            stack.enter_context(mock.patch(f"isthmus.reports.pictures.{name}"))
+        stack.enter_context(mock.patch("isthmus.reports.pictures.save", save_nothing))
         yield
 
 

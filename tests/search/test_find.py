@@ -220,3 +220,60 @@ def test_networks_of_every_size_fit_the_budget(shape: tuple, rows: int) -> None:
     assert max(params) <= budget
     assert max(params) > 0.7 * budget
     assert min(params) < 0.2 * budget
+
+
+def test_the_front_holds_the_best_network_of_each_size(found: Answer) -> None:
+    front, table = found.front(), found.table()
+    assert front["params"].is_monotonic_increasing
+    assert front["validation r2"].is_monotonic_increasing
+    networks = table[table["kind"] == "network"]
+    assert front["validation r2"].max() == networks["validation r2"].max()
+    for _, each in networks.iterrows():
+        smaller = front[front["params"] <= each["params"]]
+        assert smaller["validation r2"].max() >= each["validation r2"]
+
+
+def test_an_answer_is_drawn_with_its_references(found: Answer, tmp_path: Path) -> None:
+    figure = found.plot()
+    (axis,) = figure.axes
+    assert axis.get_title(loc="left") == "regression on houses"
+    assert axis.get_ylabel().startswith("Validation R²")
+    labels = [text.get_text() for text in axis.texts]
+    assert [
+        title for title in ("ridge regression", "gradient boosting") if not any(title in each for each in labels)
+    ] == []
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert isthmus.plot(found).axes[0].get_ylabel() == axis.get_ylabel()
+    assert isthmus.report(found, tmp_path / "page") == tmp_path / "page" / "index.html"
+
+
+def test_an_answer_is_short_in_a_terminal_and_escaped_in_a_notebook(found: Answer) -> None:
+    assert repr(found).startswith("<find houses: ")
+    assert found.run in repr(found)
+    assert len(repr(found)) < 200
+    evil = "<script>alert(1)</script>"
+    networks = [each | {"title": evil} for each in found.content["networks"]]
+    references = [each | {"title": evil} for each in found.content["references"]]
+    changed = {"best": found.content["best"] | {"title": evil}, "networks": networks, "references": references}
+    shown = Answer({**found.content, **changed})._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "<svg" in shown
+
+
+def test_an_answer_is_compared_by_its_folds(found: Answer) -> None:
+    networks = [each for each in found.content["networks"] if each["looks"] > 1]
+    worst = min(networks, key=lambda each: each["mean"])
+    other = Answer({**found.content, "best": found.content["best"] | worst})
+    difference = isthmus.compare(found, other)
+    assert difference.split == "validation"
+    assert difference.evidence == f"{min(worst['looks'], found.content['best']['looks'])} paired folds"
+
+
+def test_a_polars_frame_is_a_table(home: Path, found: Answer) -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.read_csv(home / "houses.csv")
+    np.testing.assert_allclose(isthmus.load(found.run).predict(frame), found.predict(home / "houses.csv"), rtol=1e-5)
+    answer = isthmus.find(frame, target="price", **QUICK | {"budget": "40", "settings": ["train.epochs=1"]})
+    assert answer.content["findings"] == found.content["findings"]
+    assert len(answer.predict(frame)) == len(frame)

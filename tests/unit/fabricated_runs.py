@@ -78,8 +78,8 @@ def metric_lines(objective: str, value: float, epochs: int) -> str:
 
 def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **options: Any) -> RunRecord:
     """One run folder as `run.py` leaves it. Options: source, task, objective, epochs, status, samples, command,
-    the qualities on validation and test data, all settings of the source, further ones of the training, and whether it
-    is a refit, which has no validation rows.
+    the qualities on validation and test data, facts about the data, all settings of the source, further ones of the
+    training, and whether it is a refit, which has no validation rows.
     """
     objective, epochs = options.get("objective", "psnr"), options.get("epochs", 12)
     task = options.get("task", {"name": "denoise", "noise_std": 0.25})
@@ -133,7 +133,8 @@ def write_run(root: Path, model: dict[str, Any], rate: float, seed: int, **optio
         wall_seconds=4.0 + params / 1e5,
         finished="2026-01-02T03:04:05+00:00",
         command=options.get("command", "isthmus study shapes.yaml"),
-        files={path.name: sha256(path) for path in folder.iterdir() if path.name == SAMPLES},
+        files={path.name: sha256(path) for path in folder.iterdir() if path.name in (CONFIG, SAMPLES)},
+        data=options.get("data", {}),
     )
     write_record(folder, record)
     return record

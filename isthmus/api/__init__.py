@@ -1,0 +1,1 @@
+"""The public calls that need several parts of the package; the commands of `cli` call the same functions."""

@@ -1,0 +1,229 @@
+"""`isthmus.study`: many runs that answer one question, and what they found."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from isthmus.core.config import Given, Overrides, StudyConfig, find_settings, study_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import home
+from isthmus.core.prediction import Trained
+from isthmus.core.registry import model_title
+from isthmus.core.space import parse_seconds
+from isthmus.export.prediction import load
+from isthmus.reports import write_report
+from isthmus.reports.notebook import summarise_answer
+from isthmus.reports.sections import Section, gather
+from isthmus.reports.text import answer as answer_in_words
+from isthmus.reports.text import metric_noun, quantity, summary
+from isthmus.search.display import Bar, Display, Silence
+from isthmus.studies.complete import Watcher, complete_study
+from isthmus.studies.fronts import Candidate, best, cost_of, front, summarise
+from isthmus.studies.plan import Plan
+from isthmus.studies.study import Study
+from isthmus.training.run import Options
+from isthmus.training.tracking import prepare_tracking
+
+
+def study(
+    config: Given,
+    settings: Overrides = (),
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+    storage: str | None = None,
+    within: float | str | None = None,
+    rebuild: bool = False,
+    data_dir: Path | str | None = None,
+    tensorboard: bool = False,
+    mlflow: str | None = None,
+    progress: bool = True,
+) -> StudyAnswer:
+    """Search a space of networks: many candidates over several seeds. The same call again resumes the study.
+
+    :param config: the name of a study's recipe (``isthmus recipes``), a JSON or YAML file, a dict of the same fields,
+        or a ``StudyConfig``.
+    :param settings: fields to change: ``{"sampling.candidates": 24}`` or ``["sampling.candidates=24"]``.
+    :param workers: processes on this machine (default: cores / threads).
+    :param cluster: a Ray cluster: ``auto``, or its address.
+    :param storage: the URL of a database, ``postgresql://…`` (default: SQLite in ISTHMUS_HOME).
+    :param within: reduce the study to this time, such as ``"90s"``, ``"30m"`` or a number of seconds.
+    :param rebuild: rebuild the study's database from the run records.
+    :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
+    :param tensorboard: also write TensorBoard logs to the runs' folders.
+    :param mlflow: also log to this MLflow folder or server.
+    :param progress: whether to show an estimate and a bar.
+
+    >>> import isthmus
+    >>> shapes = {
+    ...     "name": "narrow-or-wide",
+    ...     "base": {
+    ...         "source": {"name": "digits"},
+    ...         "task": {"name": "classification"},
+    ...         "train": {"epochs": 2},
+    ...         "threads": 1,
+    ...     },
+    ...     "spaces": [{"model": {"name": "hourglass_mlp", "d_z": 32, "depth": 1}, "vary": {"d_h": [4, 16]}}],
+    ... }
+    >>> found = isthmus.study(shapes, {"seeds": [0, 1]}, workers=1, progress=False)
+    >>> len(found.table()), len(found.runs())
+    (2, 4)
+    >>> found.best.classes
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    options = Options(data_dir=None if data_dir is None else Path(data_dir), command="isthmus.study")
+    seconds = None if within is None else parse_seconds(within)
+    with Bar() if progress else Silence() as display:
+        plan = plan_study(config, settings, options)
+        tracking = prepare_tracking(tensorboard, mlflow, plan.config.name)
+        plan = replace(plan, options=replace(options, tracking=tracking))
+        found = complete_study(
+            plan, plan.options, workers, cluster=cluster, url=storage, within=seconds, rebuild=rebuild,
+            watcher=_Shown(display),
+        )  # fmt: skip
+    return StudyAnswer(found)
+
+
+def plan_study(config: Given, settings: Overrides, options: Options) -> Plan:
+    return Plan.of(study_config(find_settings(config, StudyConfig, settings)), options)
+
+
+class StudyAnswer:
+    """What a study found: its candidates, the front, and the network that is best on validation data."""
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.config = study, study.config
+        records = study.records()
+        if not any(record.status == "finished" for record in records):
+            reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
+            raise UserError(f"no run of the study {self.name!r} finished: {reasons or 'nothing was trained'}")
+        self.candidates: list[Candidate] = summarise(records, study.costs, self.config.quality)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def run_ids(self) -> list[str]:
+        return [folder.name for folder in self.study.folders]
+
+    @property
+    def front_members(self) -> list[Candidate]:
+        """The candidates that no other of their architecture dominates."""
+        return front(self.candidates, self.config.cost)
+
+    @cached_property
+    def _best(self) -> Candidate:
+        return best(self.candidates, self.config.cost)
+
+    @property
+    def best(self) -> Trained:
+        """The network that is best on validation data, of its first seed; it takes raw rows."""
+        return load(self._best.run_ids[0])
+
+    def table(self) -> Any:
+        """A DataFrame of the candidates, the best on validation data first."""
+        import pandas
+
+        on_front = {each.run_ids for each in self.front_members}
+        sign = -1 if self._best.maximise else 1
+        ordered = sorted(self.candidates, key=lambda each: sign * each.validation)
+        return pandas.DataFrame([self._row(each) | {"on front": each.run_ids in on_front} for each in ordered])
+
+    def front(self) -> Any:
+        """A DataFrame of the candidates that no other of their architecture dominates, the smallest first."""
+        import pandas
+
+        return pandas.DataFrame([self._row(each) for each in self.front_members])
+
+    def _row(self, candidate: Candidate) -> dict[str, Any]:
+        cost, metric = self.config.cost, candidate.objective
+        row = {"model": model_title(candidate.settings["model"], self._varied), "params": candidate.params}
+        row |= {} if cost == "params" else {cost: cost_of(candidate, cost)}
+        row |= {"learning rate": candidate.learning_rate, "seeds": len(candidate.seeds)}
+        row |= {f"validation {metric}": candidate.validation, f"test {metric}": candidate.mean, "std": candidate.std}
+        return row | {"run": candidate.run_ids[0]}
+
+    @property
+    def _varied(self) -> list[str]:
+        return sorted({field for space in self.config.spaces for field in space.vary})
+
+    def runs(self) -> Any:
+        """A DataFrame of all runs, one row each."""
+        from isthmus.api.records import runs
+
+        return runs(self)
+
+    def sections(self) -> list[Section]:
+        return gather(self.study.folders, costs=self.study.costs, quality=self.config.quality)[0]
+
+    def plot(self) -> Any:
+        """A Matplotlib figure: test quality over cost, with the front of each architecture."""
+        from isthmus.reports.pictures import draw_front
+
+        return draw_front(self.sections(), self.config.cost)
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the page of all runs; returns its path."""
+        where = Path(out) if out is not None else home() / "reports" / self.name
+        title, command = f"Isthmus {self.name}", self.study.plan.options.command
+        costs, quality = self.study.costs, self.config.quality
+        return write_report(self.study.folders, where, title, command, costs=costs, quality=quality)
+
+    def sentences(self) -> list[str]:
+        """The conclusion in words."""
+        cost = self.config.cost
+        return [
+            sentence
+            for section in self.sections()
+            for sentence in (" ".join(answer_in_words(section, cost)).strip(), *summary(section, cost))
+        ]
+
+    def __repr__(self) -> str:
+        chosen = self._best
+        title, metric = model_title(chosen.settings["model"], self._varied), chosen.objective
+        quality = f"validation {metric_noun(metric)} {quantity(chosen.validation, metric)}"
+        number = f"{len(self.candidates)} candidate{'s' * (len(self.candidates) > 1)}"
+        return f"<study {self.name}: {number}, best {title}, {chosen.params:,} parameters, {quality}>"
+
+    def _repr_html_(self) -> str:
+        rows = [self._row(each) for each in self.front_members]
+        shown = [{name: value for name, value in row.items() if name not in ("run", "std")} for row in rows]
+        return summarise_answer(self.sentences(), self._best.settings["model"], shown)
+
+
+class _Shown(Watcher):
+    """Shows a study by one bar."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.work, self.runs, self.ended = 1.0, 0, 0
+        self.done = dict[str, float]()
+
+    def measure(self) -> AbstractContextManager[Any]:
+        self.display.advance(0.0, "measuring a few steps")
+        return nullcontext()
+
+    def announce(self, text: str) -> None:
+        self.display.say(text)
+
+    def train(self, work: float, runs: int, ended: int) -> AbstractContextManager[Any]:
+        self.work, self.runs, self.ended = max(1.0, work), runs, ended
+        return nullcontext()
+
+    def advance(self, run: str, work: float, fraction: float, name: str) -> None:
+        self.done[run] = work * fraction
+        self.display.move(self._fraction)
+
+    def finish(self, run: str, work: float, name: str, note: str) -> None:
+        self.done[run] = work
+        self.ended += 1
+        self.display.advance(self._fraction, f"{self.ended} of {max(self.runs, self.ended)} runs  {name}  {note}")
+
+    @property
+    def _fraction(self) -> float:
+        return min(1.0, sum(self.done.values()) / self.work)
