@@ -15,7 +15,7 @@ from isthmus.reports.axes import fit_axis
 from isthmus.reports.drawing import draw_network
 from isthmus.reports.figures import Curve, CurvesFigure, curve_figures, front_figure
 from isthmus.reports.markup import mark_code
-from isthmus.reports.pictures import curves_png
+from isthmus.reports.pictures import draw_curves
 from isthmus.reports.plots import plotly_curves, plotly_fit, plotly_front
 from isthmus.reports.sections import gather
 from isthmus.reports.tables import columns
@@ -213,7 +213,7 @@ def test_names_that_look_like_formulas_or_are_long_are_drawn(tmp_path: Path) -> 
         write_one(tmp_path / "runs", FOLDED | {"targets": [name], "fold": 0}, 0, 0.5, {})
     sections, _ = gather([tmp_path / "runs"])
     assert all(len(section.name) < 80 for section in sections)
-    curves_png(sections, tmp_path / "curves.png")
+    draw_curves(sections).savefig(tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import io
-import os
 import subprocess
 import sys
 from multiprocessing import spawn
@@ -26,6 +25,7 @@ from isthmus.reports.notebook import summarise_answer
 from isthmus.search import display
 from isthmus.search.display import Bar
 from isthmus.studies.executors import hide_main
+from isthmus.studies.runs import overview
 from tests.unit.fabricated_runs import model_config, write_run
 
 TINY: dict[str, Any] = {
@@ -177,15 +177,15 @@ def test_a_study_answers_like_a_search(tmp_path: Path, monkeypatch: pytest.Monke
 # Runs.
 
 
-def test_runs_are_a_frame_with_the_newest_first() -> None:
+def test_runs_are_a_frame_in_the_order_of_the_command() -> None:
     assert list(isthmus.runs().columns[:3]) == ["run", "status", "data"]
-    old, new = write_network((64, 16, 2), [20.0, 21.0])
-    os.utime(runs_folder() / old / "record.json", (1, 1))
+    write_network((64, 16, 2), [20.0, 21.0])
     frame = isthmus.runs()
-    assert list(frame["run"]) == [new, old]
-    assert list(frame["test"]) == [21.0, 20.0]
+    assert list(frame["run"]) == [line["run"] for line in overview()]
+    assert sorted(frame["test"]) == [20.0, 21.0]
     assert frame["params"].dtype == "Int64"
-    assert [folder.name for folder in select_runs(frame[frame["test"] > 20.5])] == [new]
+    better = frame[frame["test"] > 20.5]
+    assert [folder.name for folder in select_runs(better)] == list(better["run"])
 
 
 def test_runs_are_selected_by_anything_that_has_runs(tmp_path: Path) -> None:
