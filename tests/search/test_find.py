@@ -274,6 +274,6 @@ def test_a_polars_frame_is_a_table(home: Path, found: Answer) -> None:
     polars = pytest.importorskip("polars")
     frame = polars.read_csv(home / "houses.csv")
     np.testing.assert_allclose(isthmus.load(found.run).predict(frame), found.predict(home / "houses.csv"), rtol=1e-5)
-    answer = isthmus.find(frame, target="price", **QUICK | {"budget": "40", "settings": ["train.epochs=1"]})
+    answer = isthmus.find(frame, target="price", **QUICK)
     assert answer.content["findings"] == found.content["findings"]
     assert len(answer.predict(frame)) == len(frame)
