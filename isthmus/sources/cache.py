@@ -38,8 +38,6 @@ def cache_array(
     Up to :data:`SMALL`, it is verified by content and mapped copy-on-write (torch needs writable memory); larger ones
     are verified by size only and mapped read-only.
     """
-    if not shape[0]:  # no file, because nothing can be mapped of an empty one
-        return CachedArray(nothing := np.empty(shape, np.uint8), array_digest(nothing))
     folder = files.home() / "cache" / origin
     path = folder / f"{files.digest({'layout': LAYOUT, 'shape': list(shape), **key}, 24)}.npy"
     if kept := _open(path, shape):

@@ -91,8 +91,8 @@ def prepare(store: Path) -> None:
     for question in {text for target in TARGETS.values() for text in target.questions if "{file}" not in text}:
         answers[question] = expected(store, question.format(**names))
     for question in TARGETS["data"].questions:
-        for file in data_files():
-            answers[question.format(file=file)] = expected(store, question.format(file=file))
+        for data in dict.fromkeys(map(data_of, data_files())):
+            answers[question.format(file=data)] = expected(store, question.format(file=data))
     Path("expected.json").write_text(json.dumps({"names": names, "answers": answers}))
 
 
@@ -151,7 +151,7 @@ def attack(number: int, draw: random.Random, store: Path) -> str:
         return f"{name} undamaged"
     said = []
     for template in draw.sample(target.questions, len(target.questions)):  # training may mend what the others see
-        question = template.format(**known["names"], file=file)
+        question = template.format(**known["names"], file=data_of(file))
         try:
             answer = ask(question)
         except Failure as failure:
@@ -169,7 +169,11 @@ def is_excused(target: str, file: Path, way: str, question: str, before: Any, an
     if target == "data":
         return file.suffix not in SEALED or way in ("remove", "foreign")
     is_unfinished = way == "remove" and file.name == "record.json"
-    states = {"damaged", "unfinished"} if is_unfinished else {"damaged"}
+    states = [
+        "damaged",
+        *["unfinished"] * is_unfinished,
+        *["finished"] * (target == "begun"),
+    ]  # if it was trained first
     if question == "report" and is_unfinished:
         return is_without(file.parent.name, before, answer)
     if question == "list" and len(answer) == len(before):
@@ -216,28 +220,26 @@ def ask(question: str) -> Any:
         if what == "predict":
             return answer_of(call("predict", name, "table.csv", "--out", "predicted"), lambda _: contents("predicted"))
         if what == "read":
-            return read(Path(name))
+            return read(name)
         if what == "find":
-            words = ("--target", "y", "--budget", 12, "--within", "10m", "source.path=table.csv")  # in any folder
-            return answer_of(call("find", "table.csv", *words, *FIND), json_value)
+            data = ("table.csv", "--target", "y", "source.path=table.csv")  # in any folder
+            return answer_of(call("find", *data, "--budget", 12, "--within", "10m", *FIND), json_value)
         if what == "ask":
-            return ask_for_network(Path(name))
+            return ask_for_network(name)
     return loaded(name)
 
 
-def read(file: Path) -> Any:
-    """Train on the file, which shows everything that was read from it, by the run's id."""
-    is_picture = file.suffix == ".png"
-    settings = CONFIGS["photo" if is_picture else "done"]
-    path = "pictures" if is_picture else str(file)
+def read(path: str) -> Any:
+    """Train on a file or folder, which shows everything that was read from it, by the run's id."""
+    settings = CONFIGS["photo" if path == "pictures" else "done"]
     Path("read.yaml").write_text(yaml.safe_dump(settings | {"source": settings["source"] | {"path": path}}))
     return answer_of(call("train", "read.yaml", "--json"), json_value)
 
 
-def ask_for_network(file: Path) -> Any:
+def ask_for_network(path: str) -> Any:
     """Search a moment for a network; what it says of the data."""
-    data = ("pictures", "--budget", "20k") if file.suffix == ".png" else (file, "--target", "y", "--budget", 12)
-    answer = call("find", *data, "--within", "1s", *FIND)
+    words = ("--budget", "20k") if path == "pictures" else ("--target", "y", "--budget", 12)
+    answer = call("find", path, *words, "--within", "1s", *FIND)
     return answer_of(answer, lambda answer: {name: json_value(answer)[name] for name in ("words", "findings", "rows")})
 
 
@@ -338,6 +340,11 @@ def interrupted_once(is_time: Callable[[], bool]) -> Iterator[None]:
 
 def data_files() -> list[Path]:
     return sorted(file for pattern in TARGETS["data"].patterns for file in Path().glob(pattern))
+
+
+def data_of(file: Path) -> str:
+    """What a command is given to read a file: itself, or the folder of an image."""
+    return "pictures" if file.suffix == ".png" else str(file)
 
 
 def write_data() -> None:
