@@ -7,7 +7,7 @@ from typing import Any
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import home
-from isthmus.core.record import select_runs
+from isthmus.core.record import run_folders, select_runs
 from isthmus.reports import write_report
 from isthmus.reports.sections import gather
 from isthmus.search.answer import ANSWER, Answer
@@ -60,6 +60,8 @@ def report(
     """
     if _is_answer(what) and title is None:
         return what.report(out)
+    if what is None and not any(run_folders()):
+        raise UserError("there are no runs yet; `isthmus find DATA` trains some")
     return write_report(select_runs(what), Path(out), title or TITLE, command, answers=_read_answers())
 
 

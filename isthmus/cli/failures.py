@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from isthmus.cli.options import command_line
-from isthmus.cli.streams import say
+from isthmus.cli.streams import escape, say
 from isthmus.core.errors import UserError
 
 LONGEST = 300
@@ -35,7 +35,7 @@ def fail(message: str, error: BaseException, code: int = 2) -> int:
     if os.environ.get("ISTHMUS_TRACEBACK") not in (None, "", "0"):
         with contextlib.suppress(OSError, ValueError):
             traceback.print_exception(error)
-    line = f"isthmus: {' '.join(message.split())}"
+    line = escape(f"isthmus: {' '.join(message.split())}")  # which makes it longer
     say(shorten(line))
     if code == 1 or len(line) > LONGEST:
         path = write_report(message, error)
@@ -46,7 +46,8 @@ def fail(message: str, error: BaseException, code: int = 2) -> int:
 def shorten(line: str) -> str:
     if len(line) <= LONGEST:
         return line
-    return f"{line[: LONGEST - _ENDING - 3]} … {line[-_ENDING:]}"
+    gap = escape(" … ")
+    return f"{line[: LONGEST - _ENDING - len(gap)]}{gap}{line[-_ENDING:]}"
 
 
 def _pointer(path: Path) -> str:

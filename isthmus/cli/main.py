@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -137,4 +139,24 @@ def _fail_on_usage(error: Any) -> int:
         return 2
     message = " ".join(error.format_message().split()).rstrip(".")
     path = context.command_path if context is not None else "isthmus"
-    return fail(f"{message[:1].lower()}{message[1:]}; `{path} -h` shows the usage", error)
+    advice = f"`{path} -h` shows the usage"
+    parameters = context.command.params if context is not None else []
+    if message.startswith("Missing"):
+        advice = f"type `{path} {' '.join(_show(each) for each in parameters if each.required)}`; {advice}"
+    elif message.startswith("No such option") and _is_setting(error.option_name, parameters):
+        advice = f"settings are typed as key=value, such as train.epochs=20; {advice}"
+    elif message.startswith("No such command") and os.path.exists(sys.argv[1]):  # noqa: PTH110 (any text is allowed)
+        advice = f"type `isthmus find {sys.argv[1]}` for your data; {advice}"
+    return fail(f"{message[:1].lower()}{message[1:]}; {advice}", error)
+
+
+def _is_setting(option: str, parameters: Sequence[Any]) -> bool:
+    """Whether a command takes settings, and has no option of nearly this name."""
+    names = [name for each in parameters for name in each.opts]
+    return "overrides" in names and not difflib.get_close_matches(option, names, n=1, cutoff=0.75)
+
+
+def _show(parameter: Any) -> str:
+    """A required parameter as it is typed."""
+    name = parameter.name.upper()
+    return name if parameter.param_type_name == "argument" else f"{parameter.opts[0]} {name}"

@@ -44,8 +44,14 @@ def discard_output() -> None:
         os.close(nowhere)
 
 
-def say(line: str) -> None:
-    """Print a line on standard error, with control characters escaped; a closed stream is ignored."""
+def escape(line: str) -> str:
+    """The line with control characters escaped, and those that standard error cannot encode."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def say(line: str) -> None:
+    """Print a line on standard error; a closed stream is ignored."""
     with contextlib.suppress(OSError, ValueError):
-        print(shown, file=sys.stderr, flush=True)
+        print(escape(line), file=sys.stderr, flush=True)

@@ -113,7 +113,7 @@ class TrainingDisplay(_Display, Listener):
         self.objective, self._should_stop = objective, should_stop
         self.progress = bars.Progress(
             bars.SpinnerColumn(), bars.BarColumn(), bars.MofNCompleteColumn(), bars.TimeRemainingColumn(),
-            text_column("{task.fields[news]}", "cyan"), console=err, transient=True,
+            text_column("{task.fields[news]}", "cyan"), console=err, transient=True, disable=not err.is_terminal,
         )  # fmt: skip
         self.task: bars.TaskID = self.progress.add_task("", total=None, news="")
 
@@ -142,7 +142,7 @@ class StudyDisplay(_Display):
         self.progress = bars.Progress(
             text_column("{task.description}"), bars.BarColumn(), text_column("{task.percentage:>3.0f} %"),
             bars.TimeRemainingColumn(), bars.TimeElapsedColumn(),
-            console=err, transient=True, speed_estimate_period=_PERIOD,
+            console=err, transient=True, disable=not err.is_terminal, speed_estimate_period=_PERIOD,
         )  # fmt: skip
         self.whole = self.progress.add_task(self._title(), total=max(1.0, work))
 

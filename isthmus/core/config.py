@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterable, Mapping
 from numbers import Number
 from pathlib import Path
@@ -196,7 +197,14 @@ def find_settings(given: Given, kind: type[RunConfig] | type[StudyConfig], overr
     if isinstance(given, Mapping):
         return override(given, overrides)
     if isinstance(given, str | Path) and Path(given).suffix in (".json", ".yaml", ".yml"):
-        return override(read_settings(Path(given)), overrides)
+        settings = read_settings(Path(given))
+        if kind is RunConfig and "spaces" in settings:
+            raise UserError(f"{given} is a study of many runs; `isthmus study {given}` carries it out")
+        if kind is StudyConfig and "model" in settings:
+            raise UserError(f"{given} is one run, not a study; `isthmus train {given}` trains it")
+        return override(settings, overrides)
+    if isinstance(given, str | Path) and str(given) not in catalogue("recipes") and os.path.exists(given):  # noqa: PTH110
+        raise UserError(f"{str(given)!r} is no recipe and no JSON or YAML file; `isthmus find {given}` trains on data")
     config = find("recipes", str(given))() if isinstance(given, str | Path) else given
     if not isinstance(config, kind):
         raise UserError(_explain_kind(given, config))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 _MANY = 12
@@ -20,13 +20,21 @@ def nearest(word: str, choices: Iterable[str], listing: str = "") -> str:
     If there are many, the three closest, and the command ``listing`` that prints all.
     """
     choices = sorted(choices)
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if close := _find_close(word, choices):
+        return f"did you mean {' or '.join(map(repr, close))}?"
     if listing and len(choices) > _MANY:
         few = difflib.get_close_matches(word, choices, n=3, cutoff=0.0)
         return f"the nearest are {', '.join(few)}; `{listing}` lists all {len(choices)}"
     return f"choose from: {', '.join(choices)}" if choices else "nothing is available"
+
+
+def _find_close(word: str, choices: Sequence[str]) -> list[str]:
+    """Up to three choices that begin with the word, or the one that is closest; capitals do not matter."""
+    folded = {choice.lower(): choice for choice in reversed(choices)}
+    longer = [choice for choice in choices if choice.lower().startswith(word.lower())] if len(word) > 2 else []
+    if 0 < len(longer) <= 3:
+        return longer
+    return [folded[found] for found in difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.5)]
 
 
 def is_shortage(error: BaseException) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -19,6 +21,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 
 _LARGEST_JSON = 2**28
+_MOST_NAMES = 10_000
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
@@ -42,6 +45,18 @@ def expand_user(path: str | Path, advice: str = "give an absolute path") -> Path
         return Path(path).expanduser()
     except RuntimeError:  # a container may have no home folder
         raise UserError(f"cannot expand {path}: there is no home folder; {advice}") from None
+
+
+def advise_path(path: Path) -> str:
+    """The end of an error message about a missing file: one of nearly the same name, or how to give a path."""
+    try:
+        names = sorted(entry.name for entry in itertools.islice(os.scandir(path.parent), _MOST_NAMES))
+        stems = {Path(name).stem: name for name in reversed(names)}
+        found = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+        found = found or [stems[stem] for stem in difflib.get_close_matches(path.stem, stems, n=1, cutoff=0.8)]
+        return f"did you mean {str(path.with_name(found[0]))!r}?" if found else f"give a path from {Path.cwd()} or /"
+    except (OSError, ValueError):  # ValueError: a null byte in the name
+        return f"there is no folder {path.parent}"
 
 
 def resolve_links(path: Path) -> Path:

@@ -269,7 +269,14 @@ def find_run(reference: str | Path) -> Path:
     if matches:
         names = ", ".join(folder.name for folder in matches[:4])
         raise UserError(f"{str(reference)!r} matches {len(matches)} runs: {names} …")
-    raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; `isthmus runs list` shows the runs")
+    advice = (
+        "`isthmus runs list` shows the runs"
+        if any(run_folders())
+        else "no run is there yet, `isthmus find` trains some"
+    )
+    if path.is_file():
+        advice = f"it is a file, and a run is given by its id or its folder; {advice}"
+    raise UserError(f"there is no run {str(reference)!r} in {runs_folder()}; {advice}")
 
 
 def select_runs(what: Any = None) -> list[Path]:

@@ -158,8 +158,7 @@ def _explain(error: ValidationError, config: type[Any]) -> str:
             continue  # a consequence of rejected items, which are reported themselves
         where = ".".join(str(part) for part in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            names = _fields_at(config, problem["loc"][:-1])
-            problems.append(f"unknown field {where!r}; {nearest(str(problem['loc'][-1]), names)}")
+            problems.append(f"unknown field {where!r}; {_advise_field(config, problem['loc'])}")
         elif problem["type"] == "missing":
             problems.append(f"{where} is required")
         elif problem["type"] == "value_error":
@@ -167,6 +166,14 @@ def _explain(error: ValidationError, config: type[Any]) -> str:
         else:
             problems.append(f"{where}={_clip(problem.get('input'))}: {problem['msg'][:1].lower()}{problem['msg'][1:]}")
     return "; ".join(problems)
+
+
+def _advise_field(config: type[Any], path: tuple[int | str, ...]) -> str:
+    """The field that was probably meant: one of the same name further inside, or of nearly the same name."""
+    *outer, last = path
+    names = _fields_at(config, tuple(outer))
+    inside = [f"{name}.{last}" for name in names if str(last) in _fields_at(config, (*outer, name))]
+    return f"did you mean {inside[0]!r}?" if inside else nearest(str(last), names)
 
 
 def _clip(value: Any) -> str:

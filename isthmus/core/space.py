@@ -47,7 +47,7 @@ def parse_seconds(text: float | str) -> float:
     """``90s``, ``30m``, ``1.5h`` or a number of seconds."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", str(text).strip(), re.ASCII)
     if not match or not float(match[1]):
-        raise UserError(f"{str(text)[:60]!r} is not a time such as 90s, 30m or 2h")
+        raise UserError(f"{str(text)[:60]!r} is not a time; give one such as 90s, 30m or 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 

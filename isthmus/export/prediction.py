@@ -27,6 +27,10 @@ def load(path: str | Path) -> Trained:
     of classes; ``load(RUN).model`` is the ``torch.nn.Module``. A ``.safetensors`` file has no task, so it cannot
     predict. Nothing in the file is executed.
     """
+    if not isinstance(path, str | Path):
+        raise UserError(
+            f"{path!r} is not a model; give the id or the folder of a run; `isthmus runs list` shows the runs"
+        )
     folder = expand_user(path)
     if is_exported(folder):
         exported = read_exported(folder)

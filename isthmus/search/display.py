@@ -81,7 +81,10 @@ class _TerminalBar:
 
         news = TextColumn("{task.fields[news]}", style="cyan", markup=False)
         columns = (SpinnerColumn(), BarColumn(), TimeElapsedColumn(), news)
-        self.console, self.progress = console, Progress(*columns, console=console, transient=True)
+        self.console, self.progress = (
+            console,
+            Progress(*columns, console=console, transient=True, disable=not console.is_terminal),
+        )
         self.task = self.progress.add_task("", total=1.0, news=text)
 
     def start(self) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from isthmus.core.config import override, parse_override, run_config
 from isthmus.core.errors import UserError
+from isthmus.core.files import home, make_folder
 from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
@@ -50,7 +51,7 @@ def find(
     *,
     task: str | None = None,
     test: Any = None,
-    budget: int | str = "50k",
+    budget: float | str = "50k",
     within: float | str = "2m",
     workers: int = 2,
     settings: Iterable[str] = (),
@@ -86,15 +87,18 @@ def find(
         found.predict(new_houses)
     """
     began = time.monotonic() if began is None else began
-    limit = amount(budget)
+    limit = amount(int(budget) if isinstance(budget, float) and budget.is_integer() else budget)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise UserError(f"budget {budget!r} is not a number of parameters such as 50k")
+        raise UserError(f"budget {budget!r} is not a number of parameters; give one such as 50k or 50000")
+    if not isinstance(workers, int) or workers < 1:
+        raise UserError(f"workers={workers!r} is not a number of processes; give 1 or more")
     ends, tracking = began + parse_seconds(within), prepare_tracking(tensorboard, mlflow)
     options = Options(data_dir=data_dir, tracking=tracking, command=command)
     executor = LocalWorkers(workers, early=not _is_large(data)) if workers > 1 else ThisProcess()
     with executor, Bar() if progress is True else progress or Silence() as display:
         clock, processor = time.monotonic(), time.process_time()
         question = ask(data, target, task, test, settings, options)
+        make_folder(home())  # before the work, if it cannot be written
         for line in [*question.words, *question.findings]:
             display.say(line)
         slowness = (time.monotonic() - clock) / max(time.process_time() - processor, 1e-3)

@@ -39,7 +39,8 @@ def list_networks(signature: Signature, task: str, rows: int, budget: int, epoch
         changed = {"epochs": epochs, "evaluate_every": max(1, epochs // 20), "warmup_epochs": epochs / 20}
         found = {key: each | {"train": each["train"] | changed} for key, each in found.items()}
     if not found:
-        raise UserError(f"a budget of {budget:,} parameters is too small: these data need at least {2 * sum(ends):,}")
+        least = 2 * sum(ends)
+        raise UserError(f"a budget of {budget:,} parameters is too small for these data; give at least {least}")
     return list(found.values())
 
 

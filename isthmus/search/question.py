@@ -7,24 +7,31 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.core.config import override
+from isthmus.core.config import override, parse_override
 from isthmus.core.errors import UserError, nearest
-from isthmus.core.files import data_dir, digest, expand_user, home, make_folder, write_with
+from isthmus.core.files import advise_path, data_dir, digest, expand_user, home, make_folder, write_with
 from isthmus.core.protocols import Component, Data, Task
 from isthmus.core.registry import catalogue, component
 from isthmus.sources.arrays import names_in
 from isthmus.sources.dialects import ENDINGS, read_frame
 from isthmus.sources.image_folder import Facts, look_at
+from isthmus.sources.images import SUFFIXES
 from isthmus.sources.splits import array_digest
 from isthmus.sources.tables import as_names, table_of
-from isthmus.sources.targets import describe_target, guess_target
+from isthmus.sources.targets import TARGET_NAMES, describe_target, guess_target
 from isthmus.training.run import Options, learn_task, load_data
 
+if TYPE_CHECKING:
+    import pyarrow
+
 _ARRAYS = (".npy", ".npz")
+_TABLES = (".csv", ".tsv", ".parquet", *_ARRAYS)
+_FEWEST = 10
+"""Rows of a table."""
 _SUPERVISED = ("regression", "classification")
 _RESTORES = ("denoise", "super_resolution")
 _LARGEST_WHOLE = 32
@@ -56,10 +63,28 @@ class Question:
 
 def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[str], options: Options) -> Question:
     """Understand what is asked, load the data and let the task learn from them."""
-    overrides = tuple(settings)
+    overrides = _check_overrides(settings)
+    if isinstance(data, str | Path):
+        return _ask(data, target, task, test, overrides, options)
+    stored, target, test = _store(data, target, test)
+    try:
+        return _ask(stored, target, task, test, overrides, options, "data")
+    except UserError as error:
+        raise UserError(str(error).replace(stored, "the data")) from None
+
+
+def _ask(
+    data: str | Path,
+    target: Any,
+    task: str | None,
+    test: Any,
+    overrides: tuple[str, ...],
+    options: Options,
+    title: str = "",
+) -> Question:
     mine = [text for text in overrides if text.startswith(("source.", "task."))]
     fields = override({}, [text for text in mine if text.startswith("source.")]).get("source", {})
-    title, source, task, words = _understand(data, target, task, test, fields, options)
+    found, source, task, words = _understand(data, target, task, test, fields, options)
     whole = override({"source": source, "task": {"name": task}}, mine)
     config = component("sources", whole["source"])
     began = time.monotonic()
@@ -69,13 +94,25 @@ def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[
         whole["task"].setdefault("ones", True)
     task_config = component("tasks", whole["task"])
     learned = learn_task(task_config, loaded)
-    name = f"{_slug(title)}-{digest([whole, loaded.fingerprint], 8)}"
+    name = f"{_slug(title or found)}-{digest([whole, loaded.fingerprint], 8)}"
     rest = tuple(text for text in overrides if text not in mine)
     return Question(name, config, task_config, rest, tuple(words), loaded, learned, seconds)
 
 
+def _check_overrides(settings: Iterable[str]) -> tuple[str, ...]:
+    """The overrides, if each is of the form key=value."""
+    if isinstance(settings, str | Mapping):
+        raise UserError(f"settings={settings!r} is not a list of overrides such as ['train.epochs=20']")
+    overrides = tuple(settings)
+    for text in overrides:
+        if text.lower().endswith((*ENDINGS, *_ARRAYS)) and "=" not in text:
+            raise UserError(f"{text!r} is a second file; give one, or its test rows as --test {text}")
+        parse_override(text)
+    return overrides
+
+
 def _understand(
-    data: Any, target: Any, task: str | None, test: Any, fields: Mapping[str, Any], options: Options
+    data: str | Path, target: Any, task: str | None, test: Any, fields: Mapping[str, Any], options: Options
 ) -> tuple[str, dict[str, Any], str, list[str]]:
     """The title of the data, the settings of their source, the task, and what was guessed.
 
@@ -83,51 +120,65 @@ def _understand(
     """
     if task is not None and task not in catalogue("tasks"):
         raise UserError(f"there is no task {task!r}; {nearest(task, catalogue('tasks'))}")
-    if not isinstance(data, str | Path):
-        data, target, test = _store(data, target, test)
-        title = "data"
-    else:
-        title = Path(str(data)).name
+    title = Path(str(data)).name
     path = _locate(data, options)
     if path is None:
         return _from_source(str(data), task, fields, options)
     if path.is_dir():
         return title, *_from_folder(path, task, fields)
-    names = [str(name) for name in as_names(target)] if target else list(as_names(fields.get("targets")))
+    names = _name_targets(target) or list(as_names(fields.get("targets")))
     task = task or (fields["kind"] if fields.get("kind") in _SUPERVISED else None)
     settings: dict[str, Any] = {"path": str(path)}
     if test is not None:
         there = _locate(test, options)
         if there is None:
-            raise UserError(f"there is no file {test} with test rows")
+            raise UserError(f"there is no file {test} with test rows; {advise_path(expand_user(test))}")
         settings["test_path"] = str(there)
     if path.name.lower().endswith(_ARRAYS):
         return title, *_from_arrays(path, settings, names, task, fields)
     return title, *_from_table(path, settings, names, task, fields)
 
 
+def _name_targets(target: Any) -> list[str]:
+    """The names of the target columns of a file."""
+    names = target if isinstance(target, list | tuple) else [] if target is None else [target]
+    if not all(isinstance(name, str | int) for name in names):
+        raise UserError("a file takes the name of its target column; give an array of targets together with an array")
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"the target {name!r} is given twice; give it once")
+    return [str(name) for name in names]
+
+
 def _locate(data: str | Path, options: Options) -> Path | None:
     """The file or folder; None for the name of a source."""
-    given, is_source = expand_user(data), str(data) in catalogue("sources")
-    places = [given] if is_source else [given, (options.data_dir or data_dir()) / given]
+    given, known = expand_user(data), catalogue("sources")
+    places = [given] if str(data) in known else [given, (options.data_dir or data_dir()) / given]
     found = next((place.absolute() for place in places if place.exists()), None)
-    if found is None and not is_source:
-        raise UserError(f"there is no file, folder or source {str(data)!r}; {nearest(str(data), catalogue('sources'))}")
-    return found
+    if found is not None or str(data) in known:
+        return found
+    if "://" in str(data):
+        raise UserError(f"{str(data)!r} is an address; download the file and give its path")
+    is_path = given.suffix or given.parent != Path()
+    advice = advise_path(given)
+    advice = advice if is_path or advice.startswith("did") else nearest(str(data), known)
+    raise UserError(f"there is no {'file or folder' if is_path else 'file, folder or source'} {str(data)!r}; {advice}")
 
 
 def _from_table(
     path: Path, settings: dict[str, Any], names: Sequence[str], task: str | None, fields: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, list[str]]:
-    if not path.name.lower().endswith(ENDINGS):
-        raise UserError(f"{path} has an unsupported format; give one of {', '.join((*ENDINGS, *_ARRAYS))}, or a folder")
     table, row_names, _ = read_frame(path, fields.get("header"), fields.get("delimiter"))
     for name in names:
         if name not in table.column_names:
-            raise UserError(f"{path} has no column {name!r}; {nearest(name, table.column_names)}")
+            raise UserError(f"{path} has no column {name!r}; {_advise_column(name, table.column_names)}")
+    if table.num_rows < _FEWEST:
+        raise UserError(f"{path} has only {table.num_rows} row(s); give at least {_FEWEST}")
     words, guessed = [], not names
     names = names or [guess_target([name for name in table.column_names if name != row_names], table)]
-    where = "the last column" if names[0] == table.column_names[-1] else "by its name"
+    where = "by its name" if names[0].lower() in TARGET_NAMES else "the last column"
+    if guessed and where == "the last column" and names[0] != table.column_names[-1]:
+        where = "the last column that can be predicted"
     if len(names) > 1:
         task, reason = task or "regression", "regression, because there are several targets"
     else:
@@ -140,6 +191,13 @@ def _from_table(
     )
     kind = {"kind": task} if task in _SUPERVISED else {}
     return {"name": "table", "targets": list(names), **settings, **kind}, task, words
+
+
+def _advise_column(name: str, known: Sequence[str]) -> str:
+    parts = [part.strip() for part in name.split(",")]
+    if len(parts) > 1 and set(parts) <= set(known):
+        return f"for several targets, repeat the option: {' '.join(f'--target {part}' for part in parts)}"
+    return nearest(name, known)
 
 
 def _from_arrays(
@@ -164,6 +222,9 @@ def _from_arrays(
 
 
 def _from_folder(path: Path, task: str | None, fields: Mapping[str, Any]) -> tuple[dict[str, Any], str, list[str]]:
+    tables = sorted(each for each in path.iterdir() if each.suffix.lower() in _TABLES)
+    if tables and not any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in path.iterdir()):
+        raise UserError(f"there are no images in {path}; give a table in it, such as {tables[0]}")
     facts, words = look_at(path), []
     if task is None:
         task, reason = _guess_image_task(facts, fields)
@@ -215,29 +276,50 @@ def _store(data: Any, target: Any, test: Any) -> tuple[str, Any, str | None]:
     if isinstance(data, np.ndarray) and data.ndim > 2:
         values = None if target is None else np.asarray(target)
         arrays = {"inputs": data} | ({"target": values} if values is not None else {})
+        if values is not None and values.shape[:1] != data.shape[:1]:
+            raise UserError(f"there are {len(data):,} rows, but targets of the shape {values.shape}; give one per row")
         key = digest([array_digest(np.ascontiguousarray(array)) for array in arrays.values()], 16)
         path = make_folder(home() / "data") / f"{key}.npz"
         if not path.exists():
             write_with(path, lambda temporary: np.savez(temporary.open("wb"), **arrays))
         return str(path), "target" if values is not None else None, None
-    names, values = target, None
+    table, names = table_of(data), target
     if isinstance(target, str | int):
         names = [str(target)]
     elif target is not None and not (isinstance(target, list) and all(isinstance(name, str) for name in target)):
-        names, values = ["target"], target
-    stored = _store_table(data, values)
-    return stored, names, None if test is None else test if isinstance(test, str) else _store_table(test, None)
+        table, names = _append_targets(table, target)
+    for name in names or ():
+        if name not in table.column_names:
+            raise UserError(f"the data have no column {name!r}; {nearest(name, table.column_names)}")
+    if table.num_rows < _FEWEST:
+        raise UserError(f"the data have only {table.num_rows} row(s); give at least {_FEWEST}")
+    stored = test if test is None or isinstance(test, str | Path) else _store_table(table_of(test))
+    return _store_table(table), names, None if stored is None else str(stored)
 
 
-def _store_table(data: Any, values: Any) -> str:
+def _append_targets(table: pyarrow.Table, target: Any) -> tuple[pyarrow.Table, list[str]]:
+    """The table with columns of target values, and their names."""
+    values = np.asarray(target)
+    if values.ndim not in (1, 2) or len(values) != table.num_rows:
+        raise UserError(
+            f"there are {table.num_rows:,} rows, but targets of the shape {values.shape}; "
+            "give one target per row, or the name of a column"
+        )
+    columns = {"target": values} if values.ndim == 1 else {f"target {n}": part for n, part in enumerate(values.T)}
+    columns = {"target": values[:, 0]} if values.ndim == 2 and values.shape[1] == 1 else columns
+    for name, column in columns.items():
+        if name in table.column_names:
+            raise UserError(f"the data have a column {name!r} already; rename it, or give target={name!r}")
+        table = table.append_column(name, table_of({name: column})[name])
+    return table, list(columns)
+
+
+def _store_table(table: pyarrow.Table) -> str:
     import hashlib
 
     import pyarrow
     import pyarrow.parquet
 
-    table = table_of(data)
-    if values is not None:
-        table = table.append_column("target", pyarrow.array(np.asarray(values)))
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     content = sink.getvalue().to_pybytes()

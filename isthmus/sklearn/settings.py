@@ -79,4 +79,6 @@ def one_line() -> Iterator[None]:
         first, *rest = str(error).splitlines()
         if "contains NaN" in first:
             rest = ["Remove or fill such rows, for example with sklearn.impute.SimpleImputer"]
+        elif "convert string to float" in first:
+            rest = ["Encode words, for example with sklearn.preprocessing.OneHotEncoder; isthmus.find takes them as is"]
         raise ValueError(" ".join([first, *rest[-1:]])) from None

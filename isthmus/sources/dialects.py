@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.core.errors import UserError
 from isthmus.sources.files import name_errors, need_room, open_bytes, read_bytes
+from isthmus.sources.images import SUFFIXES
 from isthmus.sources.tables import LARGEST_CSV, LONGEST_LINE, check_columns, check_first_line, read_parquet
 
 if TYPE_CHECKING:
@@ -30,6 +31,21 @@ _LARGEST_KEPT = 2**28
 """Bytes of the largest file whose table is kept in memory."""
 _CELL_BYTES = 8
 """Of a cell as a number, which its text may be shorter than."""
+
+
+_ROWS = "give a table with the names of columns in its first line and a row of cells in each other"
+_KNOWN = "give a .csv, .tsv, .txt (or .gz of these), .parquet, .npy or .npz file"
+_ADVICE = {
+    (".xlsx", ".xls", ".ods", ".numbers"): "is a spreadsheet; save it as a csv file and give that",
+    (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar"): "is an archive; unpack it and give the file or folder inside",
+    (
+        ".json",
+        ".jsonl",
+    ): 'is JSON; convert it with `pandas.read_json(…).to_csv("table.csv", index=False)` and give that',
+    (".pkl", ".pickle"): "is a pickle, which is never loaded; save it with `to_csv` and give that",
+    tuple(SUFFIXES): "is a single image; give the folder that holds the images",
+}
+"""What to do with files of other formats, by their endings."""
 
 
 class Frame(NamedTuple):
@@ -71,17 +87,16 @@ def _read_kept(path: Path, header: bool | None, delimiter: str | None, state: tu
 
 def _read_frame(path: Path, header: bool | None, delimiter: str | None) -> Frame:
     name = path.name.lower()
-    if name.endswith((".xlsx", ".xls", ".ods")):
-        raise UserError(f"{path} is a spreadsheet; save it as a csv file and give that")
     if not name.endswith(ENDINGS):
-        raise UserError(f"{path} has an unsupported format; give a .csv, .tsv, .txt (or .gz of these) or .parquet file")
+        advice = next((words for endings, words in _ADVICE.items() if name.endswith(endings)), None)
+        raise UserError(f"{path} {advice or f'has an unknown format; {_KNOWN}'}")
     if name.endswith(".parquet"):
         table, findings = read_parquet(path), list[str]()
         names = table.column_names
     else:
         table, names, findings = _read_text(path, header, delimiter)
     if not table.num_rows:
-        raise UserError(f"{path} has no rows")
+        raise UserError(f"{path} has no rows; {_ROWS}")
     if not table.num_columns:
         raise UserError(f"{path} has no columns")
     if all(len(name) > 1 and name[0] == name[-1] == "'" for name in names):
@@ -102,7 +117,7 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
     with name_errors(path, "a table"):
         raw, findings = _as_utf8(raw)
         if not raw.strip():
-            raise UserError(f"{path} has no rows")
+            raise UserError(f"{path} has no rows; {_ROWS}")
         if declared := re.match(rb"sep=(.)\r?\n", raw):  # Excel's own first line
             raw, delimiter = raw[declared.end() :], delimiter or declared[1].decode()
         lines = _first_lines(raw)
@@ -113,7 +128,7 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
         check_columns(path, range(layout.width))
         body = raw[layout.offset :]
         if not body.strip():
-            raise UserError(f"{path} has no rows")
+            raise UserError(f"{path} has no rows; {_ROWS}")
         need_room(path, _CELL_BYTES * layout.width * (body.count(b"\n") + 1))
         if delimiter == " " and b'"' not in body:
             body = re.sub(rb" {2,}", b" ", re.sub(rb"(?m)^ +| +(?=\r?$)", b"", body))

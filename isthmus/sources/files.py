@@ -29,6 +29,8 @@ def name_errors(path: Path | str, kind: str) -> Iterator[None]:
         yield
     except UserError:
         raise
+    except PermissionError:
+        raise UserError(f"cannot read {path}: permission denied; allow it with `chmod u+r {path}`") from None
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         if reason.startswith("Object arrays"):

@@ -229,7 +229,7 @@ def look_at(root: Path, sample: int = 200) -> Facts:
     home = find_homes(root)["train"]
     paths = walk_images(home)
     if not paths:
-        raise UserError(f"there are no images in {root} or its subfolders")
+        raise UserError(f"there are no images in {root} or its subfolders; give a folder of .png or .jpg files")
     places = np.unique(np.linspace(0, len(paths) - 1, min(sample, len(paths))).astype(int))
     sizes = [size for place in places if (size := image_size(paths[place]))]
     if not sizes:

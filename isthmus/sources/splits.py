@@ -81,7 +81,8 @@ class FoldedSplits(DrawnSplits):
 def partition(rows: int, held_out: Sequence[int], seed: int, labels: np.ndarray | None = None) -> list[np.ndarray]:
     """Shuffled, disjoint indices of the training rows and of each held-out part; stratified if there are labels."""
     if rows - sum(held_out) < 1:
-        raise UserError(f"{sum(held_out)} of {rows} rows are held out, and none is left to train on; hold out fewer")
+        advice = "hold out fewer, or give more rows"
+        raise UserError(f"{sum(held_out)} of {rows} rows are held out, and none is left to train on; {advice}")
     generator = numpy_generator(seed, "split")
     order = _shuffle(generator, rows, labels)
     bounds = np.cumsum([rows - sum(held_out), *held_out])[:-1]

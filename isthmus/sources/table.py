@@ -52,6 +52,10 @@ class Table(Source):
             if path
         ]
         frames = [read_frame(path, self.config.header, self.config.delimiter) for path in paths]
+        for path, frame in zip(paths[1:], frames[1:], strict=True):
+            for name in self.config.targets:
+                if name not in (names := frame.table.column_names):
+                    raise UserError(f"{path}, the test rows, has no column {name!r}; {nearest(name, names)}")
         return self.prepare(frames, str(paths[0]))
 
     def prepare(self, frames: Sequence[Frame], origin: str) -> Data:

@@ -289,7 +289,10 @@ def table_of(data: Any) -> pyarrow.Table:
         with name_errors("the data", "a table"):
             return pyarrow.table(data)
     else:
-        kind = f"an array of shape {data.shape}" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+        kind = (
+            f"an array of shape {data.shape}" if isinstance(data, np.ndarray) else f"data of type {type(data).__name__}"
+        )
+        kind = repr(data) if data is None or (isinstance(data, list) and not data) else kind
         raise UserError(
             f"{kind} is not a table; give a DataFrame, a dict of columns, a list of dicts or a two-dimensional array"
         )

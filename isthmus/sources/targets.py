@@ -18,6 +18,8 @@ TARGET_NAMES = ("y", "target", "targets", "label", "labels", "class", "outcome",
 _MOST_CLASSES, _FEWEST_ROWS = 20, 10
 """Whole numbers are classes if they are at most so many, in so many rows each."""
 _LARGEST_CLASS = 2**53
+_ANOTHER = "name another column (--target, or source.targets)"
+_VALUES = "predict values (--task regression, or source.kind=regression)"
 
 
 class Target(NamedTuple):
@@ -90,7 +92,7 @@ def recognise_target(table: pyarrow.Table, name: str) -> cells.Form:
     form = cells.recognise(_column(table, name), lambda: cells.uses_decimal_comma(table))
     if form.kind in ("empty", "nested"):
         what = "is empty" if form.kind == "empty" else f"has the type {table[name].type}"
-        raise UserError(f"the target column {name!r} {what}; name another one as source.targets")
+        raise UserError(f"the target column {name!r} {what}; {_ANOTHER}")
     return form
 
 
@@ -109,7 +111,8 @@ def read_targets(tables: Sequence[pyarrow.Table], names: Sequence[str], kind: Ki
     for name, form in zip(names, forms, strict=True):
         if form.kind == "words":
             example = next(cell for cell in cells.texts(tables[0][name]).to_pylist() if cell is not None)
-            raise UserError(f"the target column {name!r} is not numeric: it has {example[:40]!r}")
+            advice = f"; {_ANOTHER}" if len(names) > 1 else "; predict its classes (--task classification)"
+            raise UserError(f"the target column {name!r} is not numeric: it has {example[:40]!r}{advice}")
     parts = [
         np.concatenate([_values(part, form) for part in column]) for column, form in zip(columns, forms, strict=True)
     ]
@@ -129,7 +132,7 @@ def _read_classes(columns: Sequence[pyarrow.ChunkedArray], form: cells.Form, nam
     if len(classes) > max(2, known.sum() // 2):
         raise UserError(
             f"the target column {name!r} has {len(classes):,} different values in {known.sum():,} rows, too many for "
-            "classes; name another column as source.targets, or set source.kind=regression"
+            f"classes; {_ANOTHER}, or {_VALUES}"
         )
     labels = compute.index_in(rows.drop_null(), value_set=pyarrow.array(classes, pyarrow.string()))
     return Targets(np.asarray(labels).astype(np.int64), tuple(classes), known)
@@ -141,14 +144,15 @@ def _class_names(column: pyarrow.ChunkedArray, form: cells.Form) -> pyarrow.Chun
     import pyarrow.compute as compute
 
     if form.kind == "date":
-        raise UserError("dates cannot be classes; set source.kind=regression")
+        raise UserError(f"dates cannot be classes; {_VALUES}")
     if form.kind != "number":
         texts = cells.texts(column)
         return texts if isinstance(texts, pyarrow.ChunkedArray) else pyarrow.chunked_array([texts])
     values = _values(column, form)
     known = values[~np.isnan(values)]
     if (known != np.rint(known)).any() or (np.abs(known) > _LARGEST_CLASS).any():
-        raise UserError("the targets are not whole numbers that can be classes; set source.kind=regression")
+        example = next((value for value in known if value != np.rint(value)), known[0])
+        raise UserError(f"the targets are not whole numbers that can be classes, such as {example:g}; {_VALUES}")
     whole = compute.cast(pyarrow.array(values, from_pandas=True), pyarrow.int64())
     return pyarrow.chunked_array([compute.cast(whole, pyarrow.string())])
 

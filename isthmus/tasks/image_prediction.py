@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import need_regular, write_with
+from isthmus.core.files import advise_path, need_regular, write_with
 from isthmus.sources.images import as_shown, center_crop, channels_first, open_as_shown, resize_short_side
 from isthmus.sources.pictures import walk_images
 
@@ -179,7 +179,7 @@ def pixels(images: np.ndarray, origin: str) -> np.ndarray:
 
 def need_file(path: Path) -> None:
     if not path.exists():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"there is no file {path}; {advise_path(path)}")
     need_regular(path)
 
 

@@ -63,7 +63,8 @@ class ImageToImage(Task):
 
     def learn(self, data: Data) -> None:
         if data.train.inputs.ndim != 4:
-            raise UserError(f"task {self.config.name} needs images, not rows of {data.train.inputs.shape[1:]}")
+            given = f"rows of {data.train.inputs.shape[1:]}; use task regression or classification"
+            raise UserError(f"task {self.config.name} needs images, not {given}")
         self.image_shape = data.train.inputs.shape[1:]
 
     def memory(self) -> dict[str, Tensor]:

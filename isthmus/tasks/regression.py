@@ -88,7 +88,10 @@ class Regression(Task):
                 "task regression needs at least two rows in validation and in test: R² is undefined for one"
             )
         if np.all(targets == targets[:1]):
-            raise UserError("task regression cannot learn a constant: every training target is the same")
+            value = f"{targets[0, 0]:g}"
+            raise UserError(
+                f"task regression cannot learn a constant: every training target is {value}; name a target that varies"
+            )
         self.shapes = Signature(tuple(data.train.inputs.shape[1:]), tuple(targets.shape[1:]))
         if self.config.ones and data.train.inputs.ndim != 2:
             raise UserError("task.ones appends a column to rows of features; this source has images")

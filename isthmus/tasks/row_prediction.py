@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expand_user
+from isthmus.core.files import advise_path, expand_user
 from isthmus.core.prediction import Prediction, Predictor, Progress, Trained, show_nothing
 from isthmus.core.protocols import Task
 from isthmus.sources.dialects import ENDINGS
@@ -115,7 +115,7 @@ class RowPredictor(Predictor):
             if self.images and file.is_dir():
                 continue
             if not file.exists():
-                raise UserError(f"there is no file {'or folder ' if self.images else ''}{file}")
+                raise UserError(f"there is no file {'or folder ' if self.images else ''}{file}; {advise_path(file)}")
             if ending_of(file) not in accepted:
                 folders = " files, and folders of images" if self.images else " files"
                 raise UserError(f"{file}: this run takes {', '.join(sorted(accepted))}{folders}")
@@ -225,7 +225,9 @@ class RowPredictor(Predictor):
         if paths := _as_paths(data):
             for path in paths:
                 if not path.exists():
-                    raise UserError(f"there is no file {'or folder ' if self.images else ''}{path}")
+                    raise UserError(
+                        f"there is no file {'or folder ' if self.images else ''}{path}; {advise_path(path)}"
+                    )
                 if ending_of(path) not in RESULTS or path.is_dir():
                     raise UserError(f"{path}: this run takes {', '.join(sorted(RESULTS))} files")
             return _join(answers for path in paths for _, answers in self._predict_blocks(path, show_nothing))

@@ -76,7 +76,7 @@ class EncodedRows:
             known = next((known for known in (self.inputs, self.needed) if len(known) == len(names)), None)
             if known is not None:
                 named = table.rename_columns(known)
-                self._check_kinds(named, origin)
+                self._check_kinds(named, f"{origin} has no names of columns, and", "add the names")
                 return named
             if not set(self.needed) <= set(names):
                 raise UserError(
@@ -85,19 +85,22 @@ class EncodedRows:
                 )
         for name in self.needed:
             if name not in names:
-                raise UserError(f"{origin} has no column {name!r}; {nearest(name, names)}")
+                raise UserError(f"{origin} has no column {name!r}, which this run needs; {_advise_column(name, names)}")
+        self._check_kinds(table, f"{origin}:", "give it as in training, or leave its cells empty")
         return table
 
-    def _check_kinds(self, table: pyarrow.Table, origin: str) -> None:
-        """Refuse columns without names that hold something else than those of training."""
-        for place, name in enumerate(table.column_names):
-            column = next((column for column in self.encoder.columns if column.name == name), None)
-            if column is None or column.kind in ("category", "text") or not np.isnan(column.read(table[name])).all():
+    def _check_kinds(self, table: pyarrow.Table, origin: str, advice: str) -> None:
+        """Refuse a column in which no cell is of the kind that it had in training."""
+        for column in self.encoder.columns:
+            if column.kind in ("category", "text") or not np.isnan(column.read(table[column.name])).all():
                 continue
-            if len(known := cells.texts(table[name]).drop_null()):
+            given = table[column.name]
+            is_text = cells.is_text(given.type)
+            left = cells.unreadable(given, np.zeros(len(given), bool)) if is_text else cells.texts(given).drop_null()
+            if len(left):
                 raise UserError(
-                    f"{origin} has no names of columns, and column {place} is not `{name}`, a {column.kind}: it has "
-                    f"{known[0].as_py()[:40]!r}; add the names"
+                    f"{origin} column {table.column_names.index(column.name)} is not `{column.name}`, a {column.kind}: "
+                    f"it has {str(left[0])[:40]!r}; {advice}"
                 )
 
     def _encode(self, table: pyarrow.Table, row_names: str | None) -> Block:
@@ -150,6 +153,12 @@ class PlainRows:
         wanted = self.inputs or [name for name in numbered if name not in self.targets]
         fits = len(wanted) == self.width and {*wanted, *self.targets} <= {*numbered}
         return rows[:, [int(name) for name in wanted]] if fits else rows
+
+
+def _advise_column(name: str, names: Sequence[str]) -> str:
+    """A column of nearly the same name, or all columns."""
+    advice = nearest(name, names)
+    return advice if advice.startswith("did") else f"add it to its columns {join_names(names)}"
 
 
 def _is_numbered(names: Sequence[str]) -> bool:

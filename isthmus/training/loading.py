@@ -28,7 +28,7 @@ def load_model(path: str | Path) -> nn.Module:
     file = expand_user(path)
     if is_exported(file):
         file = _weights_of(file, read_exported(file))
-    elif not file.is_file():
+    elif file.suffix != ".safetensors" or not file.is_file():
         folder = find_run(path)
         file = verify_file(folder, MODEL, read_record(folder))
     plan, metadata = read_plan(file)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from rich.console import Console
 
 from isthmus.cli import failures, terminal
 from isthmus.cli.failures import LONGEST, shorten
+from isthmus.cli.streams import escape
 from isthmus.core.errors import UserError
 from isthmus.core.files import as_cell, home, write_text
 from isthmus.core.record import CONFIG, RECORD, find_run, read_record
@@ -290,6 +292,8 @@ def test_few_reports_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_keeps_its_beginning_and_its_end(text: str) -> None:
     line = shorten(text)
     assert len(line) <= LONGEST
+    with mock.patch("sys.stderr", io.TextIOWrapper(io.BytesIO(), encoding="latin-1")):
+        assert len(escape(shorten(escape(text)))) <= LONGEST
     assert line == text if len(text) <= LONGEST else line.startswith(text[:150]) and line.endswith(text[-80:])
 
 
@@ -297,6 +301,7 @@ def test_a_line_keeps_its_beginning_and_its_end(text: str) -> None:
     ("error", "code", "lines"),
     [
         (UserError("x" * 5000), 2, 2),
+        (UserError("\x1b" * 280), 2, 2),
         (UserError("two\nlines"), 2, 1),
         (MemoryError(), 2, 1),
         (OSError(errno.ENOSPC, "No space left on device"), 2, 1),

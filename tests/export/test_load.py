@@ -173,16 +173,16 @@ def test_unseen_categories_and_missing_values_are_predicted(regression: str) -> 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([{"Area": 1, "town": "Bern", "sold": "2020-01-01", "rooms": 1}], "the input has no column 'area'; .*'Area'"),
+        ([{"Area": 1, "town": "Bern", "sold": "2020-01-01", "rooms": 1}], "the input has no column 'area', .*'Area'"),
         (np.zeros((2, 3)), "has 3 columns without names; this run takes 6: `house id`, `area`"),
         (np.full((2, 4), "words"), "has no names of columns, and column 0 is not `area`, a number: it has 'words'"),
         (np.zeros(4), r"has the shape \(4,\); this run takes rows of 6 columns"),
         ({"area": 1.0, "town": "Bern"}, r"put a single row into a list: \[row\]"),
         ("nothing.csv", "there is no file nothing.csv"),
-        ("photo.png", r"photo\.png: this run takes .*\.csv"),
+        ("photo.png", r"there is no file photo\.png; give a path"),
         ([], "is not a table"),
         (houses().iloc[:0], "has no rows"),
-        (5, "a int is not a table"),
+        (5, "int is not a table"),
     ],
 )
 def test_rows_that_do_not_fit_are_one_line(regression: str, rows: Any, words: str) -> None:

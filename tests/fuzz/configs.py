@@ -369,7 +369,7 @@ def is_same(given: Any, held_value: Any) -> bool:
     """Equal as a person would say: ``"1e-3"`` is 0.001, ``200k`` is 200000, ``yes`` is true, 3 may name a column."""
     if isinstance(held_value, bool) or isinstance(given, bool):
         return str(given).lower() in (("true", "yes", "on", "t", "y", "1", "1.0") if held_value is True else
-                                      ("false", "no", "off", "f", "n", "0", "0.0"))  # fmt: skip
+                                      ("false", "no", "off", "f", "n", "0", "0.0", "-0.0"))  # fmt: skip
     if isinstance(held_value, list):
         return held_value in ([given], [str(given)])
     with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -1,21 +1,22 @@
-"""Damaged runs, studies, exports and data, and the commands that read them.
+"""Damaged runs, studies, searches, exports and data, and the commands that read them.
 
-Wrong: a command that succeeds with another answer than it gave before the damage. `runs list` may call a run damaged.
+Wrong: a command that succeeds with another answer than it gave before the damage. `runs list` may call a run damaged,
+and a report leaves out a run whose record was removed. Times are not compared: such a run may be trained again.
 Tables (csv, parquet, npy) carry no checksum: of damaged ones, only tracebacks are counted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
-import sqlite3
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ from PIL import Image
 import isthmus
 from isthmus.core.errors import UserError
 from tests.fuzz.cases import Answer, Failure, call
+from tests.fuzz.damage import damage
 
 COUNT, AT_ONCE, SECONDS = 500, 1, 150.0
 MODEL = {"name": "hourglass_mlp", "d_z": 9, "d_h": 3, "depth": 1}
@@ -52,7 +54,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "open": {"name": "open", "base": BASE | {"train": {"epochs": 6, "batch_size": 8}}, "spaces": [SPACE]} | RUNGS,
 }
 FORMATS = ("safetensors", "torch", "onnx")
-_TIMES = {"wall_seconds", "samples_per_second", "started", "finished", "seconds", "page", "command", "files", "machine"}
+_TIMES = {
+    "wall_seconds", "samples_per_second", "started", "finished", "seconds", "latency", "page", "command", "files",
+    "machine", "changed",
+}  # fmt: skip
+_TIMES_OF_PAGE = re.compile(rb'data-value="[^"]*">[0-9.e-]+[^0-9<]{1,6}(s|min|h)</td>|last run [-0-9]+')
+FIND = ("--workers", 1, "train.epochs=1", "--json")
 
 
 class Target(NamedTuple):
@@ -68,9 +75,10 @@ TARGETS = {
     "begun": Target(8, ("home-run/runs/{begun}/*",), ("list", "train begun")),
     "finished": Target(8, ("home-finished/studies/*/*", "home-finished/runs/*/*"), ("study finished",)),
     "open": Target(10, ("home-open/studies/*/*", "home-open/runs/*/*"), ("study open",)),
+    "search": Target(4, ("home-find/finds/*/*", "home-find/runs/*/*"), ("find",)),
     **{f"export {form}": Target(3, (f"as-{form}/*",), (f"predict as-{form}",)) for form in FORMATS},
     "bare": Target(3, ("bare.safetensors",), ("load bare.safetensors",)),
-    "data": Target(5, ("table.*", "pictures/*/*"), ("read {file}",)),
+    "data": Target(5, ("table.*", "pictures/*/*"), ("read {file}", "ask {file}")),
 }
 SEALED = (".npz", ".png")
 """Data whose format has checksums."""
@@ -80,15 +88,16 @@ def prepare(store: Path) -> None:
     """Everything that is damaged later, and the answers that it gives undamaged."""
     names = build(store)
     answers = {}
-    for question in {text for target in TARGETS.values() for text in target.questions if text != "read {file}"}:
+    for question in {text for target in TARGETS.values() for text in target.questions if "{file}" not in text}:
         answers[question] = expected(store, question.format(**names))
-    for file in data_files():
-        answers[f"read {file}"] = expected(store, f"read {file}")
+    for question in TARGETS["data"].questions:
+        for data in dict.fromkeys(map(data_of, data_files())):
+            answers[question.format(file=data)] = expected(store, question.format(file=data))
     Path("expected.json").write_text(json.dumps({"names": names, "answers": answers}))
 
 
-def build(store: Path) -> dict[str, str]:
-    """Data, runs, studies and exports; returns the ids of the finished run and of the unfinished one."""
+def build(store: Path, *, is_searched: bool = True) -> dict[str, str]:
+    """Data, runs, studies, a search and exports; returns the ids of the finished run and of the unfinished one."""
     os.chdir(store)
     write_data()
     for name, settings in CONFIGS.items():
@@ -108,6 +117,8 @@ def build(store: Path) -> dict[str, str]:
         call("study", "open.yaml", "--workers", 1)
     if not any(not (path / "record.json").exists() for path in Path("home-open/runs").iterdir()):
         raise Failure("wrong", "the open study has no unfinished run")
+    if is_searched:
+        ask("find")
     return {"done": done, "begun": begun}
 
 
@@ -139,28 +150,46 @@ def attack(number: int, draw: random.Random, store: Path) -> str:
     if file.exists() and file.read_bytes() == content:
         return f"{name} undamaged"
     said = []
-    for template in target.questions:
-        question = template.format(**known["names"], file=file)
+    for template in draw.sample(target.questions, len(target.questions)):  # training may mend what the others see
+        question = template.format(**known["names"], file=data_of(file))
         try:
             answer = ask(question)
         except Failure as failure:
             raise Failure(failure.way, f"{file}, {done}; {question}: {failure.what}") from None
         before = known["answers"][question if name == "data" else template]
         said.append("refused" if answer == REFUSED else "same" if answer == before else "other")
-        if said[-1] == "other" and not is_excused(name, file, done.partition(" ")[0], question, before, answer):
+        if said[-1] == "other" and not is_excused(name, file, done.split()[0], question, before, answer):
             raise Failure("wrong", f"{file}, {done}; {question}: {differing(before, answer)}")
     return f"{name.partition(' ')[0]} {'refused' if 'refused' in said else said[0]}"
 
 
 def is_excused(target: str, file: Path, way: str, question: str, before: Any, answer: Any) -> bool:
-    """A run that is listed as damaged, or as unfinished without its record; and other data, which no checksum tells."""
+    """A run that is listed as damaged; without its record, as unfinished, and not reported; and other data, which no
+    checksum tells."""
     if target == "data":
-        return file.suffix not in SEALED or way in ("delete", "foreign")
-    states = {"damaged", "unfinished"} if way == "delete" and file.name == "record.json" else {"damaged"}
+        is_said = question.startswith("ask") and any("skipped" in finding for finding in answer["findings"])
+        return file.suffix not in SEALED or way in ("remove", "foreign") or is_said
+    is_unfinished = way == "remove" and file.name == "record.json"
+    states = [
+        "damaged",
+        *["unfinished"] * is_unfinished,
+        *["finished"] * (target == "begun"),
+    ]  # if it was trained first
+    if question == "report" and is_unfinished:
+        return is_without(file.parent.name, before, answer)
     if question == "list" and len(answer) == len(before):
         return all(now == then or (now["run"] == then["run"] and now["status"] in states)
                    for now, then in zip(answer, before, strict=True))  # fmt: skip
     return False
+
+
+def is_without(run: str, before: Any, answer: Any) -> bool:
+    """Whether the tables of a report are those of before, except for the rows of a run."""
+    return all(
+        answer[name] == [row for row in rows if run not in (row.get("id"), row.get("run_ids"))]
+        for name, rows in before.items()
+        if name.endswith(".csv")
+    )
 
 
 def differing(before: Any, answer: Any) -> str:
@@ -172,82 +201,6 @@ def differing(before: Any, answer: Any) -> str:
     return f"{str(before)[:300]} → {str(answer)[:300]}"
 
 
-# Damage
-
-
-def damage(draw: random.Random, file: Path, others: list[Path]) -> str:
-    """Change a file in one of many ways; says in which."""
-    if file.suffix == ".db" and draw.random() < 0.8:
-        return damage_cell(draw, file)
-    content = bytearray(file.read_bytes())
-    header = 8 + struct.unpack("<Q", content[:8])[0] if file.name == "bare.safetensors" else len(content)
-    where = draw.randrange(max(1, min(header, len(content))))
-    digits = [place for place, byte in enumerate(content[:header]) if 48 <= byte <= 57]
-    alike = [other for other in others if other.name == file.name and other != file]
-    is_text = file.suffix in (".json", ".jsonl", ".csv") or file.name == "bare.safetensors"
-    way = draw.choice(["flip", "cut", "extend", "zero", "swap", "empty", "delete", "noise"] + ["digit"] * 6 * is_text)
-    if alike and draw.random() < 0.2:
-        way = "foreign"
-    if way == "flip":
-        content[where] ^= 1 << draw.randrange(8)
-    elif way == "cut":
-        del content[where:]
-    elif way == "extend":
-        content += draw.choice([b"\n", b"0", bytes(draw.randbytes(50)), bytes(content[-100:])])
-    elif way == "zero":
-        content[where : where + 16] = bytes(len(content[where : where + 16]))
-    elif way == "swap":
-        half = draw.randrange(1, 64)
-        content[where : where + 2 * half] = content[where + half : where + 2 * half] + content[where : where + half]
-    elif way == "digit" and digits:
-        where = draw.choice(digits)
-        content[where] = draw.choice([byte for byte in b"0123456789" if byte != content[where]])
-    elif way == "noise":
-        content = bytearray(draw.randbytes(300))
-    elif way == "foreign":
-        content = bytearray(draw.choice(alike).read_bytes())
-    elif way == "empty":
-        content.clear()
-    if way == "delete":
-        file.unlink()
-    else:
-        file.write_bytes(content)
-    return f"{way} at {where}"
-
-
-def damage_cell(draw: random.Random, file: Path) -> str:
-    """A change that SQLite itself thinks nothing of."""
-    with contextlib.closing(sqlite3.connect(file)) as database, database:
-        tables = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
-        filled = [name for name in tables if database.execute(f'select count(*) from "{name}"').fetchone()[0]]
-        table = draw.choice(filled)
-        row = draw.choice(database.execute(f'select rowid from "{table}"').fetchall())[0]
-        column = draw.choice([line[1] for line in database.execute(f'pragma table_info("{table}")')])
-        (value,) = database.execute(f'select "{column}" from "{table}" where rowid = ?', (row,)).fetchone()
-        way = draw.choice(["digit"] * 6 + ["delete", "delete", "null", "text", "drop"])
-        done = f"{way} {table}.{column} of row {row}, {str(value)[:100]!r}"
-        if way == "drop":
-            database.execute(f'drop table "{table}"')
-        elif way == "delete":
-            database.execute(f'delete from "{table}" where rowid = ?', (row,))
-        else:
-            new = {"null": None, "text": "{"}.get(way, other_digit(draw, value))
-            with contextlib.suppress(sqlite3.IntegrityError):
-                database.execute(f'update "{table}" set "{column}" = ? where rowid = ?', (new, row))
-            done += f" → {str(new)[:100]!r}"
-    return done
-
-
-def other_digit(draw: random.Random, value: Any) -> Any:
-    text = str(value)
-    digits = [place for place, letter in enumerate(text) if letter in "0123456789"]
-    if not digits:
-        return draw.choice([1, "x", None])
-    where = draw.choice(digits)
-    text = f"{text[:where]}{draw.choice([d for d in '0123456789' if d != text[where]])}{text[where + 1 :]}"
-    return int(text) if isinstance(value, int) else float(text) if isinstance(value, float) else text
-
-
 # Questions
 
 REFUSED = "refused"
@@ -256,10 +209,10 @@ REFUSED = "refused"
 def ask(question: str) -> Any:
     """What a command answers, without the times in it; or that it refuses to."""
     what, _, name = question.partition(" ")
-    place = {"study": name}.get(what, "run")
+    place = {"study": name, "find": "find"}.get(what, "run")
     with home(place), without_drawings():
         if what == "list":
-            return answer_of(call("runs", "list", "--json"), json_value)
+            return answer_of(call("runs", "list", "--json"), lambda answer: sorted(json_value(answer), key=run_of))
         if what in ("train", "study"):
             words = ("--workers", 1) if what == "study" else ()
             return answer_of(call(what, f"{name}.yaml", "--json", *words), json_value)
@@ -268,17 +221,27 @@ def ask(question: str) -> Any:
         if what == "predict":
             return answer_of(call("predict", name, "table.csv", "--out", "predicted"), lambda _: contents("predicted"))
         if what == "read":
-            return read(Path(name))
+            return read(name)
+        if what == "find":
+            data = ("table.csv", "--target", "y", "source.path=table.csv")  # in any folder
+            return answer_of(call("find", *data, "--budget", 12, "--within", "10m", *FIND), json_value)
+        if what == "ask":
+            return ask_for_network(name)
     return loaded(name)
 
 
-def read(file: Path) -> Any:
-    """Train on the file, which shows everything that was read from it, by the run's id."""
-    is_picture = file.suffix == ".png"
-    settings = CONFIGS["photo" if is_picture else "done"]
-    path = "pictures" if is_picture else str(file)
+def read(path: str) -> Any:
+    """Train on a file or folder, which shows everything that was read from it, by the run's id."""
+    settings = CONFIGS["photo" if path == "pictures" else "done"]
     Path("read.yaml").write_text(yaml.safe_dump(settings | {"source": settings["source"] | {"path": path}}))
     return answer_of(call("train", "read.yaml", "--json"), json_value)
+
+
+def ask_for_network(path: str) -> Any:
+    """Search a moment for a network; what it says of the data."""
+    words = ("--budget", "20k") if path == "pictures" else ("--target", "y", "--budget", 12)
+    answer = call("find", path, *words, "--within", "1s", *FIND)
+    return answer_of(answer, lambda answer: {name: json_value(answer)[name] for name in ("words", "findings", "rows")})
 
 
 def loaded(name: str) -> Any:
@@ -306,9 +269,21 @@ def json_value(answer: Answer) -> Any:
         raise Failure("wrong", f"exit {answer.code} without JSON: {answer.out[:200]!r} {answer.err[-300:]!r}") from None
 
 
-def contents(folder: str) -> dict[str, str]:
+def run_of(row: Any) -> str:
+    """The newest run is listed first, which training again changes."""
+    return str(row["run"])
+
+
+def contents(folder: str) -> dict[str, Any]:
+    """The rows of csv files and the digests of others, without times and without this folder's name."""
     files = [file for file in sorted(Path(folder).rglob("*")) if file.is_file() and file.suffix != ".png"]
-    return {str(file): hashlib.sha256(file.read_bytes().replace(bytes(Path.cwd()), b"")).hexdigest() for file in files}
+    texts = {str(file): file.read_bytes().replace(bytes(Path.cwd()), b"") for file in files}
+    named = {name: text.decode().splitlines(keepends=True) for name, text in texts.items() if name.endswith(".csv")}
+    tables = {name: csv.DictReader(lines) for name, lines in named.items()}
+    digests = {name: hashlib.sha256(_TIMES_OF_PAGE.sub(b"", text)).hexdigest() for name, text in texts.items()}
+    # Which columns there are depends on the runs: empty cells are left out.
+    rows = {name: [{key: cell for key, cell in row.items() if cell} for row in table] for name, table in tables.items()}
+    return digests | {name: timeless(found) for name, found in rows.items()}
 
 
 def timeless(value: Any) -> Any:
@@ -375,6 +350,11 @@ def interrupted_once(is_time: Callable[[], bool]) -> Iterator[None]:
 
 def data_files() -> list[Path]:
     return sorted(file for pattern in TARGETS["data"].patterns for file in Path().glob(pattern))
+
+
+def data_of(file: Path) -> str:
+    """What a command is given to read a file: itself, or the folder of an image."""
+    return "pictures" if file.suffix == ".png" else str(file)
 
 
 def write_data() -> None:

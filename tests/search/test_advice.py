@@ -99,7 +99,7 @@ def test_settings_that_table_errors_advise_are_followed(here: Path) -> None:
     assert "`2020`" in understand("years.csv", "source.header=true", target="2020").words[0]
     assert "`0`" in understand("years.csv", "source.header=false", "source.targets=0").words[0]
     (here / "halves.csv").write_text(f"a,b,c\n{rows}")
-    with pytest.raises(UserError, match=r"set source\.kind=regression"):
+    with pytest.raises(UserError, match=r"source\.kind=regression"):
         understand("halves.csv", target="c", task="classification")
     assert understand("halves.csv", "source.kind=regression", target="c").task.name == "regression"
 

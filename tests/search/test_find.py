@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import isthmus
 from isthmus.cli.main import app
-from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.core.record import read_record, runs_folder
 from isthmus.search.answer import Answer
@@ -184,30 +183,6 @@ def test_the_command_ends_with_an_answer_and_a_page(home: Path, found: Answer) -
     assert all(command.replace('"', "&quot;") in text for command in found.commands().values())
     content = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
     assert content["best"]["run"] == found.run
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["nowhere.csv"], "there is no file, folder or source 'nowhere.csv'"),
-        (["houses.csv", "--target", "prize"], "price"),
-        (["houses.csv", "--task", "regresion"], "regression"),
-        (["houses.csv", "--budget", "much"], "not a number of parameters"),
-        (["houses.csv", "--budget", "3"], "too small"),
-        (["houses.csv", "--within", "soon"], "not a time"),
-        (["houses.csv", "--test", "later.csv"], "later.csv"),
-        (["houses.csv", "source.colour=1"], "colour"),
-        (["houses.csv", "--task", "denoise"], "denoise"),
-        (["houses.xlsx"], "csv"),
-    ],
-)
-def test_a_mistake_is_one_line(words: list[str], expected: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    (home / "houses.xlsx").write_bytes(b"PK")
-    result = CliRunner().invoke(app, ["find", *words, "--workers", "1"])
-    assert isinstance(result.exception, UserError), result.output
-    assert expected in str(result.exception)
-    assert "\n" not in str(result.exception)
 
 
 @pytest.mark.parametrize("shape", [((6,), (1,)), ((31,), (3,)), ((1, 8, 8), (10,)), ((3, 16, 16), (3, 16, 16))])

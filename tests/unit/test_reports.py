@@ -14,7 +14,7 @@ import pytest
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import write_json
-from isthmus.core.record import CONFIG, RECORD, SAMPLES
+from isthmus.core.record import CONFIG, RECORD, SAMPLES, runs_folder
 from isthmus.reports import table, write_report
 from isthmus.reports.figures import curve_figures, front_figure, gap_figure
 from isthmus.reports.measures import measure
@@ -22,6 +22,8 @@ from isthmus.reports.plots import COLOURS, plotly_curves, plotly_front, plotly_g
 from isthmus.reports.sections import gather
 from isthmus.reports.text import answer, magnitude
 from isthmus.studies.fronts import summarise
+from tests.command_line import call, train
+from tests.fuzz.files import contents, without_drawings
 from tests.unit.fabricated_runs import CONVENTIONAL, HOURGLASS, metric_values, model_config, write_run, write_study
 
 
@@ -274,3 +276,23 @@ def test_reports_need_no_torch(tmp_path: Path):
     )
     subprocess.run([sys.executable, "-c", program, tmp_path / "runs", tmp_path / "out"], check=True, timeout=240)
     assert (tmp_path / "out" / "index.html").is_file()
+
+
+def test_a_run_whose_record_is_removed_is_left_out_and_trained_again_gives_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = (train(tmp_path, f"seed={seed}")["id"] for seed in (0, 1))
+
+    def report_again() -> dict[str, Any]:
+        with without_drawings():
+            assert call("report", "--out", "page").code == 0
+        return contents("page")
+
+    whole = report_again()
+    (runs_folder() / first / RECORD).unlink()
+    lacking = report_again()
+    assert [row["id"] for row in lacking["page/runs.csv"]] == [second]
+    assert "1 unfinished" in Path("page/index.html").read_text(encoding="utf-8")
+    train(tmp_path, "seed=0")
+    assert report_again() == whole, "but for the times"

@@ -52,6 +52,12 @@ def test_class_folders(zoo):
     assert load("image_folder", zoo, path="zoo", size=6, channels=1).train.inputs.shape[1:] == (1, 6, 6)
 
 
+def test_a_refit_has_no_validation_images(zoo):
+    for _ in range(2):  # also where the others are cached
+        data = load("image_folder", zoo, path="zoo", size=6, validation=0, test=0.2)
+        assert [len(data.train), len(data.validation), len(data.test)] == [16, 0, 4]
+
+
 def test_a_changed_image_is_read_again(zoo):
     before = load("image_folder", zoo, path="zoo", size=6).fingerprint
     write_image(zoo / "zoo" / "cats" / "0.png", (1, 2, 3), (50, 50))
