@@ -198,6 +198,8 @@ def test_the_command_ends_with_an_answer_and_a_page(home: Path, found: Answer) -
         (["houses.csv", "--test", "later.csv"], "later.csv"),
         (["houses.csv", "source.colour=1"], "colour"),
         (["houses.csv", "--task", "denoise"], "denoise"),
+        (["bikes", "--target", "rental"], "did you mean 'rentals'"),
+        (["digits", "--target", "label"], "the source digits has its own targets; leave --target out"),
         (["houses.xlsx"], "csv"),
     ],
 )
