@@ -31,11 +31,15 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 def run_command(line: str) -> None:
     (last, *_) = [*sorted(run_folders(), key=lambda folder: folder.stat().st_mtime, reverse=True), Path()]
     words = [re.sub(r"(^|=)RUN$", rf"\g<1>{last.name}", word) for word in shlex.split(line, comments=True)]
+    if words[0] in ("python3", ".", "pip"):  # how the environment of these tests was made
+        return
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (DOCS.parent / "Makefile").read_text(), flags=re.MULTILINE), line
         return
     assert words[0] == "isthmus", line
     here = ["--workers", "1"] if words[1] in ("study", "find") else []  # each worker would import torch again
+    if words[1] == "find" and not any(word.startswith("train.epochs=") for word in words):
+        here.append("train.epochs=2")
     result = CliRunner().invoke(app, [*words[1:], *here])
     assert result.exit_code == 0, f"{line}: {result.output}{result.exception}"
 

@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.cli.main import app
+from isthmus.search.question import ask
+from isthmus.training.run import Options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,8 +68,9 @@ def test_the_commands_are_found() -> None:
 
 
 def mark(command: str) -> Any:
-    """The reproduction takes longer than all others together."""
-    return pytest.param(command, marks=pytest.mark.slow if "reproduce" in command else [])
+    """The reproduction takes longer than all others together; a search is tried on a smaller table too."""
+    is_slow = "reproduce" in command or "bikes" in command
+    return pytest.param(command, marks=pytest.mark.slow if is_slow else [])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,12 @@ def test_the_code_prints_what_it_promises() -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(block, "README.md", "exec"), {})
         assert printed.getvalue().split() == re.findall(r"print\(.*\)  # (.*)", block)
+
+
+def test_what_find_says_about_the_table_is_what_it_says() -> None:
+    said = next(block for block in blocks("") if block.startswith("`rentals`"))
+    findings = ask("bikes", None, None, None, (), Options()).findings
+    assert {line for line in said.splitlines() if line.startswith("`")} <= set(findings)
 
 
 def test_make_knows_the_two_commands() -> None:
