@@ -42,6 +42,12 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     run_blocks(page)
 
 
+def test_the_pictures_of_the_gallery_are_there_and_small() -> None:
+    pictures = re.findall(r"^!\[.+\]\((.+)\)$", (DOCS / "gallery.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(pictures) >= 6
+    assert all((DOCS / picture).stat().st_size < 100_000 for picture in pictures)
+
+
 @pytest.fixture(scope="module")
 def generating() -> Any:
     spec = importlib.util.spec_from_file_location("generating", DOCS / "generating.py")
