@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import re
 import shlex
@@ -95,6 +96,15 @@ def test_what_find_says_about_the_table_is_what_it_says() -> None:
     said = next(block for block in blocks("") if block.startswith("`rentals`"))
     findings = ask("bikes", None, None, None, (), Options()).findings
     assert {line for line in said.splitlines() if line.startswith("`")} <= set(findings)
+
+
+def test_the_finding_is_that_of_the_demo() -> None:
+    said = re.findall(r"with (\d\.\d\d) M.*? to (\d\d\.\d\d) dB", " ".join(README.split()))
+    with (ROOT / "results" / "demo" / "candidates.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    reached = {(f"{int(row['params']) / 1e6:.2f}", f"{float(row['test_mean']):.2f}") for row in rows}
+    assert len(said) == 2
+    assert set(said) <= reached
 
 
 def test_make_knows_the_two_commands() -> None:
