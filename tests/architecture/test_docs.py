@@ -35,6 +35,7 @@ def files_of_the_reader(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the tutorial takes a minute of an idle core
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
