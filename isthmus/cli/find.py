@@ -59,6 +59,7 @@ def find(
         terminal.print_json(dict(answer.content))
     else:
         print_found(answer, out)
+        terminal.print_trackers(tensorboard, mlflow)
 
 
 def print_found(answer: Answer, out: Path | None) -> None:
@@ -80,4 +81,3 @@ def print_found(answer: Answer, out: Path | None) -> None:
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)
     for name, text in answer.commands().items():
         terminal.out.print(f"{name.lower()}: {text}", style="dim", highlight=False, soft_wrap=True)
-    terminal.print_trackers(tensorboard, mlflow)
