@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-all test-timm fuzz lint types wheel docs clean help
 
 help:
-	@echo "make demo      the main job: a study of shapes on embedded digits, ending in a page"
+	@echo "make demo      the main job on embedded data: both shapes on digits, then a network for a table (two minutes)"
 	@echo "make test      the tests that take minutes        make test-all   all of them"
 	@echo "make test-timm timm's side, in an environment of its own (about 6 GB)"
 	@echo "make fuzz      attacks: mutated configs, damaged files, command lines, kills (twenty minutes on two cores)"

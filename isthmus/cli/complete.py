@@ -40,8 +40,8 @@ def complete_study(config: StudyConfig | Plan, options: Options, workers: int | 
     return complete(config, options, workers, watcher=TerminalWatcher(), **others)
 
 
-def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
-    """Print the table and the conclusion, then write the page, which takes a moment."""
+def print_answer(study: Study, out: Path | None, as_json: bool, **more: Any) -> None:
+    """Print the table and the conclusion, then write the page, which takes a moment; the JSON also holds ``more``."""
     from isthmus.reports import table
 
     answer, cost = StudyAnswer(study), study.config.cost
@@ -52,7 +52,7 @@ def print_answer(study: Study, out: Path | None, as_json: bool) -> None:
             for each in answer.candidates
         ]
         content = {"page": str(answer.report(out)), "candidates": lines, "trials": study.outcomes()}
-        terminal.print_json(content)
+        terminal.print_json(content | more)
         return
     rows = table(answer.candidates, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])

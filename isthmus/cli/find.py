@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.cli import options
 from isthmus.cli.options import DataDir, Json, MLflow, Overrides, TensorBoard, command_line
+
+if TYPE_CHECKING:
+    from isthmus.search.answer import Answer
 
 
 def find(
@@ -54,7 +57,15 @@ def find(
     )  # fmt: skip
     if as_json:
         terminal.print_json(dict(answer.content))
-        return
+    else:
+        print_found(answer, out)
+        terminal.print_trackers(tensorboard, mlflow)
+
+
+def print_found(answer: Answer, out: Path | None) -> None:
+    """Print the table and the answer, then write the page."""
+    from isthmus.cli import terminal
+
     name, chosen = f"validation {answer.content['objective']}", answer.content["best"]["title"]
     rows = [row for row in answer.rows() if row[name] is not None]
     shown = [row for place, row in enumerate(rows) if place < 8 or row["kind"] == "reference" or row["model"] == chosen]
@@ -70,4 +81,3 @@ def find(
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)
     for name, text in answer.commands().items():
         terminal.out.print(f"{name.lower()}: {text}", style="dim", highlight=False, soft_wrap=True)
-    terminal.print_trackers(tensorboard, mlflow)

@@ -20,13 +20,15 @@ def conventional(d_z: int, d_h: int, depth: int, **fields: Any) -> dict[str, Any
 
 
 def demo() -> StudyConfig:
-    """Both shapes on 5,000 digits, six sizes each, two seeds: `isthmus demo`."""
-    base = mnist5k_denoise().model_copy(update={"threads": 1})
+    """Both shapes on 5,000 digits, four sizes each, two seeds: the first half of `isthmus demo`; about a minute.
+
+    The Hourglass with 3.62 M parameters reaches 19.96 dB, the conventional shape with 3.69 M 19.85 dB.
+    """
+    recipe = mnist5k_denoise()
+    base = recipe.model_copy(update={"threads": 1, "train": recipe.train.model_copy(update={"epochs": 8})})
     models = [
-        conventional(196, 392, 1), conventional(392, 784, 1), conventional(588, 785, 1), conventional(784, 785, 1),
-        conventional(784, 785, 2), conventional(784, 1176, 2),
-        hourglass(785, 16, 3), hourglass(785, 64, 4), hourglass(785, 128, 5), hourglass(785, 256, 4),
-        hourglass(1000, 256, 4), hourglass(1000, 256, 6),
+        conventional(392, 784, 1), conventional(588, 785, 1), conventional(784, 785, 1), conventional(784, 785, 2),
+        hourglass(785, 16, 3), hourglass(785, 64, 4), hourglass(785, 128, 5), hourglass(1000, 256, 4),
     ]  # fmt: skip
     return study_config({"name": "demo", "base": base, "candidates": models, "seeds": (0, 1)})
 

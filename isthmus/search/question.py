@@ -16,6 +16,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import advise_path, data_dir, digest, expand_user, home, make_folder, write_with
 from isthmus.core.protocols import Component, Data, Task
 from isthmus.core.registry import catalogue, component
+from isthmus.core.registry import find as find_component
 from isthmus.sources.arrays import names_in
 from isthmus.sources.dialects import ENDINGS, read_frame
 from isthmus.sources.image_folder import Facts, look_at
@@ -123,7 +124,7 @@ def _understand(
     title = Path(str(data)).name
     path = _locate(data, options)
     if path is None:
-        return _from_source(str(data), task, fields, options)
+        return title, *_from_source(str(data), as_names(target or None), task, fields, options)
     if path.is_dir():
         return title, *_from_folder(path, task, fields)
     names = _name_targets(target) or list(as_names(fields.get("targets")))
@@ -261,14 +262,16 @@ def _guess_image_task(facts: Facts, fields: Mapping[str, Any]) -> tuple[str, str
 
 
 def _from_source(
-    name: str, task: str | None, fields: Mapping[str, Any], options: Options
-) -> tuple[str, dict[str, Any], str, list[str]]:
-    words = []
-    if task is None:
-        targets = load_data(component("sources", {"name": name, **fields}), options.data_dir).train.targets
-        task = "denoise" if targets is None else "classification" if targets.ndim == 1 else "regression"
-        words.append(f"{name}: {task}, by the kind of its targets (say --task otherwise)")
-    return name, {"name": name}, task, words
+    name: str, names: Sequence[str], task: str | None, fields: Mapping[str, Any], options: Options
+) -> tuple[dict[str, Any], str, list[str]]:
+    source: dict[str, Any] = {"name": name} | ({"targets": list(names)} if names else {})
+    if names and "targets" not in find_component("sources", name).Config.model_fields:
+        raise UserError(f"the source {name} has its own targets; leave --target out")
+    if task is not None:
+        return source, task, []
+    targets = load_data(component("sources", source | dict(fields)), options.data_dir).train.targets
+    task = "denoise" if targets is None else "classification" if targets.ndim == 1 else "regression"
+    return source, task, [f"{name}: {task}, by the kind of its targets (say --task otherwise)"]
 
 
 def _store(data: Any, target: Any, test: Any) -> tuple[str, Any, str | None]:

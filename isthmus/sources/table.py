@@ -1,7 +1,7 @@
 """Your own table, as it is: words, dates, blanks and numbers in a csv, tsv, txt (or .gz of these) or parquet file.
 
 What is done with each column is learned from the training rows (``encoding``) and stored in the run's record. Use the
-source ``arrays`` for columns that are to be taken exactly as they are.
+source ``arrays`` for columns that are to be taken exactly as they are. The source ``bikes`` is a table to try this on.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from isthmus.core.errors import UserError, nearest
+from isthmus.core.files import home, write_text
 from isthmus.core.protocols import Data, Source, Split
+from isthmus.sources.bicycles import bikes_csv
 from isthmus.sources.cells import type_numbers
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
-from isthmus.sources.splits import check_splits
-from isthmus.sources.tables import FileSettings, Kind
+from isthmus.sources.splits import FoldedSplits, check_splits
+from isthmus.sources.tables import ColumnNames, FileSettings, Kind
 from isthmus.sources.targets import Targets, read_targets
 
 if TYPE_CHECKING:
     import pyarrow
 
-NAMES = {"table": "Table"}
+NAMES = {"table": "Table", "bikes": "Bikes"}
+MEANINGS = {"bikes": "1,200 invented rows of bicycle rentals with words, dates and blanks, embedded: no download."}
 
 
 class Table(Source):
@@ -111,6 +114,23 @@ class Table(Source):
         if lacking := int((~targets.known).sum()):
             findings.append(f"{lacking:,} of {len(targets.known):,} rows have no target, left out")
         return findings
+
+
+class Bikes(Source):
+    """An invented table of bicycle rentals with words, dates and blanks, written to ISTHMUS_HOME/examples/bikes.csv."""
+
+    class Config(FoldedSplits):
+        targets: ColumnNames = ("rentals",)
+        """The column(s) to predict."""
+        kind: Kind = "auto"
+        """``auto``: words, booleans and few whole numbers are classes, other numbers are values (``regression``)."""
+
+    def load(self, data_dir: Path) -> Data:
+        path, text = home() / "examples" / "bikes.csv", bikes_csv()
+        if not path.exists() or path.read_bytes() != text.encode():
+            write_text(path, text)
+        settings = self.config.model_dump() | {"name": "table", "path": str(path.absolute())}
+        return Table(Table.Config(**settings)).load(data_dir)
 
 
 def _keep_known(tables: Sequence[pyarrow.Table], known: np.ndarray) -> list[pyarrow.Table]:

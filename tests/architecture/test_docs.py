@@ -35,11 +35,18 @@ def files_of_the_reader(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the tutorial takes a minute of an idle core
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files_of_the_reader(tmp_path)
     run_blocks(page)
+
+
+def test_the_pictures_of_the_gallery_are_there_and_small() -> None:
+    pictures = re.findall(r"^!\[.+\]\((.+)\)$", (DOCS / "gallery.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(pictures) >= 6
+    assert all((DOCS / picture).stat().st_size < 100_000 for picture in pictures)
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,8 @@ FIND: list[tuple[str, ...]] = [
     ("houses.csv epochs=3", "'epochs'", "did you mean 'train.epochs'?"),
     ("houses.csv source.colour=1", "'colour'", "choose from"),
     ("houses.csv --task denoise", "denoise", "regression"),
+    ("bikes --target rental", "'rental'", "did you mean 'rentals'?"),
+    ("digits --target label", "the source digits has its own targets", "leave --target out"),
     ("houses.csv --workers 0", "--workers", "greater than or equal to 1"),
 ]
 OTHERS: list[tuple[str, ...]] = [

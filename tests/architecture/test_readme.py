@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import re
 import shlex
@@ -13,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.cli.main import app
+from isthmus.search.question import ask
+from isthmus.training.run import Options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,8 +69,9 @@ def test_the_commands_are_found() -> None:
 
 
 def mark(command: str) -> Any:
-    """The reproduction takes longer than all others together."""
-    return pytest.param(command, marks=pytest.mark.slow if "reproduce" in command else [])
+    """The reproduction takes longer than all others together; a search is tried on a smaller table too."""
+    is_slow = "reproduce" in command or "bikes" in command
+    return pytest.param(command, marks=pytest.mark.slow if is_slow else [])
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,21 @@ def test_the_code_prints_what_it_promises() -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(block, "README.md", "exec"), {})
         assert printed.getvalue().split() == re.findall(r"print\(.*\)  # (.*)", block)
+
+
+def test_what_find_says_about_the_table_is_what_it_says() -> None:
+    said = next(block for block in blocks("") if block.startswith("`rentals`"))
+    findings = ask("bikes", None, None, None, (), Options()).findings
+    assert {line for line in said.splitlines() if line.startswith("`")} <= set(findings)
+
+
+def test_the_finding_is_that_of_the_demo() -> None:
+    said = re.findall(r"with (\d\.\d\d) M.*? to (\d\d\.\d\d) dB", " ".join(README.split()))
+    with (ROOT / "results" / "demo" / "candidates.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    reached = {(f"{int(row['params']) / 1e6:.2f}", f"{float(row['test_mean']):.2f}") for row in rows}
+    assert len(said) == 2
+    assert set(said) <= reached
 
 
 def test_make_knows_the_two_commands() -> None:

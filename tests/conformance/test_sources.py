@@ -14,7 +14,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Source
 
 SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if home.startswith("isthmus."))
-EMBEDDED = {"digits", "mnist5k", "photos", "sudoku"}
+EMBEDDED = {"bikes", "digits", "mnist5k", "photos", "sudoku"}
 REQUIRED: dict[str, dict[str, Any]] = {
     "arrays": {"path": "absent.csv"},
     "table": {"path": "absent.csv"},
@@ -49,10 +49,10 @@ def test_a_source_has_a_config_and_says_what_it_reads(name):
 def test_embedded_data_keep_the_contract(name, tmp_path):
     data = build(name).load(tmp_path)
     for split in (data.split(part) for part in SPLITS):
-        assert (split.inputs.dtype.name, split.inputs.ndim) in {("uint8", 4), ("int16", 2)}
+        assert (split.inputs.dtype.name, split.inputs.ndim) in {("uint8", 4), ("int16", 2), ("float32", 2)}
         assert split.inputs.flags.c_contiguous
         assert split.inputs.flags.writeable
-        assert split.targets is None or split.targets.dtype in (np.int64, np.int16)
+        assert split.targets is None or split.targets.dtype in (np.int64, np.int16, np.float32)
         assert split.targets is None or len(split.targets) == len(split)
     assert len(data.fingerprint) == 64
     assert build(name).load(tmp_path).fingerprint == data.fingerprint

@@ -1,5 +1,7 @@
-"""Data that come with installed packages: digits, mnist5k and photos."""
+"""Data that need no download: digits, mnist5k, photos and bikes."""
 
+import csv
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,9 @@ import pytest
 
 from isthmus.core import registry
 from isthmus.core.errors import UserError
+from isthmus.core.files import home
 from isthmus.core.protocols import SPLITS
+from isthmus.sources.bicycles import bikes_csv
 from isthmus.sources.files import find_packaged
 
 
@@ -101,6 +105,28 @@ def test_photo_patches_are_disjoint_cuts_of_the_photograph():
 def test_wrong_scenes_are_named(fields, message):
     with pytest.raises(UserError, match=message):
         load("photos", **fields)
+
+
+def test_the_bikes_are_the_same_everywhere():
+    text = bikes_csv()
+    assert text == bikes_csv()
+    assert hashlib.sha256(text.encode()).hexdigest().startswith("459a5cf16f54227c")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(text) < 60_000
+    assert [sum(row[name] == "" for row in rows) for name in ("weather", "temperature", "rentals")] == [88, 87, 10]
+
+
+def test_the_bikes_are_a_file_that_is_written_once_and_restored():
+    data = load("bikes")
+    path = home() / "examples" / "bikes.csv"
+    assert [len(data.split(name)) for name in SPLITS] == [952, 119, 119]
+    assert "`branch`: 5 categories" in data.table["findings"]
+    written = path.stat().st_mtime_ns
+    assert load("bikes").fingerprint == data.fingerprint
+    assert path.stat().st_mtime_ns == written
+    path.write_text("a,b\n1,2\n")
+    assert load("bikes").fingerprint == data.fingerprint
+    assert load("bikes", targets="weather").classes == ("cloudy", "rain", "snow", "sunny")
 
 
 def test_a_missing_package_or_file_is_named():
