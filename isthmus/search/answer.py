@@ -13,7 +13,6 @@ from isthmus.core.record import read_record, runs_folder
 from isthmus.core.registry import model_title
 from isthmus.reports.figures import front_members
 from isthmus.reports.text import magnitude, metric_noun, quantity
-from isthmus.search.scores import SCORES
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
@@ -162,7 +161,7 @@ class Answer:
     def commands(self) -> dict[str, str]:
         """What to type next, by what it does."""
         return {
-            "Predict": f"isthmus predict {self.run} {'NEW.csv' if self.content['task'] in SCORES else 'FILES'}",
+            "Predict": f"isthmus predict {self.run} {'NEW.csv' if self.content.get('is_table', True) else 'FOLDER'}",
             "Python": f'isthmus.load("{self.run}").predict(rows)',
             "Export": f"isthmus export {self.run} --to onnx",
         }

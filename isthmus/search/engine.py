@@ -211,6 +211,7 @@ class _Search:
             "words": list(question.words),
             "findings": list(question.findings),
             "task": question.task.name,
+            "is_table": question.data.train.inputs.ndim == 2,
             "objective": race.task.objective,
             "maximise": race.task.maximise,
             "budget": self.budget,

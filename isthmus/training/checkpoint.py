@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed, sha256, write_sealed, write_with
 from isthmus.core.machine import memory_bytes
+from isthmus.core.record import CONFIG
 
 _TOLERANCE = 1e-5  # of the fingerprint of a rebuilt projection; another seed differs by about 1
 
@@ -231,7 +232,7 @@ class State:
         if not path.is_file() or sha256(path) != index["sha256"]:
             raise UserError(f"{path} is damaged or missing; {restart}")
         if index["code"] != code and not other_code:
-            resume = "--other-code resumes it anyway"
+            resume = f"`isthmus train {self.folder / CONFIG} --other-code` resumes it anyway"
             raise UserError(f"the run in {self.folder} was begun by other code; {resume}, {restart}")
         return read_tensors(path)[0], index["values"]
 
