@@ -27,7 +27,7 @@ def describe(
     Without fields, list the model's fields and its published networks.
     """
     from isthmus.cli import terminal
-    from isthmus.core.config import parse_override
+    from isthmus.core.config import override
     from isthmus.core.registry import catalogue, component, find
 
     if name == "train" and not fields:
@@ -38,10 +38,7 @@ def describe(
         return
     from isthmus.training.counting import count_costs
 
-    settings: dict[str, Any] = {"name": name}
-    for text in fields or ():
-        path, value = parse_override(text)
-        settings[path[-1] if path[0] == "model" else ".".join(path)] = value
+    settings = override({"name": name}, [text.removeprefix("model.") for text in fields or ()])
     config = component("models", settings)
     counted = count_costs(config, catalogue("costs"))
     if as_json:

@@ -24,6 +24,8 @@ _LARGEST_GRID, _MOST_RUNS = 10_000, 1_000_000
 _MOST_SEEDS, _MOST_RATES = 1_000, 1_000
 _LARGEST_FILE, _MOST_VALUES, _LONGEST_SCALAR, _DEEPEST = 2**20, 100_000, 10_000, 32
 _LONGEST_OVERRIDE = 100_000
+_NAMES = ("name", "pathway")
+"""Fields that name a component; a pathway may be given by its name alone."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
@@ -323,9 +325,11 @@ def override(settings: Mapping[str, Any], overrides: Overrides = ()) -> dict[str
     else:
         parsed = [parse_override(text) for text in given]
     # Names first, so that a changed name does not drop fields of the same call.
-    for path, value in sorted(parsed, key=lambda pair: pair[0][-1] != "name"):
+    for path, value in sorted(parsed, key=lambda pair: pair[0][-1] not in _NAMES):
         place = result
         for part in path[:-1]:
+            if part == "pathway" and isinstance(place.get(part), str):
+                place[part] = {"name": place[part]}
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise UserError(f"{'.'.join(path)}: {part!r} has no fields of its own")

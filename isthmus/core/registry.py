@@ -1,12 +1,14 @@
 """Maps names to classes without importing their files, for this package and for entry points of other packages.
 
-A file of ``sources/``, ``tasks/``, ``models/``, ``costs/`` or ``recipes/`` declares its names in a literal, which is
-parsed and not executed::
+A file of ``sources/``, ``tasks/``, ``models/``, ``pathways/``, ``costs/`` or ``recipes/`` declares its names in a
+literal, which is parsed and not executed::
 
     NAMES = {"hourglass_mlp": "ResidualMLP"}
     MEANINGS = {"hourglass_mlp": "A residual MLP …"}  # default: the first line of the file's docstring
     KIND = "Residual MLPs"  # of models: the heading below which lists show it
     TITLE_FIELDS = ("d_z", "d_h", "depth")  # of models: the fields that distinguish its networks in lists
+    PRESETS = {"gained/rezero": {"name": "gained", "start": 0.0}, "rezero": "gained/rezero"}  # of pathways
+    TITLE_FIELDS = {"gained": ("start", "per")}  # of pathways: by name
     RECIPES = {"demo": demo}  # of recipes: the functions themselves; only the names are parsed
 
 Another package declares its names in its ``pyproject.toml``, and ``TITLE_FIELDS`` in the module::
@@ -38,7 +40,7 @@ from isthmus.core.protocols import Component, Settings
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["sources", "tasks", "models", "costs", "analyses", "recipes"]
+Kind = Literal["sources", "tasks", "models", "pathways", "costs", "analyses", "recipes"]
 Config = TypeVar("Config", bound=Settings)
 PACKAGE = Path(__file__).parents[1]
 
@@ -93,8 +95,9 @@ def find(kind: Kind, name: str) -> Any:
     """Import what a name stands for: a class, the function of a recipe, a cost, or the module of an analysis."""
     homes, singular = catalogue(kind), "analysis" if kind == "analyses" else kind.removesuffix("s")
     if name not in homes:
-        listing = f"isthmus {kind}" if kind in ("recipes", "models", "sources", "tasks") else ""
-        raise UserError(f"unknown {singular} {name!r}; {nearest(name, homes, listing)}")
+        listing = f"isthmus {kind}" if kind in ("recipes", "models", "pathways", "sources", "tasks") else ""
+        known = [*homes, *presets()] if kind == "pathways" else homes
+        raise UserError(f"unknown {singular} {name!r}; {nearest(name, known, listing)}")
     module, _, attribute = homes[name].partition(":")
     try:
         loaded = importlib.import_module(module)
@@ -105,13 +108,20 @@ def find(kind: Kind, name: str) -> Any:
 
 
 def component(kind: Kind, settings: Any) -> Component:
-    """The validated settings of a source, task or model, from a dictionary with its name."""
+    """The validated settings of a source, task, model or pathway, from a dictionary with its name.
+
+    A pathway may also be given by its name alone, or by that of a preset.
+    """
     if isinstance(settings, Component):
         return settings
+    if kind == "pathways" and isinstance(settings, str):
+        settings = {"name": settings}
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise UserError(f"a {kind.removesuffix('s')} is given as {{name: …, field: value}}, not as {_clip(settings)}")
     if kind == "models":
         settings = _expand_variant(settings)
+    elif kind == "pathways":
+        settings = _expand_preset(settings)
     config: type[Component] = find(kind, settings["name"]).Config
     return build_config(config, settings, f"{settings['name']}: ")
 
@@ -139,6 +149,21 @@ def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
     if variant not in known:
         raise UserError(f"{name} has no variant {variant!r}; {nearest(variant, known)}")
     return {**known[variant], **settings, "name": known[variant]["name"]}
+
+
+@cache
+def presets() -> dict[str, dict[str, Any]]:
+    """The settings that a published name of a pathway, such as ``streams/mhc-4`` or ``rezero``, stands for."""
+    known: dict[str, Any] = {}
+    for name in catalogue("pathways"):
+        known |= _declared("pathways", name, "PRESETS") or {}
+    return {name: known[value] if isinstance(value, str) else value for name, value in sorted(known.items())}
+
+
+def _expand_preset(settings: dict[str, Any]) -> dict[str, Any]:
+    """Replace the name of a preset by its fields; given fields override them."""
+    fields = presets().get(settings["name"])
+    return settings if fields is None else {**fields, **settings, "name": fields["name"]}
 
 
 def build_config(config: type[Config], settings: Mapping[str, Any], title: str = "") -> Config:
@@ -243,8 +268,20 @@ def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str
     names = _declared_title_fields(model["name"])
     if names is None:
         names = tuple(name for name, value in model.items() if _is_size(name, value))
-    values = {name: model.get(name) for name in (*names, *also)}
+    values = {name: model.get(name) for name in (*names, *also) if not name.startswith("pathway")}
+    if (pathway := model.get("pathway")) is not None:
+        values["pathway"] = pathway_title(pathway)
     return {name: value for name, value in values.items() if value is not None}
+
+
+def pathway_title(pathway: Mapping[str, Any] | str) -> str:
+    """A pathway in one word: its name, and the fields that its file declares to distinguish it."""
+    if isinstance(pathway, str):
+        return pathway
+    declared = (_declared("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
+    values = {name: pathway.get(name) for name in declared}
+    shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
+    return f"{pathway['name']}({shown})" if shown else str(pathway["name"])
 
 
 def _is_size(name: str, value: Any) -> bool:

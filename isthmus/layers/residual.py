@@ -9,7 +9,8 @@ sharded and recomputed together. The pathway decides what a branch reads and how
         state = pathway.write(state, f(r))
     output = pathway.finish(state)
 
-``Plain`` is x + f(x). The state of another pathway may be several streams, or all earlier updates.
+``Plain`` is x + f(x). The state of another pathway may be several streams, or all earlier updates; ``isthmus/pathways``
+has them. A ``ResidualConfig`` names a model's pathway and the ``Layout`` of its stack, which together build it.
 """
 
 from __future__ import annotations
@@ -18,21 +19,131 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from isthmus.core.protocols import Component, ModelConfig
+from isthmus.core.registry import component, find
+
 State = Any
 """What a pathway passes from branch to branch: for ``Plain``, the stream itself."""
+StackKind = Literal["stacked", "recurrent", "energy", "proximal"]
+_REFUSALS: dict[str, str] = {
+    "recurrent": "applies its layers several times, and {name} has weights for a fixed number of updates",
+    "energy": "descends an energy, which {name} would replace; scaled, gained and injected keep it",
+    "proximal": "replaces its stream in every second branch; it takes the pathway plain only",
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The stack that a pathway joins, as far as the model's config determines it."""
+
+    width: int
+    """Of the stream: the size of its last axis."""
+    blocks: tuple[int, ...]
+    """The number of branches of each block."""
+    kind: StackKind = "stacked"
+    iterations: int = 1
+    """How often each block is applied, unless a forward pass says otherwise."""
+    starts_at_zero: str = ""
+    """The setting that starts every update at zero, and what to type instead: "init=zero_w2; use init=pytorch"."""
+    changes_again: str = ""
+    """The setting with which a second pass computes other updates, such as "drop_path=0.1"."""
+
+    @property
+    def places(self) -> int:
+        return sum(self.blocks)
+
+    @property
+    def first_places(self) -> list[int]:
+        return list(accumulate(self.blocks, initial=0))[:-1]
+
+    @property
+    def last_places(self) -> list[int]:
+        return [end - 1 for end in accumulate(self.blocks)]
+
+
+class PathwayConfig(Component):
+    """Settings of a pathway; ``isthmus pathways`` lists the names."""
+
+    fits: ClassVar[frozenset[StackKind]] = frozenset({"stacked", "recurrent"})
+    needs_direction: ClassVar[bool] = False
+    """Whether an update of zero leaves nothing to read, or no direction to follow."""
+
+    def check(self, layout: Layout) -> None:
+        """A ValueError that says what to take, if the pathway has no meaning in this stack."""
+        if self.name != "plain" and layout.kind not in self.fits:
+            raise ValueError(f"the model {_REFUSALS[layout.kind].format(name=self.name)}")
+        if self.needs_direction and layout.starts_at_zero:
+            raise ValueError(f"{self.name} needs updates that are not zero; they start at zero with {layout.starts_at_zero}")
+
+
+PathwayField = Annotated[
+    SerializeAsAny[PathwayConfig],
+    BeforeValidator(lambda value: component("pathways", value)),
+    # A plain pathway is left out, so that records, run ids and study keys are those of before there were others.
+    Field(exclude_if=lambda value: value.name == "plain"),
+]
+
+
+class ResidualConfig(ModelConfig, ABC):
+    """Settings of a model whose branches a pathway joins."""
+
+    pathway: PathwayField = PathwayConfig(name="plain")
+    """How updates join the stream: a name such as ``streams/mhc-4``, or ``{name: streams, count: 2}``."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout: ...
+
+    @model_validator(mode="before")
+    @classmethod
+    def _join_dotted_fields(cls, given: Any) -> Any:
+        """``pathway.count``, as a search space names it, is a field of the pathway."""
+        if not isinstance(given, dict) or not any(str(name).startswith("pathway.") for name in given):
+            return given
+        pathway = given.get("pathway", {})
+        joined = dict(pathway) if isinstance(pathway, dict) else {"name": pathway}
+        joined |= {name.partition(".")[2]: value for name, value in given.items() if name.startswith("pathway.")}
+        return {name: value for name, value in given.items() if not name.startswith("pathway.")} | {"pathway": joined}
+
+    @model_validator(mode="after")
+    def _check_pathway(self) -> Self:
+        if self.pathway.name != "plain":
+            self.pathway.check(self.layout)
+        return self
+
+    def make_pathway(self) -> Pathway:
+        made: Pathway = find("pathways", self.pathway.name)(self.pathway, self.layout)
+        return made
 
 
 class Pathway(nn.Module, ABC):
-    """How updates join the stream. ``place`` counts the branches of a stack from 0."""
+    """How updates join the stream. ``place`` counts the branches of a stack from 0.
+
+    A pathway draws no random numbers, so that a seed gives the blocks the same weights under all of them.
+    """
+
+    Config: ClassVar[type[PathwayConfig]] = PathwayConfig
+    formula: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    """What it adds to a branch: multiply–adds and parameters."""
+
+    def __init__(self, config: Any = None, layout: Layout | None = None) -> None:
+        super().__init__()
 
     @abstractmethod
     def start(self, x: Tensor) -> State: ...
+
+    def enter_block(self, state: State, place: int) -> State:
+        """Called before the first branch of a block, whose number is ``place``."""
+        return state
 
     @abstractmethod
     def read(self, state: State, place: int) -> tuple[Tensor, Any]:
@@ -49,24 +160,43 @@ class Pathway(nn.Module, ABC):
     def transform(self, state: State, function: Callable[[Tensor], Tensor]) -> State:
         """The state with ``function`` applied to each of its streams."""
 
+    def run_block(
+        self, block: Block, state: State, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
+    ) -> State:
+        """The state after a block."""
+        after: State = block(state, self, place, given, seen)
+        return after
 
-class Plain(Pathway):
-    """x + f(x)."""
+    def prepare(self, blocks: Iterable[Block]) -> None:
+        """Change the initial weights of the blocks; called once, when a model is built."""
+        return
+
+
+class OneStream(Pathway):
+    """A pathway whose state is the stream, of which every branch reads all."""
 
     def start(self, x: Tensor) -> Tensor:
         return x
 
-    def read(self, state: Tensor, place: int) -> tuple[Tensor, None]:
+    def read(self, state: Tensor, place: int) -> tuple[Tensor, Any]:
         return state, None
-
-    def write(self, state: Tensor, place: int, known: None, update: Tensor, scale: float) -> Tensor:
-        return state - update if scale == -1.0 else torch.add(state, update, alpha=scale)
 
     def finish(self, state: Tensor) -> Tensor:
         return state
 
     def transform(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         return function(state)
+
+
+class Plain(OneStream):
+    """x + f(x)."""
+
+    formula = "x ← x + u"
+    paper = "Deep Residual Learning (He et al. 2015)"
+    extra = "nothing"
+
+    def write(self, state: Tensor, place: int, known: None, update: Tensor, scale: float) -> Tensor:
+        return state - update if scale == -1.0 else torch.add(state, update, alpha=scale)
 
 
 def keep(x: Tensor) -> Tensor:
@@ -122,6 +252,7 @@ class Block(nn.Module, ABC):
         self, state: State, pathway: Pathway, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
     ) -> State:
         """The state after all branches; ``place`` is the number of the first. ``seen`` collects their tensors."""
+        state = pathway.enter_block(state, place)
         for number, branch in enumerate(self.branches(*given), start=place):
             read, known = pathway.read(state, number)
             update = branch.update(read)
@@ -188,12 +319,16 @@ class Stack(nn.Module):
         """The pathway's state after each block: the one loop over a network."""
         blocks = list(self)
         for number, given in passes or ((number, ()) for number in range(len(blocks))):
-            arguments = (state, self.pathway, self._first_places[number], given, seen)
+            arguments = (blocks[number], state, self._first_places[number], given, seen)
             if recompute and torch.is_grad_enabled():
-                state = checkpoint(blocks[number], *arguments, use_reentrant=False)
+                state = checkpoint(self.pathway.run_block, *arguments, use_reentrant=False)
             else:
-                state = blocks[number](*arguments)
+                state = self.pathway.run_block(*arguments)
             yield state
+
+    def prepare(self) -> None:
+        """Let the pathway change initial weights, after the model has drawn them."""
+        self.pathway.prepare(self)
 
 
 class ResidualModel(nn.Module, ABC):

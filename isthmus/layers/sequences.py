@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -17,13 +17,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.core.protocols import Signature
 from isthmus.layers.patches import Size, cut_patches
-from isthmus.layers.residual import Block, Pass, Stack, Step
+from isthmus.layers.residual import Block, Layout, Pass, ResidualConfig, Stack, StackKind, Step
 
 
-class SequenceConfig(ModelConfig):
+class SequenceConfig(ResidualConfig):
     """Settings of all models on sequences."""
+
+    kind: ClassVar[StackKind] = "recurrent"
+    """The meaning of an update, which decides on the pathways that fit."""
 
     input_shape: Annotated[tuple[Size, ...], Field(min_length=1, max_length=3)] | None = None
     """Channels, height and width of an image, or the number of positions; a run takes it from its task."""
@@ -76,6 +79,10 @@ class SequenceConfig(ModelConfig):
                 f"output_shape has {self.output_shape[0]} positions, but the input has {self.input_shape[0]}"
             )
         return self
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.d, (2,) * self.layers, self.kind, self.iterations)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -168,7 +175,8 @@ class RecurrentModel(nn.Module):
         self.input_shape = config.shapes[0]
         self.vocabulary = config.vocabulary
         self.embedding = Embedding(config, normed_patches)
-        self.layers = Stack(layer(config) for _ in range(config.layers))
+        self.layers = Stack((layer(config) for _ in range(config.layers)), config.make_pathway())
+        self.layers.prepare()
         self.readout = Readout(config, norm)
 
     def _passes(self, start: Tensor, iterations: int | None) -> Iterator[Pass]:

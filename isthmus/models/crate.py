@@ -38,6 +38,7 @@ Tokens = Float[Tensor, "batch N d"]
 
 
 class CRATEConfig(SequenceConfig):
+    kind = "proximal"
     step: Annotated[float, Field(gt=0, le=100)] = 0.1
     """η, the step towards a sparse code."""
     threshold: Annotated[float, Field(ge=0, le=100)] = 0.1

@@ -30,7 +30,7 @@ from isthmus.core.draws import key
 from isthmus.core.protocols import Signature
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
-from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
+from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"hourglass_mlp": "ResidualMLP", "conventional_mlp": "ResidualMLP"}
@@ -44,7 +44,7 @@ TITLE_FIELDS = ("d_z", "d_h", "depth")
 InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogonal"]
 
 
-class MLPConfig(RowModelConfig):
+class MLPConfig(RowModelConfig, ResidualConfig):
     d_z: Width
     """Width of the residual stream."""
     d_h: Width
@@ -76,6 +76,11 @@ class MLPConfig(RowModelConfig):
         if wrong and not self.allow_any_shape:
             raise ValueError(f"{wrong.format(d_h=self.d_h, d_z=self.d_z)} (or set allow_any_shape=true)")
         return self
+
+    @property
+    def layout(self) -> Layout:
+        zero = "init=zero_w2; use init=depth_scaled_w2 or init=pytorch" if self.init == "zero_w2" else ""
+        return Layout(self.d_z, (1,) * self.depth, starts_at_zero=zero)
 
     def complete(self, signature: Signature, seed: int) -> Self:
         config = super().complete(signature, seed)
@@ -114,7 +119,7 @@ class ResidualMLP(ResidualModel):
         d_in, d_out = config.ends
         self.input_shape = (d_in,)
         self.W_in = projection(config.w_in, d_in, config.d_z, config.w_in_seed or 0)
-        self.blocks = Stack(MLPBlock(config) for _ in range(config.depth))
+        self.blocks = Stack((MLPBlock(config) for _ in range(config.depth)), config.make_pathway())
         self.W_out = nn.Linear(config.d_z, d_out, bias=False)
         self._initialise(config.init)
 
@@ -130,6 +135,7 @@ class ResidualMLP(ResidualModel):
                 nn.init.zeros_(module.W2.weight)
             elif isinstance(module, MLPBlock) and init == "depth_scaled_w2":
                 module.W2.weight /= math.sqrt(self.config.depth)
+        self.blocks.prepare()
 
     def embed(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch d_z"]:
         return self.W_in(x.flatten(1))

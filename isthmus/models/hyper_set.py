@@ -41,6 +41,7 @@ Tokens = Float[Tensor, "batch N d"]
 
 
 class HyperSETConfig(SequenceConfig):
+    kind = "energy"
     ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """M / d."""
     activation: Literal["relu", "gelu"] = "relu"

@@ -45,7 +45,7 @@ from isthmus.layers.drop_path import DropPath
 from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
-from isthmus.layers.residual import Block, Branch, ResidualModel, Stack, Step
+from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
 from isthmus.layers.seeded import on_meta
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
 
@@ -57,7 +57,7 @@ Interaction = Callable[[Tensor, int], Tensor]
 """ξ in one forward pass: a function of the neurons and the number of the iteration."""
 
 
-class IMixerConfig(ImageModelConfig):
+class IMixerConfig(ImageModelConfig, ResidualConfig):
     C: Size
     """Channels."""
     depth: Annotated[int, Field(ge=1, le=1_000)]
@@ -107,6 +107,11 @@ class IMixerConfig(ImageModelConfig):
                 "leave out solver, tolerance and gradient"
             )
         return self
+
+    @property
+    def layout(self) -> Layout:
+        again = f"drop_path={self.drop_path:g}" if self.drop_path else "" if self.norm == "none" else f"norm={self.norm}"
+        return Layout(self.C, (2,) * self.depth, changes_again=again)
 
     @property
     def layers(self) -> list[int]:
@@ -259,7 +264,7 @@ class IMixer(ResidualModel):
         self.config = config
         self.input_shape = config.image
         self.stem = PatchEmbedding(config, config.C)
-        self.blocks = Stack(IMixerBlock(config) for _ in range(config.depth))
+        self.blocks = Stack((IMixerBlock(config) for _ in range(config.depth)), config.make_pathway())
         self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
         self.head = Head(config, config.tokens, config.C)
         self._initialise()
@@ -277,6 +282,8 @@ class IMixer(ResidualModel):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.normal_(module.bias, std=1e-6)
+        self.blocks.prepare()
+        for module in self.modules():
             if isinstance(module, SpectralLinear):
                 module.follow()
         stem, head = self.stem.linear, self.head.linear

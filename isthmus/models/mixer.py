@@ -28,13 +28,13 @@ from isthmus.layers.permuted_kronecker import (
     batch_last,
 )
 from isthmus.layers.pointwise import ActivationName
-from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack, State, keep
+from isthmus.layers.residual import Block, Branch, Layout, Pathway, ResidualConfig, ResidualModel, Stack, State, keep
 
 Axis = Literal["token", "channel"]
 InitName = Literal["lecun", "pytorch", "xavier"]
 
 
-class MixerConfig(ImageModelConfig):
+class MixerConfig(ImageModelConfig, ResidualConfig):
     S: Size | None = None
     """Tokens inside; None: those of the image. If S is given, the first skip has a W̃, even if S is the image's."""
     C: Size
@@ -66,6 +66,11 @@ class MixerConfig(ImageModelConfig):
         if max(chosen, default=0) > self.depth or len(set(chosen)) < len(chosen):
             raise ValueError(f"random_blocks={chosen} are not different blocks of 1 … {self.depth}")
         return self
+
+    @property
+    def layout(self) -> Layout:
+        again = f"drop_path={self.drop_path:g}" if self.drop_path else "" if self.S is None else f"S={self.S}"
+        return Layout(self.C, (2,) * self.depth, changes_again=again)
 
     @property
     def inner_tokens(self) -> int:
@@ -133,7 +138,7 @@ class Mixer(ResidualModel):
         self.config = config
         self.input_shape = config.image
         self.stem = PatchEmbedding(config, config.C, config.bias)
-        self.blocks = Stack(self._block(number) for number in range(1, config.depth + 1))
+        self.blocks = Stack((self._block(number) for number in range(1, config.depth + 1)), config.make_pathway())
         self.norm = ChannelNorm(config.C, config.norm_eps, config.is_random(config.depth))
         self.head = Head(config, config.inner_tokens, config.C, config.bias)
         self._initialise(config.init)
@@ -168,6 +173,7 @@ class Mixer(ResidualModel):
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight.shape[1]))  # section 4.3
             if module.bias is not None:
                 nn.init.normal_(module.bias, std=1e-6 if init == "xavier" else 0.0)
+        self.blocks.prepare()
 
     def connections(self) -> int:
         """Non-zero weights of the equivalent wide MLP without the head: each weight counts once per copy."""

@@ -36,7 +36,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches
 from isthmus.layers.pointwise import ActivationName, activation
-from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
+from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory
 
 NAMES = {"sw_mlp": "SparseWeightMLP"}
@@ -44,7 +44,7 @@ KIND = "Sparse and structured MLPs"
 TITLE_FIELDS = ("m", "p", "depth", "block")
 
 
-class SparseWeightConfig(ImageModelConfig):
+class SparseWeightConfig(ImageModelConfig, ResidualConfig):
     m: Size
     """Width of the stream."""
     p: float
@@ -83,6 +83,10 @@ class SparseWeightConfig(ImageModelConfig):
         if self.pool and self.input_shape is not None and self.channels is None:
             raise ValueError(f"pool=true needs tokens: m={self.m} is no multiple of the image's {self.tokens}; give S")
         return self
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.m, (1,) * self.depth)
 
     @property
     def channels(self) -> int | None:
@@ -191,7 +195,8 @@ class SparseWeightMLP(ResidualModel):
         fits = config.entry_size == config.m
         self.enter = nn.Identity() if fits else config.sparse_linear(config.entry_size, config.m, "enter")
         kind = SingleBlock if config.block == "single" else MLPBlock
-        self.blocks = Stack(kind(config, number) for number in range(1, config.depth + 1))
+        self.blocks = Stack((kind(config, number) for number in range(1, config.depth + 1)), config.make_pathway())
+        self.blocks.prepare()
         image_output = config.output_shape is not None and len(config.output_shape) > 1
         tokens_wanted = (image_output or config.pool) and config.channels is not None
         self.head = TokenHead(config, config.channels or 1) if tokens_wanted else FlatHead(config)

@@ -39,7 +39,7 @@ from isthmus.layers.attention import SelfAttention, attend
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
 from isthmus.layers.pointwise import ActivationName, activation
-from isthmus.layers.residual import Block, Branch, ResidualModel, Stack
+from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
 
 NAMES = {"vit": "ViT", "hourglass_vit": "ViT", "conventional_vit": "ViT"}
 KIND = "Vision Transformers"
@@ -54,7 +54,7 @@ _MOST_BLOCKS = 10_000
 Tokens = Float[Tensor, "batch tokens d_z"]
 
 
-class ViTConfig(ImageModelConfig):
+class ViTConfig(ImageModelConfig, ResidualConfig):
     patch: Size = 16
     d_z: Size
     """Width of the residual stream."""
@@ -95,6 +95,11 @@ class ViTConfig(ImageModelConfig):
         if self.name == "conventional_vit" and self.d_h <= self.d_z:
             raise ValueError(f"a conventional ViT has d_h={self.d_h} above d_z={self.d_z}; vit takes any shape")
         return self
+
+    @property
+    def layout(self) -> Layout:
+        again = f"drop_path={self.drop_path:g}" if self.drop_path else ""
+        return Layout(self.d_z, (1 + self.ffn_blocks,) * self.depth, changes_again=again)
 
     @property
     def head_values(self) -> int:
@@ -182,7 +187,7 @@ class ViT(ResidualModel):
             if parameter is not None:
                 parameter.undecayed = True  # type: ignore[attr-defined]
         rates = torch.linspace(0, config.drop_path, config.depth, device="cpu").tolist()
-        self.blocks = Stack(Layer(config, rate) for rate in rates)
+        self.blocks = Stack((Layer(config, rate) for rate in rates), config.make_pathway())
         self.norm = nn.LayerNorm(config.d_z, eps=config.norm_eps)
         self.head = Head(config, config.tokens, config.d_z)
         self._initialise()
@@ -197,6 +202,7 @@ class ViT(ResidualModel):
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
+        self.blocks.prepare()
 
     def embed(self, x: Float[Tensor, "batch channels height width"]) -> Tokens:
         patches = self.stem(x)

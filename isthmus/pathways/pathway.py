@@ -1,0 +1,50 @@
+"""What several pathways use: learned values, a norm without weights, and fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from isthmus.layers.residual import Layout
+
+Share = Literal["1/sqrt(places)", "1/places"]
+"""A factor that depends on the number of places, the branches of the stack."""
+Epsilon = Annotated[float, Field(gt=0, le=1)]
+PlainNorm = Literal["layer", "rms"]
+EVERY_STACK: frozenset[Literal["stacked", "recurrent", "energy", "proximal"]] = frozenset(
+    {"stacked", "recurrent", "energy"}
+)
+
+
+def learned(value: Tensor) -> nn.Parameter:
+    """A parameter without weight decay: decay would pull a gate towards a meaning of its own."""
+    parameter = nn.Parameter(value)
+    parameter.undecayed = True  # type: ignore[attr-defined]
+    return parameter
+
+
+def factor(by: float | Share, layout: Layout) -> float:
+    """The value of a factor; the updates of a recurrent model are those of all its iterations."""
+    updates = max(1, layout.places * layout.iterations)
+    if by == "1/sqrt(places)":
+        return float(updates**-0.5)
+    return 1 / updates if by == "1/places" else float(by)
+
+
+def scaled(update: Tensor, scale: float) -> Tensor:
+    return update if scale == 1.0 else scale * update
+
+
+def normalise(x: Tensor, name: PlainNorm, eps: float) -> Tensor:
+    """LayerNorm or RMSNorm over the last axis, without weights."""
+    if name == "layer":
+        return nn.functional.layer_norm(x, x.shape[-1:], eps=eps)
+    return nn.functional.rms_norm(x, x.shape[-1:], eps=eps)
+
+
+def at_least_single(x: Tensor) -> Tensor:
+    """In float32 or finer, for sums and gates."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
