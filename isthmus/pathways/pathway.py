@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import torch
@@ -48,3 +49,11 @@ def normalise(x: Tensor, name: PlainNorm, eps: float) -> Tensor:
 def at_least_single(x: Tensor) -> Tensor:
     """In float32 or finer, for sums and gates."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def map_streams(streams: Tensor, function: Callable[[Tensor], Tensor], dim: int) -> Tensor:
+    """``function`` of each stream along an axis; the same tensor if it changes none."""
+    before = streams.unbind(dim)
+    after = [function(stream) for stream in before]
+    unchanged = all(new is old for new, old in zip(after, before, strict=True))
+    return streams if unchanged else torch.stack(after, dim)

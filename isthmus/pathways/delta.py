@@ -1,0 +1,127 @@
+"""A branch chooses a direction, erases what the stream holds there, and writes a new value.
+
+    k = u / ‖u‖,  β = 2σ(w_β · norm(r) + b_β) ∈ (0, 2)
+    ``write="value"``     x ← x + β (v − kᵀx) k          = (I − β k kᵀ) x + β v k
+    ``write="update"``    x ← x + u − β (kᵀx) k          erase and add
+
+Paper: Deep Delta Learning (Zhang et al. 2026), with the authors' code.
+
+    paper                    here
+    X ∈ R^{d × d_v}          ``channels`` copies of the stream, which start as x_0
+    k, β, v                  k; β with ``start`` before training; v by ``value``: 4σ(w_v · r + b_v), linear, or constant
+    k^T x                    in float32 or finer
+    read vector              ``reading``, one number per channel (only with several)
+
+β = 0 is the identity, β = 1 replaces kᵀx by v, β = 2 with v = 0 is a reflection. "update" is not in the paper; there
+β → 0 is plain, and ``start`` is 0.02 unless given.
+
+Differs from the paper: its gates start at random weights; here at zero, so that β and v are the same for all rows at
+first. r is normed without weights. A short convolution over tokens before the read is left out, because most models here
+have no order of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.pathways.pathway import Epsilon, at_least_single, learned, map_streams, scaled
+
+NAMES = {"delta": "Delta"}
+PRESETS = {
+    "delta/value": {"name": "delta"},
+    "delta/value-4": {"name": "delta", "channels": 4},
+    "delta/erase-and-add": {"name": "delta", "write": "update"},
+    "ddl": "delta/value",
+}
+TITLE_FIELDS = {"delta": ("write", "channels", "value")}
+
+
+class DeltaConfig(PathwayConfig):
+    needs_direction = True
+    write: Literal["value", "update"] = "value"
+    channels: Annotated[int, Field(ge=1, le=64)] = 1
+    """d_v."""
+    start: Annotated[float, Field(gt=0, lt=2)] | None = None
+    """β before training; None: 1, or 0.02 with ``write="update"``."""
+    value: Literal["sigmoid", "linear", "constant"] = "sigmoid"
+    value_scale: Annotated[float, Field(gt=0, le=1e6)] = 4.0
+    """Factor of the sigmoid, or the constant."""
+    eps: Epsilon = 1e-5
+    """Added to the length of an update, squared."""
+    norm_eps: Epsilon = 1e-6
+
+    def check(self, layout: Layout) -> None:
+        super().check(layout)
+        if self.write == "update" and self.channels > 1:
+            raise ValueError(f"write=update adds to one stream; channels={self.channels} needs write=value")
+
+
+class Delta(Pathway):
+    Config = DeltaConfig
+    formula = "x ← x + β (v − kᵀx) k, k = u/‖u‖"
+    paper = "Deep Delta Learning (2026)"
+    extra = "3d multiply–adds and 2d + 2 parameters; erase and add: 2d and d + 1"
+
+    def __init__(self, config: DeltaConfig, layout: Layout) -> None:
+        super().__init__()
+        self.config = config
+        d, n, places = layout.width, config.channels, range(layout.places)
+        share = (config.start or (1.0 if config.write == "value" else 0.02)) / 2
+        # Row 0 makes β; the others make v.
+        self.values = n if config.write == "value" and config.value != "constant" else 0
+        bias = torch.tensor([math.log(share / (1 - share))] + [0.0] * self.values)
+        self.gate = nn.ParameterList(learned(torch.zeros(1 + self.values, d)) for _ in places)
+        self.bias = nn.ParameterList(learned(bias.clone()) for _ in places)
+        if n > 1:
+            self.reading = nn.ParameterList(learned(torch.full((n,), 1 / n)) for _ in range(layout.places + 1))
+
+    def start(self, x: Tensor) -> Tensor:
+        n = self.config.channels
+        return x if n == 1 else x.unsqueeze(-2).expand(*x.shape[:-1], n, x.shape[-1])
+
+    def compress(self, state: Tensor, place: int) -> Tensor:
+        if self.config.channels == 1:
+            return state
+        return torch.einsum("...nd,n->...d", state, self.reading[place])
+
+    def read(self, state: Tensor, place: int) -> tuple[Tensor, Tensor]:
+        r = self.compress(state, place)
+        return r, r
+
+    def gates(self, r: Tensor, place: int) -> tuple[Tensor, Tensor | float]:
+        """β and v of every row."""
+        config, bias = self.config, self.bias[place]
+        logits = at_least_single(nn.functional.linear(r, self.gate[place]))
+        inverse = at_least_single(r).square().mean(-1, keepdim=True).add(config.norm_eps).rsqrt()
+        beta = 2 * torch.addcmul(bias[:1], logits[..., :1], inverse).sigmoid()
+        if not self.values:
+            return beta, config.value_scale
+        v = logits[..., 1:] + bias[1:]
+        return beta, v.sigmoid() * config.value_scale if config.value == "sigmoid" else v
+
+    def write(self, state: Tensor, place: int, known: Tensor, update: Tensor, scale: float) -> Tensor:
+        # A mixer's first skip may have changed the number of tokens since they were read.
+        r = known if known.shape[:-1] == update.shape[:-1] else self.compress(state, place)
+        beta, v = self.gates(r, place)
+        u, x = at_least_single(scaled(update, scale)), at_least_single(state)
+        inverse = u.square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
+        if self.config.channels > 1:
+            along = torch.einsum("...d,...nd->...n", u, x) * inverse
+            change = (beta * (v - along) * inverse).unsqueeze(-1)
+            return torch.addcmul(state, u.unsqueeze(-2).to(state.dtype), change.to(state.dtype))
+        along = torch.einsum("...d,...d->...", u, x).unsqueeze(-1) * inverse
+        change = 1 - beta * along * inverse if self.config.write == "update" else beta * (v - along) * inverse
+        return torch.addcmul(state, u.to(state.dtype), change.to(state.dtype))
+
+    def finish(self, state: Tensor) -> Tensor:
+        return self.compress(state, -1)
+
+    def transform(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        return function(state) if self.config.channels == 1 else map_streams(state, function, -2)

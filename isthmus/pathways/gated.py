@@ -1,0 +1,142 @@
+"""Streams that decay: towards the update (highway), or towards the input (injected).
+
+    highway     x ← x + t ⊙ (u − x),  t = σ(w ⊙ norm(x) + b)               Highway Networks (Srivastava et al. 2015)
+    injected    before each block  x ← ā ⊙ x + Δ ⊙ (B e),  e = x_0,
+                ā = exp(−Δ ⊙ exp(A)),  Δ = softplus(δ)                      Parcae (2026)
+
+    paper                        here
+    T, C                         t, 1 − t; ``carry="free"``: x + t ⊙ u
+    b_T                          ``highway.bias``
+    A, Δ, B, e                   ``A``, ``delta``, ``B``, the embedded input
+    ā in the beginning           ``injected.decay``
+
+ā is between 0 and 1 for all parameters, so the linear part cannot grow. decay → 1 is plain.
+
+Differs from the paper: a highway's gate is a full matrix in the paper (``gate="full"``); d² numbers are many beside a
+narrow block, so it is diagonal by default, and it starts at its bias. Parcae starts its state at random and norms the
+input; here the state starts at e (``begin="zero"``: at zero) and ``normed=true`` norms e. B is the identity, full or (by
+default) diagonal. Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are
+``how="addition"``, x + e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from isthmus.layers.residual import Layout, OneStream, Pathway, PathwayConfig
+from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, learned, normalise, scaled
+
+NAMES = {"highway": "Highway", "injected": "Injected"}
+PRESETS = {
+    "highway/full": {"name": "highway", "gate": "full"},
+    "injected/parcae": {"name": "injected", "decay": 0.4472135954999579, "mix": "full", "normed": True},
+    "injected/addition": {"name": "injected", "how": "addition"},
+    "parcae": "injected/parcae",
+}
+TITLE_FIELDS = {"highway": ("gate", "carry"), "injected": ("how", "decay", "mix")}
+
+
+class HighwayConfig(PathwayConfig):
+    bias: Annotated[float, Field(ge=-100, le=100)] = -2.0
+    """b before training: the gate is nearly closed."""
+    gate: Literal["diagonal", "full"] = "diagonal"
+    carry: Literal["coupled", "free"] = "coupled"
+    norm: PlainNorm = "rms"
+    eps: Epsilon = 1e-6
+
+
+class Highway(OneStream):
+    Config = HighwayConfig
+    formula = "x ← x + t ⊙ (u − x), t = σ(w ⊙ norm(x) + b)"
+    paper = "Highway Networks (2015)"
+    extra = "2d parameters; full gate: d² multiply–adds and parameters"
+
+    def __init__(self, config: HighwayConfig, layout: Layout) -> None:
+        super().__init__()
+        self.config = config
+        d, places = layout.width, range(layout.places)
+        shape = (d, d) if config.gate == "full" else (d,)
+        self.weight = nn.ParameterList(learned(torch.zeros(shape)) for _ in places)
+        self.bias = nn.ParameterList(learned(torch.full((d,), config.bias)) for _ in places)
+
+    def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
+        seen = normalise(state, self.config.norm, self.config.eps)
+        weight, bias = self.weight[place], self.bias[place]
+        full = self.config.gate == "full"
+        gate = (nn.functional.linear(seen, weight, bias) if full else torch.addcmul(bias, seen, weight)).sigmoid()
+        update = scaled(update, scale)
+        return torch.addcmul(state, gate, update - state if self.config.carry == "coupled" else update)
+
+
+class InjectedConfig(PathwayConfig):
+    fits = EVERY_STACK
+    how: Literal["decay", "addition", "concatenation"] = "decay"
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """ā before training; None: 0.447 in recurrent models, 0.99 in stacked ones."""
+    mix: Literal["diagonal", "full"] = "diagonal"
+    """B, d or d × d numbers."""
+    normed: bool = False
+    """Whether e is the normed input."""
+    begin: Literal["input", "zero"] = "input"
+    eps: Epsilon = 1e-6
+
+
+class Fed(NamedTuple):
+    x: Tensor
+    input: Tensor
+
+
+class Injected(Pathway):
+    Config = InjectedConfig
+    formula = "before a block: x ← ā ⊙ x + Δ ⊙ (B x_0), ā = exp(−Δ ⊙ exp(A))"
+    paper = "Parcae (2026)"
+    extra = "3d parameters per block; full B: d² multiply–adds and parameters"
+
+    def __init__(self, config: InjectedConfig, layout: Layout) -> None:
+        super().__init__()
+        self.config = config
+        self.places = layout.first_places
+        d, blocks = layout.width, range(len(layout.blocks))
+        if config.how == "decay":
+            step = -math.log(config.decay or (0.99 if layout.kind == "stacked" else math.sqrt(1 / 5)))
+            full = config.mix == "full"
+            self.A = nn.ParameterList(learned(torch.zeros(d)) for _ in blocks)
+            self.delta = nn.ParameterList(learned(torch.full((d,), math.log(math.expm1(step)))) for _ in blocks)
+            self.B = nn.ParameterList(learned(torch.eye(d) if full else torch.ones(d)) for _ in blocks)
+        elif config.how == "concatenation":
+            self.W = nn.ParameterList(learned(torch.eye(d, 2 * d)) for _ in blocks)
+
+    def start(self, x: Tensor) -> Fed:
+        e = normalise(x, "rms", self.config.eps) if self.config.normed else x
+        return Fed(torch.zeros_like(x) if self.config.begin == "zero" else e, e)
+
+    def enter_block(self, state: Fed, place: int) -> Fed:
+        x, e = state
+        number = self.places.index(place)
+        if self.config.how == "addition":
+            return Fed(x + e, e)
+        if self.config.how == "concatenation":
+            return Fed(nn.functional.linear(torch.cat([x, e], dim=-1), self.W[number]), e)
+        step = nn.functional.softplus(self.delta[number])
+        decay = torch.exp(-step * self.A[number].exp())
+        if self.config.mix == "full":
+            return Fed(torch.addcmul(step * nn.functional.linear(e, self.B[number]), x, decay), e)
+        return Fed(torch.addcmul(e * (step * self.B[number]), x, decay), e)
+
+    def read(self, state: Fed, place: int) -> tuple[Tensor, Any]:
+        return state.x, None
+
+    def write(self, state: Fed, place: int, known: Any, update: Tensor, scale: float) -> Fed:
+        return Fed(torch.add(state.x, update, alpha=scale), state.input)
+
+    def finish(self, state: Fed) -> Tensor:
+        return state.x
+
+    def transform(self, state: Fed, function: Callable[[Tensor], Tensor]) -> Fed:
+        return Fed(function(state.x), function(state.input))

@@ -1,0 +1,191 @@
+"""Every pathway against its depth-mixing matrix written out, and against plain where its definition says so."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import isthmus
+from isthmus.core.registry import catalogue, component, find, presets
+from isthmus.layers.residual import Block, Branch, Layout, Stack
+from tests.conformance.small_models import SMALL, build, inputs
+from tests.equivalence.slow_pathways import SLOW, delta_channels
+
+D, BLOCKS = 5, (1, 2, 1, 3, 1)
+
+
+class Tanh(Block):
+    """Some branches that share nothing."""
+
+    def __init__(self, places: int) -> None:
+        super().__init__()
+        self.places = places
+        self.maps = nn.ModuleList(nn.Linear(D, D) for _ in range(places))
+
+    def branches(self) -> tuple[Branch, ...]:
+        return tuple(Branch(f"map{n}", lambda x, f=f: f(x).tanh()) for n, f in enumerate(self.maps))
+
+
+def stack(pathway: Any, blocks: tuple[int, ...] = BLOCKS, move: float = 0.0) -> Stack:
+    """In float64, with the pathway's parameters moved away from their start."""
+    torch.manual_seed(0)
+    made = [Tanh(places) for places in blocks]
+    config, layout = component("pathways", pathway), Layout(D, blocks)
+    config.check(layout)  # type: ignore[attr-defined]
+    joined = Stack(made, find("pathways", config.name)(config, layout)).double()
+    with torch.no_grad():
+        for parameter in joined.pathway.parameters():
+            parameter += move * torch.randn_like(parameter)
+    return joined
+
+
+LISTED: list[Any] = [
+    *catalogue("pathways"),
+    *(name for name in presets() if "/" in name),
+    {"name": "scaled", "by": 0.3},
+    {"name": "gained", "per": "channel"},
+    {"name": "delayed", "lag": 3},
+    {"name": "delayed", "lag": 1, "from_block": 3},
+    {"name": "delayed", "group": 3, "from_block": 2},
+    {"name": "highway", "gate": "full", "carry": "free"},
+    {"name": "injected", "decay": 0.3, "normed": True, "begin": "zero"},
+    {"name": "injected", "how": "concatenation"},
+    {"name": "post_norm", "alpha": 0.7, "norm": "rms"},
+    {"name": "delta", "value": "linear"},
+    {"name": "delta", "value": "constant", "value_scale": 2.0},
+    {"name": "mobius", "curvature": 1.3, "order": "stream_first"},
+    {"name": "weighted", "dilation": 2},
+    {"name": "weighted", "period": 2},
+    {"name": "attended", "blocks": 3},
+    {"name": "attended", "blocks": None, "window": 2, "total": "mean"},
+    {"name": "attended", "blocks": 3, "window": 1},
+    {"name": "streams", "count": 3, "constrain": "permutations", "dynamic": False, "output": "sum"},
+    {"name": "streams", "count": 2, "constrain": "doubly_stochastic", "sinkhorn_iterations": 3},
+]
+CASES = list({component("pathways", case): case for case in LISTED}.values())  # a preset may be a default
+IDS = [case if isinstance(case, str) else "-".join(map(str, case.values())) for case in CASES]
+every_case = pytest.mark.parametrize("case", CASES, ids=IDS)
+
+
+@every_case
+def test_it_reads_what_its_matrix_says(case: Any) -> None:
+    network = stack(case, move=0.3)
+    config: Any = component("pathways", case)
+    x = torch.randn(3, D, dtype=torch.float64)
+    with torch.no_grad():
+        steps = list(network.steps(x))
+        output = network(x)
+        slow = delta_channels if config.name == "delta" and config.channels > 1 else SLOW[config.name]
+        for row in range(len(x)):
+            u = [x[row], *(step.update[row] for step in steps)]
+            reads = [step.read[row] for step in steps]
+            A = slow(network.pathway, config, reads, u, BLOCKS)
+            for place, wanted in enumerate([*reads, output[row]]):
+                found = sum(operator @ u[i] for i, operator in enumerate(A[place]))
+                assert len(A[place]) == place + 1
+                torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@every_case
+def test_the_gradient_is_that_of_finite_differences(case: Any) -> None:
+    """Also through the functions that keep less than autograd would."""
+    network = stack(case, move=0.3)
+    x = torch.randn(2, D, dtype=torch.float64, requires_grad=True)
+    tensors = [x, *network.parameters()]
+    gradients = torch.autograd.grad(network(x).sin().sum(), tensors, allow_unused=True)
+    directions = [torch.randn_like(tensor) for tensor in tensors]
+    values = []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for tensor, direction in zip(tensors, directions, strict=True):
+                tensor += step * direction
+            values.append(network(x).sin().sum())
+    found = sum((g * v).sum() for g, v in zip(gradients, directions, strict=True) if g is not None)
+    torch.testing.assert_close(torch.as_tensor(found), (values[0] - values[1]) / 2e-6, rtol=1e-6, atol=1e-7)
+
+
+EXACT = [
+    {"name": "scaled", "by": 1.0}, "gained", {"name": "delayed", "lag": 0}, {"name": "delayed", "group": 1}, "attended",
+    "attended/full", "weighted", {"name": "weighted", "dilation": 2}, "streams", "streams/static-2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_it_starts_as_plain(case: Any) -> None:
+    x = torch.randn(4, D, dtype=torch.float64)
+    torch.testing.assert_close(stack(case)(x), stack("plain")(x), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["hourglass_mlp", "vit", "mlp_mixer", "s_mixer", "imixer", "sw_mlp"])
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_a_model_starts_as_plain(model: str, case: Any) -> None:
+    fields = SMALL[model][0]
+    first = build(model, fields).double().eval()
+    x = inputs(first).double()
+    with torch.no_grad():
+        wanted, found = first(x), build(model, {**fields, "pathway": case}).double().eval()(x)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_behind_norms_published_attention_and_constrained_streams_start_as_plain() -> None:
+    fields = SMALL["vit"][1]
+    plain = build("vit", fields).double()
+    x = inputs(plain).double()
+    for case, bound in (("attnres", 1e-3), ("mhc", 1e-3), ("mhc_lite", 1e-3)):  # the norms' ε is not scale-free
+        assert float((build("vit", {**fields, "pathway": case}).double()(x) - plain(x)).detach().abs().max()) < bound
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "values", "order"),
+    [
+        ("injected", "decay", (0.9, 0.99, 0.9999), 0.9),
+        ("mobius", "curvature", (1e-2, 1e-4, 1e-6), 0.95),
+        ("delta", "start", (1e-2, 1e-4, 1e-6), 0.95),
+    ],
+)
+def test_it_approaches_plain(name: str, field: str, values: tuple[float, ...], order: float) -> None:
+    x = torch.randn(4, D, dtype=torch.float64)
+    wanted = stack("plain")(x)
+    more = {"write": "update"} if name == "delta" else {}
+    gaps = [float((stack({"name": name, field: value, **more})(x) - wanted).detach().abs().max()) for value in values]
+    distances = [1 - value if name == "injected" else value for value in values]
+    slope = math.log(gaps[0] / gaps[2]) / math.log(distances[0] / distances[2])
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert slope > order
+
+
+@pytest.mark.parametrize("model", ["hourglass_mlp", "vit", "mlp_mixer", "recurrent_transformer"])
+def test_recomputed_states_have_the_same_gradients_as_stored_ones(model: str) -> None:
+    fields = {k: v for k, v in SMALL[model][0].items() if k not in ("drop_path", "S")} | {"init": "pytorch"}
+    fields = fields if model in ("hourglass_mlp", "mlp_mixer") else {k: v for k, v in fields.items() if k != "init"}
+    found = []
+    for recompute in (False, True):
+        network = build(model, {**fields, "pathway": {"name": "reversible", "recompute": recompute}}).double()
+        x = inputs(network)
+        x = x.double() if x.is_floating_point() else x
+        network(x).square().sum().backward()
+        found.append([p.grad for p in network.parameters()])
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-11) for a, b in zip(*found, strict=True))
+
+
+def test_a_rebuilt_forward_pass_is_used_once() -> None:
+    network = stack("reversible/recomputed")
+    loss = network(torch.randn(2, D, dtype=torch.float64)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(isthmus.core.errors.UserError, match="recompute=false"):
+        loss.backward()
+
+
+def test_a_seed_draws_the_same_weights_under_every_pathway() -> None:
+    fields = {**SMALL["hourglass_mlp"][3], "init": "pytorch", "depth": 5}
+    plain = build("hourglass_mlp", fields).state_dict()
+    for name in [*catalogue("pathways"), *presets()]:
+        state = build("hourglass_mlp", {**fields, "pathway": name}).state_dict()
+        factor = (8 * 5 / 2) ** -0.25 if presets().get(name, {}).get("beta") == "deepnorm" else 1.0
+        for key, tensor in plain.items():
+            torch.testing.assert_close(state[key], tensor * (factor if key.startswith("blocks.") else 1))
