@@ -22,6 +22,7 @@ from isthmus.cli.export import export
 from isthmus.cli.failures import fail, fail_unexpected
 from isthmus.cli.find import find
 from isthmus.cli.models import models
+from isthmus.cli.pathways import pathways
 from isthmus.cli.predict import predict
 from isthmus.cli.recipes import recipes
 from isthmus.cli.report import report
@@ -45,8 +46,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    demo, find, study, reproduce, train, export, predict, analyze, report, models, sources, tasks, recipes, describe,
-    shapes, doctor,
+    demo, find, study, reproduce, train, export, predict, analyze, report, models, pathways, sources, tasks, recipes,
+    describe, shapes, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(runs, name="runs")

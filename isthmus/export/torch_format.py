@@ -36,7 +36,7 @@ _SHAPE = re.compile(
     r"(Symbol\('[su]\d+'(, (positive|nonnegative|integer)=True)*\)|Integer\(-?\d+\)|(Add|Mul)\(|\)|, )+"
 )
 _WORD = re.compile(r"[\w.+-]*", re.ASCII)
-_ARGUMENT = re.compile(r"[a-z,]*(->[a-z]*)?")  # of an operator, such as einsum's "bn,kn->bk"
+_ARGUMENT = re.compile(r"([a-z,]|\.\.\.)*(->([a-z]|\.\.\.)*)?")  # of an operator, such as einsum's "bn,...n->bk"
 _CALLS: tuple[Any, ...] = (((0,), {}), 0)  # one tensor in, one tensor out
 _SPECS = {treespec_dumps(tree_structure(call)) for call in _CALLS}
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 12: 1, 13: 2}

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from isthmus.core.protocols import Component, ModelConfig
 from isthmus.core.registry import component, find
+from isthmus.layers.residual import Stack
 
 
 @dataclass(frozen=True)
@@ -93,3 +95,58 @@ def _cost(config: Component) -> Cost:
         training_flops=training.total,
         checkpoint_bytes=sum(tensor.numel() * tensor.element_size() for tensor in stored),
     )
+
+
+class Kept(NamedTuple):
+    """Numbers that are kept for one row."""
+
+    stream_values: int
+    saved_values: int
+
+
+def count_kept(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Kept:
+    """What the pathway keeps between two branches at most, and what autograd keeps for the gradient."""
+    return _count_kept(component("models", getattr(model_or_config, "config", model_or_config)))
+
+
+@lru_cache(maxsize=4096)
+@torch.inference_mode(False)
+def _count_kept(config: Component) -> Kept:
+    with torch.device("meta"):
+        model = find("models", config.name)(config)
+        x = example_input(model)
+    weights = {tensor.untyped_storage()._cdata for tensor in [*model.parameters(), *model.buffers(), x]}
+    saved: dict[int, Tensor] = {}  # one tensor of each storage, which keeps its address from being used again
+
+    def keep(tensor: Tensor) -> Tensor:
+        saved.setdefault(tensor.untyped_storage()._cdata, tensor)
+        return tensor
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(x)
+    sizes = [t.untyped_storage().nbytes() // t.element_size() for key, t in saved.items() if key not in weights]
+    return Kept(_count_streams(model, x), sum(sizes))
+
+
+def _count_streams(model: Any, x: Tensor) -> int:
+    largest = 0
+    for stack in (module for module in model.modules() if isinstance(module, Stack)):
+        join = stack.pathway.write
+
+        def write(*arguments: Any, join: Any = join) -> Any:
+            nonlocal largest
+            state = join(*arguments)
+            largest = max(largest, sum(tensor.numel() for tensor in {id(t): t for t in _tensors(state)}.values()))
+            return state
+
+        stack.pathway.write = write
+    with torch.no_grad():
+        model(x)
+    return largest
+
+
+def _tensors(state: Any) -> Iterable[Tensor]:
+    if isinstance(state, Tensor):
+        yield state
+    for part in state if isinstance(state, tuple) else ():
+        yield from _tensors(part)

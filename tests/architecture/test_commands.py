@@ -93,6 +93,12 @@ def test_the_fields_of_training_are_listed() -> None:
     assert {each["name"] for each in call("describe", "train", "--json").json()} >= {"epochs", "clip_norm"}
 
 
+def test_pathways_are_listed() -> None:
+    pathways = call("pathways", "--json").json()
+    assert {"mhc", "ladder", "attnres"} <= {name for each in pathways.values() for name in each["presets"]}
+    assert "Deep Delta Learning" in call("pathways").out
+
+
 WIDE = ("hourglass_mlp", "d_in=3072", "d_out=3072", "d_z=3075", "d_h=16", "depth=4")
 
 
@@ -106,6 +112,10 @@ def test_describe_counts_a_published_model() -> None:
         "macs": 19_286_400,
         "training_flops": 6 * 19_286_400 - 2 * 3072 * 3075,  # nobody needs the gradient of the input
         "checkpoint_bytes": 4 * 19_286_400,
+        "stream_values": 3075,
+        # The stream and its normed form at each block, the hidden layer before and after its activation, two numbers
+        # of the norm, and what W_out reads.
+        "saved_values": 4 * (2 * 3075 + 2 * 16 + 2) + 3075,
     }
     assert "19,286,400" in call("describe", *WIDE).out
 
