@@ -20,5 +20,7 @@ def pathways(as_json: Json = False) -> None:
     if as_json:
         terminal.print_json(known)
         return
-    rows = [[name, each["formula"], each["cost"], each["paper"], ", ".join(each["presets"])] for name, each in known.items()]
+    rows = [
+        [name, each["formula"], each["cost"], each["paper"], ", ".join(each["presets"])] for name, each in known.items()
+    ]
     terminal.print_table("", ["pathway", "formula", "adds per branch", "paper", "presets"], rows)

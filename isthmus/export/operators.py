@@ -18,6 +18,9 @@ _OF_OUR_MODELS = """
     split_with_sizes.default square.default stack.default sub.Tensor sum.dim_IntList sym_size.int to.dtype
     transpose.int unbind.int unflatten.int unsqueeze.default view.default view_as.default where.self zeros.default
 """
+_OF_PATHWAYS = """
+    addcmul.default alias.default lerp.Tensor log1p.default logsumexp.default
+"""
 _OF_TABLE_ENCODERS = """
     clip.default concatenate.default eq.Tensor floor.default ge.Tensor isnan.default lt.Scalar where.ScalarSelf
 """
@@ -30,6 +33,9 @@ _OF_OTHER_PACKAGES = """
 _OF_SIZES = "add sub mul floordiv neg getitem eq ne le lt ge gt"
 
 OPERATORS = frozenset(
-    [f"torch.ops.aten.{name}" for name in (_OF_OUR_MODELS + _OF_TABLE_ENCODERS + _OF_OTHER_PACKAGES).split()]
+    [
+        f"torch.ops.aten.{name}"
+        for name in (_OF_OUR_MODELS + _OF_PATHWAYS + _OF_TABLE_ENCODERS + _OF_OTHER_PACKAGES).split()
+    ]
     + [f"_operator.{name}" for name in _OF_SIZES.split()]
 )

@@ -80,7 +80,9 @@ class PathwayConfig(Component):
         if self.name != "plain" and layout.kind not in self.fits:
             raise ValueError(f"the model {_REFUSALS[layout.kind].format(name=self.name)}")
         if self.needs_direction and layout.starts_at_zero:
-            raise ValueError(f"{self.name} needs updates that are not zero; they start at zero with {layout.starts_at_zero}")
+            raise ValueError(
+                f"{self.name} needs updates that are not zero; they start at zero with {layout.starts_at_zero}"
+            )
 
 
 PathwayField = Annotated[

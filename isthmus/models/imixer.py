@@ -110,7 +110,9 @@ class IMixerConfig(ImageModelConfig, ResidualConfig):
 
     @property
     def layout(self) -> Layout:
-        again = f"drop_path={self.drop_path:g}" if self.drop_path else "" if self.norm == "none" else f"norm={self.norm}"
+        again = (
+            f"drop_path={self.drop_path:g}" if self.drop_path else "" if self.norm == "none" else f"norm={self.norm}"
+        )
         return Layout(self.C, (2,) * self.depth, changes_again=again)
 
     @property

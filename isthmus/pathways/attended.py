@@ -22,7 +22,7 @@ has its share of the updates of all configured iterations, and queries are share
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -136,7 +136,9 @@ class Attended(Pathway):
         sources, logits = self.keys(state, query, ahead.count)
         count = ahead.count + len(sources)
         if len(sources) == 1:
-            read = torch.lerp(mixed, sources[0], (logits[0] - ahead.logits[position]).sigmoid().unsqueeze(-1).to(mixed.dtype))
+            read = torch.lerp(
+                mixed, sources[0], (logits[0] - ahead.logits[position]).sigmoid().unsqueeze(-1).to(mixed.dtype)
+            )
         elif sources:
             weights = torch.stack([ahead.logits[position], *logits]).softmax(0)
             read = mix(weights.to(mixed.dtype), (mixed, *sources))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -87,9 +88,18 @@ class InjectedConfig(PathwayConfig):
     eps: Epsilon = 1e-6
 
 
+@dataclass(frozen=True)
+class Rates:
+    """ā and Δ ⊙ B of every block, computed once in a forward pass."""
+
+    decay: tuple[Tensor, ...] = ()
+    share: tuple[Tensor, ...] = ()
+
+
 class Fed(NamedTuple):
     x: Tensor
     input: Tensor
+    rates: Rates
 
 
 class Injected(Pathway):
@@ -106,37 +116,43 @@ class Injected(Pathway):
         if config.how == "decay":
             step = -math.log(config.decay or (0.99 if layout.kind == "stacked" else math.sqrt(1 / 5)))
             full = config.mix == "full"
-            self.A = nn.ParameterList(learned(torch.zeros(d)) for _ in blocks)
-            self.delta = nn.ParameterList(learned(torch.full((d,), math.log(math.expm1(step)))) for _ in blocks)
-            self.B = nn.ParameterList(learned(torch.eye(d) if full else torch.ones(d)) for _ in blocks)
+            number = len(layout.blocks)
+            self.A = learned(torch.zeros(number, d))
+            self.delta = learned(torch.full((number, d), math.log(math.expm1(step))))
+            self.B = learned(torch.eye(d).repeat(number, 1, 1) if full else torch.ones(number, d))
         elif config.how == "concatenation":
             self.W = nn.ParameterList(learned(torch.eye(d, 2 * d)) for _ in blocks)
 
     def start(self, x: Tensor) -> Fed:
         e = normalise(x, "rms", self.config.eps) if self.config.normed else x
-        return Fed(torch.zeros_like(x) if self.config.begin == "zero" else e, e)
+        return Fed(torch.zeros_like(x) if self.config.begin == "zero" else e, e, self.rates())
+
+    def rates(self) -> Rates:
+        if self.config.how != "decay":
+            return Rates()
+        step = nn.functional.softplus(self.delta)
+        share = step.unsqueeze(-1) * self.B if self.config.mix == "full" else step * self.B
+        return Rates(torch.exp(-step * self.A.exp()).unbind(), share.unbind())
 
     def enter_block(self, state: Fed, place: int) -> Fed:
-        x, e = state
+        x, e, rates = state
         number = self.places.index(place)
         if self.config.how == "addition":
-            return Fed(x + e, e)
+            return Fed(x + e, e, rates)
         if self.config.how == "concatenation":
-            return Fed(nn.functional.linear(torch.cat([x, e], dim=-1), self.W[number]), e)
-        step = nn.functional.softplus(self.delta[number])
-        decay = torch.exp(-step * self.A[number].exp())
-        if self.config.mix == "full":
-            return Fed(torch.addcmul(step * nn.functional.linear(e, self.B[number]), x, decay), e)
-        return Fed(torch.addcmul(e * (step * self.B[number]), x, decay), e)
+            return Fed(nn.functional.linear(torch.cat([x, e], dim=-1), self.W[number]), e, rates)
+        decay, share = rates.decay[number], rates.share[number]
+        fed = nn.functional.linear(e, share) if self.config.mix == "full" else e * share
+        return Fed(torch.addcmul(fed, x, decay), e, rates)
 
     def read(self, state: Fed, place: int) -> tuple[Tensor, Any]:
         return state.x, None
 
     def write(self, state: Fed, place: int, known: Any, update: Tensor, scale: float) -> Fed:
-        return Fed(torch.add(state.x, update, alpha=scale), state.input)
+        return Fed(torch.add(state.x, update, alpha=scale), state.input, state.rates)
 
     def finish(self, state: Fed) -> Tensor:
         return state.x
 
     def transform(self, state: Fed, function: Callable[[Tensor], Tensor]) -> Fed:
-        return Fed(function(state.x), function(state.input))
+        return Fed(function(state.x), function(state.input), state.rates)

@@ -129,7 +129,9 @@ class RebuiltBlock(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         tape, (g_a, g_b) = ctx.tape, gradients
         if tape.streams is None or tape.blocks != ctx.number:
-            raise UserError("recompute=true rebuilds a forward pass once; use recompute=false for several backward passes")
+            raise UserError(
+                "recompute=true rebuilds a forward pass once; use recompute=false for several backward passes"
+            )
         a, b = tape.streams
         found: list[Tensor | None] = [None] * len(ctx.weights)
         for branch in reversed(ctx.block.branches(*ctx.given)):

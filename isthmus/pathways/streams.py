@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -86,12 +86,16 @@ class Streams(Pathway):
     formula = "r = pre · S, S ← resᵀ S + post ⊗ u"
     paper = "Hyper-Connections (2024); mHC (2025); mHC-lite (2026)"
     extra = "n² + n multiply–adds per channel; dynamic: n² + 2n more, mHC: n³ + 2n² more, with as many parameters"
+    matrices: Tensor
 
     def __init__(self, config: StreamsConfig, layout: Layout) -> None:
         super().__init__()
         self.config = config
         n, d, places = config.count, layout.width, range(layout.places)
         self.orders = list(itertools.permutations(range(n))) if config.constrain == "permutations" else []
+        if self.orders:
+            matrices = [[float(to == order[row]) for row in range(n) for to in range(n)] for order in self.orders]
+            self.register_buffer("matrices", torch.tensor(matrices), persistent=False)
         if config.constrain == "none":
             self.pre = nn.ParameterList(learned(torch.eye(n)[place % n].clone()) for place in places)
             self.res = nn.ParameterList(learned(torch.eye(n)) for _ in places)
@@ -129,13 +133,13 @@ class Streams(Pathway):
         maps = self.maps(state, place)
         if self.config.dynamic:
             return (maps.pre.unsqueeze(-2) @ state).squeeze(-2), maps
-        return torch.einsum("n,n...->...", maps.pre, state), maps
+        return (maps.pre[None] @ state.flatten(1)).view(state.shape[1:]), maps
 
     def write(self, state: Tensor, place: int, known: Maps, update: Tensor, scale: float) -> Tensor:
         update = scaled(update, scale)
         if not self.config.dynamic:
-            post = known.post.view(-1, *[1] * update.ndim)
-            return torch.addcmul(torch.einsum("nm,n...->m...", known.res, state), post, update)
+            kept = known.res.T @ state.flatten(1)
+            return torch.addcmul(kept, known.post[:, None], update.reshape(1, -1)).view(-1, *update.shape)
         # A mixer's first skip may have changed the number of tokens since they were read.
         maps = known if known.post.shape[:-1] == update.shape[:-1] else self.maps(state, place)
         return torch.addcmul(maps.res.mT @ state, maps.post.unsqueeze(-1), update.unsqueeze(-2))
@@ -165,19 +169,16 @@ class Streams(Pathway):
             flat = state.flatten(-2)
             inverse = at_least_single(flat).square().mean(-1, keepdim=True).add(self.config.norm_eps).rsqrt()
             products = at_least_single(nn.functional.linear(flat, self.Phi[place])) * inverse
-            sizes = torch.tensor([n, n, products.shape[-1] - 2 * n], device=state.device)
-            logits = torch.addcmul(logits, products, self.scale[place].repeat_interleave(sizes, output_size=products.shape[-1]))
+            sizes = (n, n, products.shape[-1] - 2 * n)
+            scale = torch.cat([each.expand(size) for each, size in zip(self.scale[place].unbind(), sizes, strict=True)])
+            logits = torch.addcmul(logits, products, scale)
         pre, post, res = logits.split([n, n, logits.shape[-1] - 2 * n], dim=-1)
         mixed = self.permute(res) if self.orders else self.balance(res.unflatten(-1, (n, n)))
         return Maps(*(each.to(state.dtype) for each in (pre.sigmoid(), mixed, 2 * post.sigmoid())))
 
     def permute(self, logits: Tensor) -> Tensor:
         """The mean of permutation matrices: entry (i, j) sums the weights of permutations that take i to j."""
-        matrices = torch.zeros(len(self.orders), self.config.count, self.config.count)
-        for number, order in enumerate(self.orders):
-            matrices[number, range(self.config.count), order] = 1
-        flat = matrices.flatten(1).to(logits.device, logits.dtype)
-        return (logits.softmax(-1) @ flat).unflatten(-1, (self.config.count, self.config.count))
+        return (logits.softmax(-1) @ self.matrices.to(logits.dtype)).unflatten(-1, (self.config.count,) * 2)
 
     def balance(self, logits: Tensor) -> Tensor:
         """Sinkhorn's iteration: rows and columns in turn."""

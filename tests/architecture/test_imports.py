@@ -16,7 +16,7 @@ from isthmus.core.registry import Kind, catalogue
 
 ROOT = Path(isthmus.__file__).parent
 TESTS = Path(__file__).parents[1]
-KINDS: tuple[Kind, ...] = ("models", "sources", "tasks", "costs", "recipes")
+KINDS: tuple[Kind, ...] = ("models", "pathways", "sources", "tasks", "costs", "recipes")
 
 LAYERS = (
     {"core"},

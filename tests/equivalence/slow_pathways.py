@@ -242,9 +242,7 @@ def attended(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:
     size = 1 if c.blocks is None else -(-places // c.blocks)
     rows = [[eye(d)]]
     for place in range(1, places + 1):
-        groups = [[0]] + [
-            [i for i in range(1, place + 1) if (i - 1) // size == n] for n in range(-(-place // size))
-        ]
+        groups = [[0]] + [[i for i in range(1, place + 1) if (i - 1) // size == n] for n in range(-(-place // size))]
         if c.window is not None and len(groups) > c.window + 1:
             groups = [groups[0], *groups[-c.window :]]
         sources = [sum(u[i] for i in group) for group in groups]

@@ -19,7 +19,9 @@ NAMES = list({component("pathways", name): name for name in [*presets(), *catalo
 EVERY_TIME = {"attended"}
 MLP = {**SMALL["hourglass_mlp"][0], "depth": 5, "init": "pytorch"}
 CASES = [
-    pytest.param("hourglass_mlp", {**MLP, "pathway": name}, id=name, marks=() if name in EVERY_TIME else pytest.mark.slow)
+    pytest.param(
+        "hourglass_mlp", {**MLP, "pathway": name}, id=name, marks=() if name in EVERY_TIME else pytest.mark.slow
+    )
     for name in NAMES
 ] + [
     pytest.param("mlp_mixer", {**SMALL["mlp_mixer"][2], "pathway": name}, id=f"mixer-{name}", marks=pytest.mark.slow)
