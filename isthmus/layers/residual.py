@@ -52,6 +52,8 @@ class Layout:
     """How often each block is applied, unless a forward pass says otherwise."""
     starts_at_zero: str = ""
     """The setting that starts every update at zero, and what to type instead: "init=zero_w2; use init=pytorch"."""
+    skip_weights: str = ""
+    """The setting that gives the first skip weights of its own, such as "S=9"."""
     changes_again: str = ""
     """The setting with which a second pass computes other updates, such as "drop_path=0.1"."""
 

@@ -21,6 +21,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import torch
@@ -29,7 +30,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.layers.pointwise import activation
-from isthmus.layers.residual import Block, Branch
+from isthmus.layers.residual import Block, Branch, Layout
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm, sinusoids
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
@@ -62,6 +63,11 @@ class HyperSETConfig(SequenceConfig):
         if self.time_frequencies % 2:
             raise ValueError(f"time_frequencies={self.time_frequencies} is odd, and sinusoids come in pairs")
         return self
+
+    @property
+    def layout(self) -> Layout:
+        zero = "" if self.step_sizes == "fixed" else f"step_sizes={self.step_sizes}; use step_sizes=fixed"
+        return replace(super().layout, starts_at_zero=zero)
 
     @property
     def M(self) -> int:  # noqa: N802 (the paper's symbol)

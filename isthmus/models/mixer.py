@@ -69,8 +69,9 @@ class MixerConfig(ImageModelConfig, ResidualConfig):
 
     @property
     def layout(self) -> Layout:
-        again = f"drop_path={self.drop_path:g}" if self.drop_path else "" if self.S is None else f"S={self.S}"
-        return Layout(self.C, (2,) * self.depth, changes_again=again)
+        skip = "" if self.S is None else f"S={self.S}"
+        again = f"drop_path={self.drop_path:g}" if self.drop_path else ""
+        return Layout(self.C, (2,) * self.depth, skip_weights=skip, changes_again=again)
 
     @property
     def inner_tokens(self) -> int:

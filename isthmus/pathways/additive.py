@@ -4,7 +4,7 @@
     none      x ← u                    the rival of every claim about skip connections
     scaled    x ← x + λ u              Inception-v4 (Szegedy et al. 2016): λ from 0.1 to 0.3; On residual network depth
                                        (Dherin, Munn 2025): λ = 1/√L or 1/L
-    gained    x ← x + g ⊙ u            ReZero (Bachlechner et al. 2020), SkipInit (De, Smith 2020): one g = 0 per branch;
+    gained    x ← x + g ⊙ u            ReZero (Bachlechner et al. 2020), SkipInit (De, Smith 2020): one g = 0 each;
                                        LayerScale (CaiT, Touvron et al. 2021): a small g per channel
 
     paper            here
@@ -46,6 +46,11 @@ TITLE_FIELDS = {"scaled": ("by",), "gained": ("start", "per")}
 
 class NoSkipConfig(PathwayConfig):
     needs_direction = True
+
+    def check(self, layout: Layout) -> None:
+        super().check(layout)
+        if layout.skip_weights:
+            raise ValueError(f"none leaves out the first skip, which has weights with {layout.skip_weights}")
 
 
 class NoSkip(OneStream):

@@ -13,10 +13,10 @@ Paper: Attention Residuals (Kimi Team, Moonshot AI 2026).
                                  phase 2: the growing source is merged by its softmax weight
     short window over depth      ``window``: x_0 and the last so many sources (Residual Stream Duality, 2026)
 
-Differs from the paper: RMSNorm of the keys has no weights. The weights of a row sum to 1 in the paper (``total="mean"``),
-so an untrained network reads x / n of n sources, which norms undo. ``total="sum"``, the default, multiplies by n and starts
-as the plain network, also without norms. The first place has one source, and so no query. In a recurrent model a block
-has its share of the updates of all configured iterations, and queries are shared by iterations.
+Differs from the paper: RMSNorm of the keys has no weights. The weights of a row sum to 1 in the paper
+(``total="mean"``), so an untrained network reads x / n of n sources, which norms undo. ``total="sum"``, the default,
+multiplies by n and starts as the plain network, also without norms. The first place has one source, and so no query. In
+a recurrent model a block has its share of the updates of all configured iterations; iterations share queries.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ Paper: Deep Delta Learning (Zhang et al. 2026), with the authors' code.
 β → 0 is plain, and ``start`` is 0.02 unless given.
 
 Differs from the paper: its gates start at random weights; here at zero, so that β and v are the same for all rows at
-first. r is normed without weights. A short convolution over tokens before the read is left out, because most models here
-have no order of tokens.
+first. r is normed without weights. A short convolution over tokens before the read is left out, because most models
+here have no order of tokens.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@
 
 Differs from the paper: a highway's gate is a full matrix in the paper (``gate="full"``); d² numbers are many beside a
 narrow block, so it is diagonal by default, and it starts at its bias. Parcae starts its state at random and norms the
-input; here the state starts at e (``begin="zero"``: at zero) and ``normed=true`` norms e. B is the identity, full or (by
-default) diagonal. Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are
+input; here the state starts at e (``begin="zero"``: at zero) and ``normed=true`` norms e. B is the identity, full or
+(by default) diagonal. Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are
 ``how="addition"``, x + e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
 """
 

@@ -12,8 +12,8 @@
 
 Differs from the paper: norms have no weights. A block's own norm changes nothing on a stream that is normed already, so
 models need no switch. In DeepNet β multiplies all weights of a branch but those of queries and keys; here too, and the
-input of the stack is not normed. peri_norm starts at g = 1/√places, because deep stacks do not train from g = 1. Weights
-are not normed as nGPT does; ``rescaled=true`` stores a as nGPT's code does, in units of √d · ``start``.
+input of the stack is not normed. peri_norm starts at g = 1/√places, because deep stacks do not train from g = 1.
+Weights are not normed as nGPT does; ``rescaled=true`` stores a as nGPT's code does, in units of √d · ``start``.
 """
 
 from __future__ import annotations

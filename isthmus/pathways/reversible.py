@@ -45,9 +45,8 @@ class ReversibleConfig(PathwayConfig):
 
     def check(self, layout: Layout) -> None:
         super().check(layout)
-        if self.recompute and layout.changes_again:
-            reason = f"recompute needs branches that can be computed twice; {layout.changes_again} cannot"
-            raise ValueError(f"{reason}: use recompute=false")
+        if self.recompute and (why := layout.changes_again or layout.skip_weights):
+            raise ValueError(f"recompute goes back through every branch, which {why} prevents; use recompute=false")
 
 
 class Tape:
@@ -119,7 +118,7 @@ class RebuiltBlock(torch.autograd.Function):
         tape.blocks += 1
         ctx.block, ctx.given, ctx.tape, ctx.number, ctx.weights = block, given, tape, tape.blocks, weights
         ctx.autocast = _autocast(a.device.type)
-        # An output may not be an input of the function, so a block of one branch returns a copy of b that shares memory.
+        # An output may not be an input of the function, so a block of one branch returns a view of b.
         outputs = after.a.view_as(after.a), after.b.view_as(after.b)
         tape.streams = (outputs[0].detach(), outputs[1].detach())
         return outputs
@@ -129,9 +128,7 @@ class RebuiltBlock(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         tape, (g_a, g_b) = ctx.tape, gradients
         if tape.streams is None or tape.blocks != ctx.number:
-            raise UserError(
-                "recompute=true rebuilds a forward pass once; use recompute=false for several backward passes"
-            )
+            raise UserError("recompute=true allows one backward pass; for more, use recompute=false")
         a, b = tape.streams
         found: list[Tensor | None] = [None] * len(ctx.weights)
         for branch in reversed(ctx.block.branches(*ctx.given)):

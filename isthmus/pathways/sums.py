@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def mix(weights: Tensor, sources: Sequence[Tensor]) -> Tensor:
-    """Σ_s w_s x_s with weights (s,), or with other weights for every row: (s, batch…), or for q queries (q, s, batch…)."""
+    """Σ_s w_s x_s with weights (s,), with weights of every row (s, batch…), or of q queries (q, s, batch…)."""
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return _mix(weights, torch.stack(tuple(sources)))
     mixed: Tensor = Mix.apply(weights, *sources)

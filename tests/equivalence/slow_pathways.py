@@ -303,8 +303,8 @@ def stream_maps(p: Any, c: Any, S: Tensor, place: int) -> tuple[Tensor, Tensor, 
     res = res / res.sum(1, keepdim=True) + c.sinkhorn_eps
     for turn in range(2 * c.sinkhorn_iterations - 1):
         for line in range(n):
-            part = (slice(None), line) if turn % 2 == 0 else (line, slice(None))
-            res[part] = res[part] / (res[part].sum() + c.sinkhorn_eps)
+            cells = (slice(None), line) if turn % 2 == 0 else (line, slice(None))
+            res[cells] = res[cells] / (res[cells].sum() + c.sinkhorn_eps)
     return pre, res, post
 
 

@@ -123,7 +123,12 @@ def test_a_recomputed_reversible_network_keeps_the_same_at_any_depth() -> None:
 REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("hourglass_mlp", {**MLP, "init": "zero_w2"}, "rezero", "init=zero_w2; use init=depth_scaled_w2"),
     ("hourglass_mlp", {**MLP, "init": "zero_w2"}, "delta", "init=zero_w2; use init=depth_scaled_w2"),
-    ("hourglass_mlp", {**MLP, "init": "zero_w2"}, "spherical", "needs updates that are not zero"),
+    (
+        "hourglass_mlp",
+        {**MLP, "init": "zero_w2"},
+        "spherical",
+        "spherical needs updates that are not zero",
+    ),
     ("hourglass_mlp", MLP, {"name": "attended", "blocks": None, "window": 13}, "window=13 exceeds the 12 sources"),
     ("hourglass_mlp", MLP, {"name": "delayed", "group": 13}, "use group=all"),
     ("hourglass_mlp", MLP, {"name": "delayed", "lag": 1, "group": 2}, "either a lag or groups"),
@@ -134,10 +139,13 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("hourglass_mlp", MLP, {"name": "streams", "conut": 2}, "unknown field 'conut'"),
     ("hourglass_mlp", MLP, "mch", "unknown pathway 'mch'; did you mean 'mhc'"),
     ("hourglass_mlp", MLP, {"count": 2}, "a pathway is given as"),
-    ("vit", SMALL["vit"][0], "reversible/recomputed", "drop_path=0.2 cannot: use recompute=false"),
-    ("imixer", SMALL["imixer"][0], "reversible/recomputed", "norm=spectral cannot"),
+    ("vit", SMALL["vit"][0], "reversible/recomputed", "drop_path=0.2 prevents; use recompute=false"),
+    ("imixer", SMALL["imixer"][0], "reversible/recomputed", "norm=spectral prevents"),
     ("recurrent_transformer", IMAGE, "weighted", "has weights for a fixed number of updates"),
     ("hyper_set", IMAGE, "streams", "scaled, gained and injected keep it"),
+    ("hyper_set", IMAGE, "rezero", "step_sizes=X_t; use step_sizes=fixed"),
+    ("mlp_mixer", SMALL["mlp_mixer"][2], "none", "none leaves out the first skip, which has weights with S=9"),
+    ("mlp_mixer", SMALL["mlp_mixer"][2], "revnet", "S=9 prevents"),
     ("crate", IMAGE, "ladder", "plain only"),
 ]
 
