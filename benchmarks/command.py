@@ -109,6 +109,22 @@ def hyperset(repeats: Repeats = 15, threads: Threads = 1, as_json: Json = False)
 
 
 @app.command()
+def pathways(
+    only: Annotated[list[str] | None, typer.Argument(metavar="[PATHWAY]...", help="Pathways or presets.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="Blocks of the residual MLP.")] = 256,
+    repeats: Repeats = 5,
+    threads: Threads = 1,
+    as_json: Json = False,
+) -> None:
+    """Time, memory, parameters and multiply-adds of every pathway as ratios to plain, at d_h = 16, 64 and 4d."""
+    from benchmarks.pathways import measure
+
+    with measuring():
+        lines = measure(repeats, threads, depth, tuple(only or ()))
+    answer(lines, as_json)
+
+
+@app.command()
 def vit(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
     """Our ViT-Tiny and Mixer-S/16 against timm's, and what the augmentation of Table 11 adds to a training step."""
     from benchmarks.vit import measure

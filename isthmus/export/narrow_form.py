@@ -20,6 +20,7 @@ from isthmus.core.errors import UserError
 from isthmus.layers.residual import Plain
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowConfig, NarrowMLP
+from isthmus.pathways.additive import Gained, Scaled
 from isthmus.training.counting import cost
 
 _WORTH_TRYING = 0.97
@@ -77,8 +78,12 @@ def choose_form(
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
-    if not isinstance(model.blocks.pathway, Plain):
-        raise UserError(f"a narrow form needs the pathway plain; this model has {type(model.blocks.pathway).__name__}")
+    if _fold(model) is None:
+        name = model.config.pathway.name
+        raise UserError(
+            "a narrow form needs updates that are added with fixed weights, as plain, scaled and gained do, "
+            f"not {name}; `--to onnx` and `--to torch` take it"
+        )
     w_in = _dense(model)
     config = _config(model, w_in)
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
@@ -91,6 +96,19 @@ def choose_form(
     if measure and not force:
         gain = replace(gain, speed=min(_speed(model, converted, rows) for rows in {1, max(1, batch // 8), batch}))
     return converted if force or gain.pays else model, gain
+
+
+def _fold(model: ResidualMLP) -> list[Tensor | float] | None:
+    """The factor of every block's update, which its W2 can take over; None if the pathway does more than add."""
+    pathway, blocks = model.blocks.pathway, list(model.blocks)
+    if isinstance(pathway, Scaled):
+        return [block.scale * pathway.by for block in blocks]
+    if isinstance(pathway, Gained):
+        return [
+            block.scale * gain.detach().double().cpu()[:, None]
+            for block, gain in zip(blocks, pathway.gain, strict=True)
+        ]
+    return [block.scale for block in blocks] if isinstance(pathway, Plain) else None
 
 
 @torch.no_grad()
@@ -119,7 +137,8 @@ def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
     blocks = list(model.blocks)
     w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
-    w_2 = [block.scale * block.W2.weight.detach().to("cpu", torch.float64) for block in blocks]
+    factors = _fold(model) or []
+    w_2 = [by * block.W2.weight.detach().to("cpu", torch.float64) for by, block in zip(factors, blocks, strict=True)]
     w_out = model.W_out.weight.detach().to("cpu", torch.float64)
     joined = torch.cat(w_2, dim=1)
     weights = {"W_out.weight": w_out @ joined}

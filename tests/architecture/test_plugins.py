@@ -16,7 +16,7 @@ import torch
 import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.record import find_run
-from isthmus.core.registry import catalogue, find
+from isthmus.core.registry import catalogue, find, model_title, presets
 from tests.command_line import call
 
 PARTS = """
@@ -139,6 +139,29 @@ class MomentumMLP(ResidualModel):
     def read_out(self, stream):
         return self.head(stream)
 '''
+LEAKY = '''
+"""A pathway of another package: the stream leaks."""
+from isthmus.layers.residual import OneStream, PathwayConfig
+
+PRESETS = {"leaky/slow": {"name": "leaky", "kept": 0.99}, "slow": "leaky/slow"}
+TITLE_FIELDS = {"leaky": ("kept",)}
+
+
+class LeakyConfig(PathwayConfig):
+    kept: float = 0.9
+
+
+class Leaky(OneStream):
+    Config = LeakyConfig
+    formula = "x ← kept · x + u"
+
+    def __init__(self, config, layout):
+        super().__init__()
+        self.kept = config.kept
+
+    def write(self, state, place, known, update, scale):
+        return self.kept * state + scale * update
+'''
 WORST = '''
 """Regression that is judged by its worst row, and predicts from files of one number per line."""
 import numpy as np
@@ -243,6 +266,9 @@ hourglass_mlp = PACKAGE:Affine
 broken = PACKAGE.broken:Nothing
 momentum_mlp = PACKAGE.momentum:MomentumMLP
 
+[isthmus.pathways]
+leaky = PACKAGE.leaky:Leaky
+
 [isthmus.sources]
 waves = PACKAGE:Waves
 
@@ -260,7 +286,7 @@ speed = PACKAGE.speed
 [isthmus.recipes]
 momentum-study = PACKAGE.recipes:momentum_study
 """
-MODULES = {"momentum": MOMENTUM, "worst": WORST, "neurons": NEURONS, "speed": SPEED, "recipes": RECIPES}
+MODULES = {"momentum": MOMENTUM, "leaky": LEAKY, "worst": WORST, "neurons": NEURONS, "speed": SPEED, "recipes": RECIPES}
 COLLISION = "PACKAGE:Affine is ignored: 'hourglass_mlp' is taken by isthmus.models.hourglass:ResidualMLP"
 TRAINING = """
 source: {name: waves, rows: 80}
@@ -289,10 +315,12 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     _install(tmp_path / "site", "waves_and_maps")
     monkeypatch.syspath_prepend(tmp_path / "site")
     catalogue.cache_clear()
+    presets.cache_clear()
     with pytest.warns(UserWarning, match="is ignored"):
         catalogue("models")
     yield "waves_and_maps"
     catalogue.cache_clear()
+    presets.cache_clear()
     for name in [name for name in sys.modules if name.startswith("waves_and_maps")]:
         del sys.modules[name]
 
@@ -305,6 +333,14 @@ def test_its_parts_are_listed_created_and_counted(installed: str) -> None:
     assert isthmus.create_model("affine", d_in=3, d_out=1)
     assert call("describe", "affine", "d_in=3", "d_out=2", "--json").json()["params"] == 8
     assert "d_in" in call("describe", "affine").out
+
+
+def test_its_pathway_and_preset_work_in_our_models(installed: str) -> None:
+    fields = {"d_in": 3, "d_out": 2, "d_z": 8, "d_h": 2, "depth": 2}
+    model: Any = isthmus.create_model("hourglass_mlp", **fields, pathway="slow")
+    assert (type(model.blocks.pathway).__name__, model.blocks.pathway.kept) == ("Leaky", 0.99)
+    assert model_title(model.config.model_dump()).endswith("pathway=leaky(kept=0.99)")
+    assert call("pathways", "--json").json()["leaky"]["formula"] == "x ← kept · x + u"
 
 
 def _train(folder: Path) -> str:

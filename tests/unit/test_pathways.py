@@ -12,6 +12,7 @@ from isthmus.core.config import override, run_config, study_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.core.registry import component, model_title, presets
+from isthmus.export.narrow_form import narrow
 from isthmus.studies.proposals import Judge
 from isthmus.training.counting import count_kept
 from tests.conformance.small_models import IMAGE, SMALL
@@ -156,6 +157,15 @@ def test_what_does_not_fit_is_one_line(model: str, fields: dict[str, Any], pathw
         isthmus.create_model(**{"name": model, **fields, "pathway": pathway})
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("pathway", ["scaled", "layerscale", {"name": "gained", "start": -0.7}])
+def test_a_factor_is_folded_into_the_narrow_form(pathway: Any) -> None:
+    network = isthmus.create_model(**{**MLP, "depth": 4, "pathway": pathway, "residual_scale": 0.8}).double()
+    x = torch.randn(5, 8, dtype=torch.float64)
+    torch.testing.assert_close(narrow(network, force=True)(x), network(x), rtol=1e-9, atol=1e-9)
+    with pytest.raises(UserError, match="fixed weights, as plain, scaled and gained do, not delta; `--to onnx`"):
+        narrow(isthmus.create_model(**{**MLP, "pathway": "delta"}))
 
 
 @pytest.mark.parametrize("pathway", ["scaled", "gained", "injected", "plain"])
