@@ -22,7 +22,7 @@ a recurrent model a block has its share of the updates of all configured iterati
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -133,6 +133,11 @@ class Attended(Pathway):
         """Phase 2."""
         position = place - ahead.first
         mixed, query = ahead.mixed[position], self.query[place - self.unasked]
+        alone = state.growing is not None and ahead.count == len(state.finished)
+        if alone and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            factor = ahead.count + 1 if self.config.total == "sum" else 1
+            merged: Tensor = Merge.apply(mixed, ahead.logits[position], state.growing, query, factor, self.config.eps)
+            return merged
         sources, logits = self.keys(state, query, ahead.count)
         count = ahead.count + len(sources)
         if len(sources) == 1:
@@ -189,3 +194,32 @@ class Attended(Pathway):
         if all(new is old for new, old in zip(after, before, strict=True)):
             return state
         return Sources(finished, tuple(map(self.scale, finished)), growing, state.time)
+
+
+class Merge(torch.autograd.Function):
+    """factor · ((1 − g) m + g v), g = σ(w · RMSNorm(v) − logit of m): phase 2 with half the passes of autograd's."""
+
+    @staticmethod
+    def forward(ctx: Any, m: Tensor, logit: Tensor, v: Tensor, w: Tensor, factor: int, eps: float) -> Tensor:
+        wide = at_least_single(v)
+        scale = wide.square().mean(-1).add_(eps).rsqrt_()
+        product = at_least_single(torch.einsum("...d,d->...", v, w))
+        gate = torch.sigmoid(product * scale - logit)
+        ctx.save_for_backward(m, v, w, scale, product, gate)
+        ctx.factor = factor
+        share = gate.unsqueeze(-1).to(m.dtype)
+        return torch.lerp(m, v, share).mul_(factor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        m, v, w, scale, product, gate = ctx.saved_tensors
+        gradient = gradient * ctx.factor if ctx.factor != 1 else gradient
+        of_gate = at_least_single((gradient * (v - m)).sum(-1))
+        of_logit = of_gate * gate * (1 - gate)
+        along = (of_logit * scale).to(v.dtype)  # of w · v
+        shrink = (of_logit * product * scale**3 / v.shape[-1]).to(v.dtype)  # of the length of v
+        of_v = gradient * gate.unsqueeze(-1).to(v.dtype)
+        of_m = gradient - of_v
+        of_v = torch.addcmul(torch.addcmul(of_v, along.unsqueeze(-1), w), shrink.unsqueeze(-1), v, value=-1)
+        of_w = along.flatten() @ v.flatten(0, -2)
+        return of_m, -of_logit, of_v, of_w, None, None

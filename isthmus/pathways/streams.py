@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -138,6 +138,9 @@ class Streams(Pathway):
     def write(self, state: Tensor, place: int, known: Maps, update: Tensor, scale: float) -> Tensor:
         update = scaled(update, scale)
         if not self.config.dynamic:
+            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+                written: Tensor = Write.apply(state, update, known.res, known.post)
+                return written
             kept = known.res.T @ state.flatten(1)
             return torch.addcmul(kept, known.post[:, None], update.reshape(1, -1)).view(-1, *update.shape)
         # A mixer's first skip may have changed the number of tokens since they were read.
@@ -184,8 +187,50 @@ class Streams(Pathway):
         """Sinkhorn's iteration: rows and columns in turn."""
         eps = self.config.sinkhorn_eps
         matrix = logits.softmax(-1) + eps
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            balanced: Tensor = Balance.apply(matrix, self.config.sinkhorn_iterations, eps)
+            return balanced
         matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
         for _ in range(self.config.sinkhorn_iterations - 1):
             matrix = matrix / (matrix.sum(-1, keepdim=True) + eps)
             matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
         return matrix
+
+
+class Write(torch.autograd.Function):
+    """resᵀ S + post ⊗ u with maps that all rows share, whose gradient is four matrix products."""
+
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, update: Tensor, res: Tensor, post: Tensor) -> Tensor:
+        ctx.save_for_backward(state, update, res, post)
+        return (res.T @ state.flatten(1)).addcmul_(post[:, None], update.reshape(1, -1)).view(state.shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        state, update, res, post = ctx.saved_tensors
+        g = gradient.flatten(1)
+        of_update = (post[None] @ g).view(update.shape)
+        return (res @ g).view(state.shape), of_update, state.flatten(1) @ g.T, g @ update.flatten()
+
+
+class Balance(torch.autograd.Function):
+    """Sinkhorn's iteration, columns first: 2 · iterations − 1 normalisations."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, iterations: int, eps: float) -> Tensor:
+        kept = []
+        for turn in range(2 * iterations - 1):
+            total = matrix.sum(-1 if turn % 2 else -2, keepdim=True).add_(eps)
+            matrix = matrix / total
+            kept += [matrix, total]
+        ctx.save_for_backward(*kept)
+        return matrix
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        kept = ctx.saved_tensors
+        for turn in reversed(range(len(kept) // 2)):
+            matrix, total = kept[2 * turn], kept[2 * turn + 1]
+            along = (gradient * matrix).sum(-1 if turn % 2 else -2, keepdim=True)
+            gradient = (gradient - along) / total
+        return gradient, None, None
