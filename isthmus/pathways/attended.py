@@ -202,7 +202,7 @@ class Merge(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, m: Tensor, logit: Tensor, v: Tensor, w: Tensor, factor: int, eps: float) -> Tensor:
         wide = at_least_single(v)
-        scale = wide.square().mean(-1).add_(eps).rsqrt_()
+        scale = (wide * wide).mean(-1).add_(eps).rsqrt_()
         product = at_least_single(torch.einsum("...d,d->...", v, w))
         gate = torch.sigmoid(product * scale - logit)
         ctx.save_for_backward(m, v, w, scale, product, gate)
@@ -217,7 +217,7 @@ class Merge(torch.autograd.Function):
         of_gate = at_least_single((gradient * (v - m)).sum(-1))
         of_logit = of_gate * gate * (1 - gate)
         along = (of_logit * scale).to(v.dtype)  # of w · v
-        shrink = (of_logit * product * scale**3 / v.shape[-1]).to(v.dtype)  # of the length of v
+        shrink = (of_logit * product * scale * (scale * scale / v.shape[-1])).to(v.dtype)  # of the length of v
         of_v = gradient * gate.unsqueeze(-1).to(v.dtype)
         of_m = gradient - of_v
         of_v = torch.addcmul(torch.addcmul(of_v, along.unsqueeze(-1), w), shrink.unsqueeze(-1), v, value=-1)

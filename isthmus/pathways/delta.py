@@ -137,9 +137,9 @@ class Rewrite(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, u: Tensor, gate: Tensor, bias: Tensor, config: DeltaConfig) -> Tensor:
         wide_x, wide_u = at_least_single(x), at_least_single(u)
         logits = at_least_single(nn.functional.linear(x, gate))
-        q = wide_x.square().mean(-1, keepdim=True).add_(config.norm_eps).rsqrt_()
+        q = (wide_x * wide_x).mean(-1, keepdim=True).add_(config.norm_eps).rsqrt_()
         beta = 2 * torch.addcmul(bias[:1], logits[..., :1], q).sigmoid()
-        inverse = wide_u.square().sum(-1, keepdim=True).add_(config.eps**2).rsqrt_()
+        inverse = (wide_u * wide_u).sum(-1, keepdim=True).add_(config.eps**2).rsqrt_()
         product = torch.einsum("...d,...d->...", wide_u, wide_x).unsqueeze(-1)
         v: Any = config.value_scale
         if gate.shape[0] > 1:
@@ -158,9 +158,10 @@ class Rewrite(torch.autograd.Function):
         config: DeltaConfig = ctx.config
         v = values[0] if values else config.value_scale
         of_change = at_least_single((g * u).sum(-1, keepdim=True))
-        of_p = -of_change * beta * inverse**2
+        square = inverse * inverse
+        of_p = -of_change * beta * square
         if config.write == "update":
-            of_beta, of_inverse = -of_change * p * inverse**2, -2 * of_change * beta * p * inverse
+            of_beta, of_inverse = -of_change * p * square, -2 * of_change * beta * p * inverse
         else:
             of_beta = of_change * (v - p * inverse) * inverse
             of_inverse = of_change * beta * (v - 2 * p * inverse)
@@ -171,8 +172,8 @@ class Rewrite(torch.autograd.Function):
             of_v = of_v * v * (1 - v / config.value_scale) if config.value == "sigmoid" else of_v
             of_gates, of_bias = torch.cat([of_gates, of_v], -1), torch.cat([of_logit, of_v], -1)
         of_p, of_gates = of_p.to(x.dtype), of_gates.to(x.dtype)
-        shrink_u = (of_inverse * inverse**3).to(x.dtype)
-        shrink_x = (of_logit * logit * q**3 / x.shape[-1]).to(x.dtype)
+        shrink_u = (of_inverse * inverse * square).to(x.dtype)
+        shrink_x = (of_logit * logit * q * (q * q / x.shape[-1])).to(x.dtype)
         of_u = torch.addcmul(torch.addcmul(g * change.to(x.dtype), u, shrink_u, value=-1), x, of_p)
         of_x = torch.addcmul(torch.addcmul(g + of_gates @ gate, x, shrink_x, value=-1), u, of_p)
         of_gate = of_gates.flatten(0, -2).T @ x.flatten(0, -2)

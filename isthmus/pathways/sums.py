@@ -29,8 +29,13 @@ def _mix(weights: Tensor, stacked: Tensor) -> Tensor:
     if weights.ndim == 1:
         return torch.einsum("s,s...->...", weights, stacked)
     if weights.ndim == stacked.ndim:
-        return torch.einsum("qs...,s...d->q...d", weights, stacked)
+        return (_by_row(weights) @ stacked.movedim(0, -2)).movedim(-2, 0)
     return torch.einsum("s...,s...d->...d", weights, stacked)
+
+
+def _by_row(weights: Tensor) -> Tensor:
+    """(q, s, batch…) as (batch…, q, s), in whose order batched products are fast."""
+    return weights.movedim((0, 1), (-2, -1)).contiguous()
 
 
 class Mix(torch.autograd.Function):
@@ -47,8 +52,9 @@ class Mix(torch.autograd.Function):
             of_weights = torch.einsum("...,s...->s", gradient, stacked)
             of_sources = torch.einsum("s,...->s...", weights, gradient)
         elif weights.ndim == stacked.ndim:
-            of_weights = torch.einsum("q...d,s...d->qs...", gradient, stacked)
-            of_sources = torch.einsum("qs...,q...d->s...d", weights, gradient)
+            g, rows = gradient.movedim(0, -2), _by_row(weights)
+            of_weights = (g @ stacked.movedim(0, -1)).movedim((-2, -1), (0, 1))
+            of_sources = (rows.mT @ g).movedim(-2, 0)
         else:
             of_weights = torch.einsum("...d,s...d->s...", gradient, stacked)
             of_sources = weights.unsqueeze(-1) * gradient
