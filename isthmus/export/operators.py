@@ -19,7 +19,7 @@ _OF_OUR_MODELS = """
     transpose.int unbind.int unflatten.int unsqueeze.default view.default view_as.default where.self zeros.default
 """
 _OF_PATHWAYS = """
-    addcmul.default alias.default lerp.Tensor log1p.default logsumexp.default
+    addcmul.default alias.default lerp.Tensor log1p.default logsumexp.default movedim.intlist
 """
 _OF_TABLE_ENCODERS = """
     clip.default concatenate.default eq.Tensor floor.default ge.Tensor isnan.default lt.Scalar where.ScalarSelf

@@ -63,10 +63,10 @@ class AttendedConfig(PathwayConfig):
 
 
 class Ahead(NamedTuple):
-    """Phase 1: what the queries of the next places see of the first ``count`` sources."""
+    """Phase 1: what the queries of the next places see of the first ``known`` sources."""
 
     first: int
-    count: int
+    known: int
     mixed: tuple[Tensor, ...]
     logits: tuple[Tensor, ...]
     """The logarithms of the sums of e^{logit}."""
@@ -133,13 +133,13 @@ class Attended(Pathway):
         """Phase 2."""
         position = place - ahead.first
         mixed, query = ahead.mixed[position], self.query[place - self.unasked]
-        alone = state.growing is not None and ahead.count == len(state.finished)
+        alone = state.growing is not None and ahead.known == len(state.finished)
         if alone and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            factor = ahead.count + 1 if self.config.total == "sum" else 1
+            factor = ahead.known + 1 if self.config.total == "sum" else 1
             merged: Tensor = Merge.apply(mixed, ahead.logits[position], state.growing, query, factor, self.config.eps)
             return merged
-        sources, logits = self.keys(state, query, ahead.count)
-        count = ahead.count + len(sources)
+        sources, logits = self.keys(state, query, ahead.known)
+        count = ahead.known + len(sources)
         if len(sources) == 1:
             read = torch.lerp(
                 mixed, sources[0], (logits[0] - ahead.logits[position]).sigmoid().unsqueeze(-1).to(mixed.dtype)
@@ -178,7 +178,7 @@ class Attended(Pathway):
         update = scaled(update, scale)
         growing = update if growing is None else growing + update
         # A mixer's first skip may have dropped what was seen ahead.
-        ahead = known if known is None or ahead is not None or len(finished) == known.count else None
+        ahead = known if known is None or ahead is not None or len(finished) == known.known else None
         if (time + 1) % self.size:
             return Sources(finished, scales, growing, time + 1, ahead)
         return Sources((*finished, growing), (*scales, self.scale(growing)), None, time + 1, ahead)

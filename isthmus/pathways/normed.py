@@ -76,9 +76,9 @@ class PostNorm(OneStream):
                     weight[kept.get(weight, 0) :] *= self.beta
 
 
-def _queries_and_keys(block: Block) -> dict[nn.Parameter, int]:
+def _queries_and_keys(block: Block) -> dict[Tensor, int]:
     """The number of first rows of a projection that make queries and keys."""
-    found: dict[nn.Parameter, int] = {}
+    found: dict[Tensor, int] = {}
     for module in block.modules():
         if isinstance(module, SelfAttention) and module.parts == 3:
             found[module.qkv.weight] = 2 * module.out.in_features

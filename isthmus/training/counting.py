@@ -139,7 +139,7 @@ def _count_streams(model: Any, x: Tensor) -> int:
             largest = max(largest, sum(tensor.numel() for tensor in {id(t): t for t in _tensors(state)}.values()))
             return state
 
-        stack.pathway.write = write
+        stack.pathway.write = write  # type: ignore[method-assign,assignment]
     with torch.no_grad():
         model(x)
     return largest

@@ -27,7 +27,7 @@ class Tanh(Block):
         self.maps = nn.ModuleList(nn.Linear(D, D) for _ in range(places))
 
     def branches(self) -> tuple[Branch, ...]:
-        return tuple(Branch(f"map{n}", lambda x, f=f: f(x).tanh()) for n, f in enumerate(self.maps))
+        return tuple(Branch(f"map{n}", nn.Sequential(f, nn.Tanh())) for n, f in enumerate(self.maps))
 
 
 def stack(pathway: Any, blocks: tuple[int, ...] = BLOCKS, move: float = 0.0) -> Stack:
@@ -39,7 +39,7 @@ def stack(pathway: Any, blocks: tuple[int, ...] = BLOCKS, move: float = 0.0) -> 
     joined = Stack(made, find("pathways", config.name)(config, layout)).double()
     with torch.no_grad():
         for parameter in joined.pathway.parameters():
-            parameter += move * torch.randn_like(parameter)
+            parameter.add_(move * torch.randn_like(parameter))
     return joined
 
 

@@ -46,7 +46,8 @@ def test_a_study_varies_the_pathway_and_its_fields() -> None:
         {"model": {**model, "pathway": "streams"}, "vary": {"pathway.count": [2, 4]}},
     ]
     study = study_config({"name": "paths", "base": RUN, "spaces": spaces})
-    judge, keys = Judge(study, Signature((8,), (3,))), []
+    judge = Judge(study, Signature((8,), (3,)))
+    keys: list[str] = []
     for number, space in enumerate(study.spaces):
         for settings in space.grid():
             proposal = judge.judge(settings, number, keys)
