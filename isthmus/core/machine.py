@@ -16,8 +16,8 @@ from typing import Any
 PACKAGES = ("isthmus", "torch", "numpy", "torchmetrics", "safetensors", "pydantic")
 
 CAN_CHANGE_BITS = (
-    "core/draws.py", "core/protocols.py", "core/train_config.py", "layers/", "models/", "sources/", "tasks/",
-    "training/",
+    "core/draws.py", "core/protocols.py", "core/train_config.py", "layers/", "models/", "pathways/", "sources/",
+    "tasks/", "training/",
 )  # fmt: skip
 """Folders and files that a run's result depends on. A test lists all others."""
 _CANNOT = "_prediction.py"

@@ -19,6 +19,7 @@ SMALLEST = {
     "projections": ONE_ROUND,
     "hyperset": ONE_ROUND,
     "inference": ["T7.13", *ONE_ROUND, "--eager-only"],
+    "pathways": ["ladder", "rezero", "--depth", "4", *ONE_ROUND],
     "studies": ["--trials", "2"],
     "training": ONE_ROUND,
 }
@@ -27,6 +28,7 @@ NOT_RUN = {
     "estimators": "tests/unit/test_bench_estimators.py",
     "mixers": "tests/unit/test_bench_ratios.py",
     "vit": "tests/unit/test_bench_vit.py",
+    "find": "tests/unit/test_bench_find.py",
 }
 """They train or measure large networks; what is tested of them instead."""
 

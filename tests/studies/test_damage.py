@@ -284,7 +284,7 @@ def test_a_rejected_study_does_not_take_its_name(monkeypatch: pytest.MonkeyPatch
         raise UserError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("isthmus.cli.complete.check_room", refuse)
+        patch.setattr("isthmus.studies.complete.check_room", refuse)
         with pytest.raises(UserError, match="no room"):
             complete_study(study_config(RATES), Options())
     with pytest.raises(UserError, match="may be trained"):
