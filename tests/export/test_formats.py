@@ -17,7 +17,7 @@ from isthmus.export.torch_format import read_program, trace_program, write_progr
 from isthmus.training.exported import FILES
 from tests.conformance.small_models import CASES, SMALL, build, inputs, stepped
 
-EVERY_TIME = {"hourglass_mlp-0", "imixer-0", "sw_mlp-0", "vit-0"}
+EVERY_TIME = {"hourglass_mlp-0", "sw_mlp-0", "vit-0"}
 """`test_tokens.py` exports hyper_set. The other cases are slow."""
 EXPORTED = [
     pytest.param(*case.values, id=case.id, marks=() if case.id in EVERY_TIME else pytest.mark.slow) for case in CASES

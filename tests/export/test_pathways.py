@@ -16,7 +16,7 @@ from isthmus.training.exported import FILES
 from tests.conformance.small_models import SMALL, build, inputs
 
 NAMES = list({component("pathways", name): name for name in [*presets(), *catalogue("pathways")]}.values())
-EVERY_TIME = {"attended"}
+EVERY_TIME = {"ladder"}
 MLP = {**SMALL["hourglass_mlp"][0], "depth": 5, "init": "pytorch"}
 CASES = [
     pytest.param(

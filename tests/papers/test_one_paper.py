@@ -21,6 +21,7 @@ from tests.papers.networks import fabricating
 OTHERS = {name for name in ("hourglass", "hyperset", "imixer", "widesparse") if name != "hourglass"}
 
 
+@pytest.mark.slow
 def test_finding_an_exhibit_imports_one_paper() -> None:
     script = """
         import sys

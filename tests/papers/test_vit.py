@@ -92,6 +92,7 @@ def test_every_cell_of_tables_3_and_4_is_there_but_the_quoted_row():
     assert (values["T4.1.large.hourglass"], values["T4.2.small.conventional"], len(values)) == (21.3, 79.7, 12)
 
 
+@pytest.mark.slow
 def test_both_shapes_have_equal_budgets():
     for part in [*PARTS["T3", "cpu"], *PARTS["T4", "cpu"]]:
         conventional, hourglass = (cost(config) for config in completed(part))

@@ -113,7 +113,7 @@ def test_centring_that_leaves_almost_nothing_costs_no_digits():
     assert abs(1 - axis.square().sum()) == pytest.approx(float(centred.norm()), rel=1e-9)
 
 
-@pytest.mark.parametrize("depth", [1, 4, 6])
+@pytest.mark.parametrize("depth", [1, pytest.param(4, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", list(BOUNDS))
 def test_a_constant_column_leaves_nothing_for_a_layer_norm_to_multiply(depth, dtype):
     """Every block sees zeros and adds none, so that the function is W_out W_in x; 1e-17 instead of 0 became 7e-3."""

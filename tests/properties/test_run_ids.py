@@ -40,6 +40,7 @@ FIELDS = {
     "model.w_in": ("trainable", "hadamard"),
     "model.w_in_seed": (None, 0),
     "model.init": ("zero_w2", "pytorch"),
+    "model.pathway": ("plain", "ladder"),
     "model.residual_scale": (1.0, 0.5),
     "model.allow_any_shape": (False, True),
     "train.epochs": (20, 21),

@@ -274,6 +274,7 @@ def test_a_path_is_a_sqlite_file(tmp_path: Path) -> None:
     assert (tmp_path / "study.db").read_bytes().startswith(b"SQLite format 3")
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_down_costs_nothing(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, and after its return the study goes on where it was."""
     given = settings(spaces=SPACES[:1])

@@ -55,7 +55,7 @@ def undisturbed(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, home:
         {},
         {"optimizer": "sgd", "nesterov": True, "learning_rate": 0.05},
         {"accumulate": 3, "average": None, "clip_norm": None},
-        {"select": "last", "schedule": "cosine", "warmup_epochs": 1},
+        pytest.param({"select": "last", "schedule": "cosine", "warmup_epochs": 1}, marks=pytest.mark.slow),
     ],
     ids=["adamw", "sgd", "accumulate", "cosine"],
 )

@@ -116,6 +116,7 @@ def test_the_streams_that_are_kept(pathway: str, streams: int) -> None:
     assert count_kept(config(pathway)).stream_values == streams * D
 
 
+@pytest.mark.slow
 def test_a_recomputed_reversible_network_keeps_the_same_at_any_depth() -> None:
     shallow, deep = (count_kept(config("reversible/recomputed", depth=depth)).saved_values for depth in (16, 256))
     assert 0 < deep <= 1.1 * shallow

@@ -365,7 +365,8 @@ seen.wide = document.documentElement.scrollWidth - innerWidth;
 """
 
 
-@pytest.mark.parametrize("width", [1400, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1400, 500])
 def test_the_browser_draws_references_and_predictions(page: Path, width: int) -> None:
     seen = browse(page, TRY_OUT, f"--window-size={width},1600")
     assert seen["errors"] == []

@@ -142,7 +142,10 @@ def largest_squared(m: int, p: float, gamma: float, seed: int) -> float:
     return float(np.linalg.eigvalsh(gram)[-1])
 
 
-@pytest.mark.parametrize(("m", "gamma"), [(300, 4.0), pytest.param(400, 1.0, marks=pytest.mark.slow), (800, 0.25)])
+@pytest.mark.parametrize(
+    ("m", "gamma"),
+    [pytest.param(300, 4.0, marks=pytest.mark.slow), pytest.param(400, 1.0, marks=pytest.mark.slow), (800, 0.25)],
+)
 def test_the_corrected_edge_is_what_matrices_show_and_the_printed_one_is_not(m, gamma):
     """The excess over dense matrices of the same size, because both lie below their edges by as much."""
     p, trials = 30 / m, 8

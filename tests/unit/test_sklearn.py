@@ -27,12 +27,15 @@ KINDS: dict[str, Any] = {
 }
 SMALL: dict[str, Any] = {"d_z": 24, "d_h": 8, "depth": 1, "max_iter": 60}
 ESTIMATORS = [
-    *(pytest.param(kind(**SMALL), id=name) for name, kind in KINDS.items()),
+    *(
+        pytest.param(kind(**SMALL), id=name, marks=pytest.mark.slow if name == "denoiser" else [])
+        for name, kind in KINDS.items()
+    ),
     *(
         pytest.param(
             ShapeSearchCV(kind(max_iter=10), budget=400, depths=(1,), narrowness=(0.25,), cv=2),
             id=f"search of {name}",
-            marks=[] if name == "regressor" else pytest.mark.slow,
+            marks=pytest.mark.slow,
         )
         for name, kind in KINDS.items()
     ),

@@ -94,6 +94,7 @@ def test_a_failure_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fortran", [False, True])
 def test_memory_is_that_of_a_piece(fortran: bool, tmp_path: Path) -> None:
     """Half a gigabyte, most of which the disk never sees."""

@@ -161,6 +161,7 @@ def test_tokens_and_pictures_are_those_of_plain_float64_functions(made):
     torch.testing.assert_close(model.pictures(tokens), plain.pictures(tokens), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_file_opens_as_a_tokenizer_and_what_does_not_fit_is_named(made, tmp_path):
     write = partial(save_file, filename=tmp_path / "vqgan.safetensors")
     write(made)
