@@ -142,14 +142,14 @@ class StudyAnswer:
 
     def _row(self, candidate: Candidate) -> dict[str, Any]:
         cost, metric = self.config.cost, candidate.objective
-        row = {"model": model_title(candidate.settings["model"], self._varied), "params": candidate.params}
+        row = {"model": model_title(candidate.settings["model"], self._varied_fields), "params": candidate.params}
         row |= {} if cost == "params" else {cost: cost_of(candidate, cost)}
         row |= {"learning rate": candidate.learning_rate, "seeds": len(candidate.seeds)}
         row |= {f"validation {metric}": candidate.validation, f"test {metric}": candidate.mean, "std": candidate.std}
         return row | {"run": candidate.run_ids[0]}
 
     @property
-    def _varied(self) -> list[str]:
+    def _varied_fields(self) -> list[str]:
         return sorted({field for space in self.config.spaces for field in space.vary})
 
     def runs(self) -> Any:
@@ -185,7 +185,7 @@ class StudyAnswer:
 
     def __repr__(self) -> str:
         chosen = self._best
-        title, metric = model_title(chosen.settings["model"], self._varied), chosen.objective
+        title, metric = model_title(chosen.settings["model"], self._varied_fields), chosen.objective
         quality = f"validation {metric_noun(metric)} {quantity(chosen.validation, metric)}"
         number = f"{len(self.candidates)} candidate{'s' * (len(self.candidates) > 1)}"
         return f"<study {self.name}: {number}, best {title}, {chosen.params:,} parameters, {quality}>"

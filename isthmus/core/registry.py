@@ -156,7 +156,7 @@ def presets() -> dict[str, dict[str, Any]]:
     """The settings that a published name of a pathway, such as ``streams/mhc-4`` or ``rezero``, stands for."""
     known: dict[str, Any] = {}
     for name in catalogue("pathways"):
-        known |= _declared("pathways", name, "PRESETS") or {}
+        known |= _read_variable("pathways", name, "PRESETS") or {}
     return {name: known[value] if isinstance(value, str) else value for name, value in sorted(known.items())}
 
 
@@ -230,7 +230,7 @@ def _tree(kind: Kind, name: str) -> ast.Module:
 
 
 @cache
-def _declared(kind: Kind, name: str, variable: str) -> Any:
+def _read_variable(kind: Kind, name: str, variable: str) -> Any:
     """The literal value of a variable in the file that defines a name."""
     try:
         return _literal(_tree(kind, name).body, variable)
@@ -245,18 +245,18 @@ def file_line(kind: Kind, name: str) -> str:
 
 def meaning(kind: Kind, name: str) -> str:
     """What a name stands for, in one line."""
-    said = (_declared(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
+    said = (_read_variable(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
     return said or f"defined in {catalogue(kind)[name]}"
 
 
 def model_kind(name: str) -> str:
     """The heading below which lists show a model."""
-    return _declared("models", name, "KIND") or "Other models"
+    return _read_variable("models", name, "KIND") or "Other models"
 
 
 def _declared_title_fields(name: str) -> tuple[str, ...] | None:
     """The literal ``TITLE_FIELDS`` of a model's file, read without importing it, because reports need no torch."""
-    fields = _declared("models", name, "TITLE_FIELDS")
+    fields = _read_variable("models", name, "TITLE_FIELDS")
     return None if fields is None else tuple(fields)
 
 
@@ -278,7 +278,7 @@ def pathway_title(pathway: Mapping[str, Any] | str) -> str:
     """A pathway in one word: its name, and the fields that its file declares to distinguish it."""
     if isinstance(pathway, str):
         return pathway
-    declared = (_declared("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
+    declared = (_read_variable("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
     values = {name: pathway.get(name) for name in declared}
     shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
     return f"{pathway['name']}({shown})" if shown else str(pathway["name"])

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, OneStream, PathwayConfig, Plain
-from isthmus.pathways.pathway import EVERY_STACK, Share, factor, learned, scaled
+from isthmus.pathways.pathway import EVERY_STACK, Share, apply_scale, factor, make_parameter
 
 __all__ = ["Gained", "NoSkip", "Plain", "Scaled"]
 
@@ -60,7 +60,7 @@ class NoSkip(OneStream):
     extra = "nothing"
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
-        return scaled(update, scale)
+        return apply_scale(update, scale)
 
 
 class ScaledConfig(PathwayConfig):
@@ -105,7 +105,7 @@ class Gained(OneStream):
         super().__init__()
         start = cait_start(len(layout.blocks)) if config.start == "cait" else float(config.start)
         width = layout.width if config.per == "channel" else 1
-        self.gain = nn.ParameterList(learned(torch.full((width,), start)) for _ in range(layout.places))
+        self.gain = nn.ParameterList(make_parameter(torch.full((width,), start)) for _ in range(layout.places))
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
         return torch.addcmul(state, update, self.gain[place], value=scale)

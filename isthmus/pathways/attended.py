@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, at_least_single, learned, scaled
+from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, make_parameter
 from isthmus.pathways.sums import mix, project
 
 NAMES = {"attended": "Attended"}
@@ -95,7 +95,7 @@ class Attended(Pathway):
         self.looks_ahead = layout.kind == "stacked" and config.window is None
         self.unasked = 0 if layout.iterations > 1 else 1  # a query with one source would have no gradient
         number = layout.places + 1 - self.unasked if layout.places else 0
-        self.query = nn.ParameterList(learned(torch.zeros(layout.width)) for _ in range(number))
+        self.query = nn.ParameterList(make_parameter(torch.zeros(layout.width)) for _ in range(number))
 
     def start(self, x: Tensor) -> Sources:
         return Sources((x,), (self.scale(x),), None, 0)
@@ -175,7 +175,7 @@ class Attended(Pathway):
 
     def write(self, state: Sources, place: int, known: Ahead | None, update: Tensor, scale: float) -> Sources:
         finished, scales, growing, time, ahead = state
-        update = scaled(update, scale)
+        update = apply_scale(update, scale)
         growing = update if growing is None else growing + update
         # A mixer's first skip may have dropped what was seen ahead.
         ahead = known if known is None or ahead is not None or len(finished) == known.known else None

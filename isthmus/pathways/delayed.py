@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import scaled
+from isthmus.pathways.pathway import apply_scale
 
 NAMES = {"delayed": "Delayed"}
 PRESETS = {
@@ -85,7 +85,7 @@ class Delayed(Pathway):
 
     def write(self, state: Waiting, place: int, known: Any, update: Tensor, scale: float) -> Waiting:
         visible, pending, time = state
-        update = scaled(update, scale)
+        update = apply_scale(update, scale)
         if place < self.first and not time:
             return Waiting(visible + update, pending, 0)
         if self.group is not None:

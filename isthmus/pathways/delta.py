@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, at_least_single, learned, map_streams, scaled
+from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, make_parameter, map_streams
 
 NAMES = {"delta": "Delta"}
 PRESETS = {
@@ -77,10 +77,10 @@ class Delta(Pathway):
         # Row 0 makes β; the others make v.
         self.values = n if config.write == "value" and config.value != "constant" else 0
         bias = torch.tensor([math.log(share / (1 - share))] + [0.0] * self.values)
-        self.gate = nn.ParameterList(learned(torch.zeros(1 + self.values, d)) for _ in places)
-        self.bias = nn.ParameterList(learned(bias.clone()) for _ in places)
+        self.gate = nn.ParameterList(make_parameter(torch.zeros(1 + self.values, d)) for _ in places)
+        self.bias = nn.ParameterList(make_parameter(bias.clone()) for _ in places)
         if n > 1:
-            self.reading = nn.ParameterList(learned(torch.full((n,), 1 / n)) for _ in range(layout.places + 1))
+            self.reading = nn.ParameterList(make_parameter(torch.full((n,), 1 / n)) for _ in range(layout.places + 1))
 
     def start(self, x: Tensor) -> Tensor:
         n = self.config.channels
@@ -110,10 +110,12 @@ class Delta(Pathway):
         # A mixer's first skip may have changed the number of tokens since they were read.
         r = known if known.shape[:-1] == update.shape[:-1] else self.compress(state, place)
         if self.config.channels == 1 and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            new: Tensor = Rewrite.apply(state, scaled(update, scale), self.gate[place], self.bias[place], self.config)
+            new: Tensor = Rewrite.apply(
+                state, apply_scale(update, scale), self.gate[place], self.bias[place], self.config
+            )
             return new
         beta, v = self.gates(r, place)
-        u, x = at_least_single(scaled(update, scale)), at_least_single(state)
+        u, x = at_least_single(apply_scale(update, scale)), at_least_single(state)
         inverse = u.square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
         if self.config.channels > 1:
             along = torch.einsum("...d,...nd->...n", u, x) * inverse

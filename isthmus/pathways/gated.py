@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, OneStream, Pathway, PathwayConfig
-from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, learned, normalise, scaled
+from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scale, make_parameter, normalise
 
 NAMES = {"highway": "Highway", "injected": "Injected"}
 PRESETS = {
@@ -63,15 +63,15 @@ class Highway(OneStream):
         self.config = config
         d, places = layout.width, range(layout.places)
         shape = (d, d) if config.gate == "full" else (d,)
-        self.weight = nn.ParameterList(learned(torch.zeros(shape)) for _ in places)
-        self.bias = nn.ParameterList(learned(torch.full((d,), config.bias)) for _ in places)
+        self.weight = nn.ParameterList(make_parameter(torch.zeros(shape)) for _ in places)
+        self.bias = nn.ParameterList(make_parameter(torch.full((d,), config.bias)) for _ in places)
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
         seen = normalise(state, self.config.norm, self.config.eps)
         weight, bias = self.weight[place], self.bias[place]
         full = self.config.gate == "full"
         gate = (nn.functional.linear(seen, weight, bias) if full else torch.addcmul(bias, seen, weight)).sigmoid()
-        update = scaled(update, scale)
+        update = apply_scale(update, scale)
         return torch.addcmul(state, gate, update - state if self.config.carry == "coupled" else update)
 
 
@@ -117,11 +117,11 @@ class Injected(Pathway):
             step = -math.log(config.decay or (0.99 if layout.kind == "stacked" else math.sqrt(1 / 5)))
             full = config.mix == "full"
             number = len(layout.blocks)
-            self.A = learned(torch.zeros(number, d))
-            self.delta = learned(torch.full((number, d), math.log(math.expm1(step))))
-            self.B = learned(torch.eye(d).repeat(number, 1, 1) if full else torch.ones(number, d))
+            self.A = make_parameter(torch.zeros(number, d))
+            self.delta = make_parameter(torch.full((number, d), math.log(math.expm1(step))))
+            self.B = make_parameter(torch.eye(d).repeat(number, 1, 1) if full else torch.ones(number, d))
         elif config.how == "concatenation":
-            self.W = nn.ParameterList(learned(torch.eye(d, 2 * d)) for _ in blocks)
+            self.W = nn.ParameterList(make_parameter(torch.eye(d, 2 * d)) for _ in blocks)
 
     def start(self, x: Tensor) -> Fed:
         e = normalise(x, "rms", self.config.eps) if self.config.normed else x

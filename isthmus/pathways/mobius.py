@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from isthmus.layers.residual import Layout, OneStream, PathwayConfig
-from isthmus.pathways.pathway import at_least_single, scaled
+from isthmus.pathways.pathway import apply_scale, at_least_single
 
 NAMES = {"mobius": "Mobius"}
 PRESETS = {"mobius/poincare": {"name": "mobius"}, "poincare": "mobius/poincare"}
@@ -73,7 +73,7 @@ class Mobius(OneStream):
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
         stream = self.enter_ball(at_least_single(state))
-        new = self.enter_ball(at_least_single(scaled(update, scale)))
+        new = self.enter_ball(at_least_single(apply_scale(update, scale)))
         both = (new, stream) if self.config.order == "update_first" else (stream, new)
         return self.leave_ball(self.add(*both)).to(state.dtype)
 

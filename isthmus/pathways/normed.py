@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from isthmus.layers.attention import SelfAttention
 from isthmus.layers.residual import Block, Layout, OneStream, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, PlainNorm, Share, factor, learned, normalise, scaled
+from isthmus.pathways.pathway import Epsilon, PlainNorm, Share, apply_scale, factor, make_parameter, normalise
 
 NAMES = {"post_norm": "PostNorm", "peri_norm": "PeriNorm", "spherical": "Spherical"}
 PRESETS = {
@@ -65,7 +65,9 @@ class PostNorm(OneStream):
         self.beta = (8 * layers) ** -0.25 if config.beta == "deepnorm" else float(config.beta)
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
-        return normalise(torch.add(scaled(update, scale), state, alpha=self.alpha), self.config.norm, self.config.eps)
+        return normalise(
+            torch.add(apply_scale(update, scale), state, alpha=self.alpha), self.config.norm, self.config.eps
+        )
 
     @torch.no_grad()
     def prepare(self, blocks: Iterable[Block]) -> None:
@@ -104,7 +106,7 @@ class PeriNorm(OneStream):
         super().__init__()
         self.config = config
         start, width = factor(config.start, layout), layout.width if config.per == "channel" else 1
-        self.gain = nn.ParameterList(learned(torch.full((width,), start)) for _ in range(layout.places))
+        self.gain = nn.ParameterList(make_parameter(torch.full((width,), start)) for _ in range(layout.places))
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
         normed = normalise(update, self.config.norm, self.config.eps)
@@ -131,7 +133,7 @@ class Spherical(OneStream):
         self.config = config
         stored = layout.width**-0.5 if config.rescaled else config.start
         self.factor = config.start / stored
-        self.step = nn.ParameterList(learned(torch.full((layout.width,), stored)) for _ in range(layout.places))
+        self.step = nn.ParameterList(make_parameter(torch.full((layout.width,), stored)) for _ in range(layout.places))
 
     def unit(self, x: Tensor) -> Tensor:
         return nn.functional.normalize(x, dim=-1, eps=self.config.eps)
@@ -142,4 +144,4 @@ class Spherical(OneStream):
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
         step = self.step[place]
         step = (step * self.factor).abs() if self.config.rescaled else step
-        return self.unit(torch.addcmul(state, step, self.unit(scaled(update, scale)) - state))
+        return self.unit(torch.addcmul(state, step, self.unit(apply_scale(update, scale)) - state))

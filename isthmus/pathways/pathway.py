@@ -20,7 +20,7 @@ EVERY_STACK: frozenset[Literal["stacked", "recurrent", "energy", "proximal"]] = 
 )
 
 
-def learned(value: Tensor) -> nn.Parameter:
+def make_parameter(value: Tensor) -> nn.Parameter:
     """A parameter without weight decay: decay would pull a gate towards a meaning of its own."""
     parameter = nn.Parameter(value)
     parameter.undecayed = True  # type: ignore[attr-defined]
@@ -35,7 +35,7 @@ def factor(by: float | Share, layout: Layout) -> float:
     return 1 / updates if by == "1/places" else float(by)
 
 
-def scaled(update: Tensor, scale: float) -> Tensor:
+def apply_scale(update: Tensor, scale: float) -> Tensor:
     return update if scale == 1.0 else scale * update
 
 

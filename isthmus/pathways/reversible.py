@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from isthmus.core.errors import UserError
 from isthmus.layers.residual import Block, Layout, Pathway, PathwayConfig, Seen
-from isthmus.pathways.pathway import scaled
+from isthmus.pathways.pathway import apply_scale
 
 NAMES = {"reversible": "Reversible"}
 PRESETS = {
@@ -136,7 +136,7 @@ class RebuiltBlock(torch.autograd.Function):
                 read = a.detach().requires_grad_()
                 update = branch.update(read)
             wanted = torch.autograd.grad(
-                update, [read, *ctx.weights], scaled(g_b, branch.scale).to(update.dtype), allow_unused=True
+                update, [read, *ctx.weights], apply_scale(g_b, branch.scale).to(update.dtype), allow_unused=True
             )
             for number, gradient in enumerate(wanted[1:]):
                 if gradient is not None:

@@ -33,7 +33,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, at_least_single, learned, map_streams, normalise, scaled
+from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, make_parameter, map_streams, normalise
 
 NAMES = {"streams": "Streams"}
 PRESETS = {
@@ -97,18 +97,18 @@ class Streams(Pathway):
             matrices = [[float(to == order[row]) for row in range(n) for to in range(n)] for order in self.orders]
             self.register_buffer("matrices", torch.tensor(matrices), persistent=False)
         if config.constrain == "none":
-            self.pre = nn.ParameterList(learned(torch.eye(n)[place % n].clone()) for place in places)
-            self.res = nn.ParameterList(learned(torch.eye(n)) for _ in places)
-            self.post = nn.ParameterList(learned(torch.ones(n)) for _ in places)
+            self.pre = nn.ParameterList(make_parameter(torch.eye(n)[place % n].clone()) for place in places)
+            self.res = nn.ParameterList(make_parameter(torch.eye(n)) for _ in places)
+            self.post = nn.ParameterList(make_parameter(torch.ones(n)) for _ in places)
             if config.dynamic:
-                self.W = nn.ParameterList(learned(torch.zeros(n + 2, d)) for _ in places)
-                self.scale = nn.ParameterList(learned(torch.full((2,), config.scale)) for _ in places)
+                self.W = nn.ParameterList(make_parameter(torch.zeros(n + 2, d)) for _ in places)
+                self.scale = nn.ParameterList(make_parameter(torch.full((2,), config.scale)) for _ in places)
             return
-        self.bias = nn.ParameterList(learned(self.first_bias(place)) for place in places)
+        self.bias = nn.ParameterList(make_parameter(self.first_bias(place)) for place in places)
         if config.dynamic:
             size = 2 * n + (len(self.orders) or n * n)
-            self.Phi = nn.ParameterList(learned(torch.zeros(size, n * d)) for _ in places)
-            self.scale = nn.ParameterList(learned(torch.full((3,), config.scale)) for _ in places)
+            self.Phi = nn.ParameterList(make_parameter(torch.zeros(size, n * d)) for _ in places)
+            self.scale = nn.ParameterList(make_parameter(torch.full((3,), config.scale)) for _ in places)
 
     def first_bias(self, place: int) -> Tensor:
         """Of pre, post and res."""
@@ -136,7 +136,7 @@ class Streams(Pathway):
         return (maps.pre[None] @ state.flatten(1)).view(state.shape[1:]), maps
 
     def write(self, state: Tensor, place: int, known: Maps, update: Tensor, scale: float) -> Tensor:
-        update = scaled(update, scale)
+        update = apply_scale(update, scale)
         if not self.config.dynamic:
             if torch.is_grad_enabled() and not torch.compiler.is_compiling():
                 written: Tensor = Write.apply(state, update, known.res, known.post)

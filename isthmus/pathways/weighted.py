@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import learned
+from isthmus.pathways.pathway import make_parameter
 from isthmus.pathways.sums import mix
 
 NAMES = {"weighted": "Weighted"}
@@ -67,7 +67,7 @@ class Weighted(Pathway):
         self.config, self.last = config, set(layout.last_places)
         sums = [number for number in range(1, len(layout.blocks) + 1) if number % config.period == 0]
         sizes = [number // config.dilation + 1 for number in sums]
-        self.weight = nn.ParameterList(learned(torch.eye(size)[-1].clone()) for size in sizes)
+        self.weight = nn.ParameterList(make_parameter(torch.eye(size)[-1].clone()) for size in sizes)
 
     def start(self, x: Tensor) -> Outputs:
         return Outputs(x, (x,))

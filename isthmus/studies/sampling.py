@@ -125,7 +125,7 @@ def describe_parameters(config: StudyConfig) -> dict[str, BaseDistribution]:
         for name, item in space.vary.items():
             values.setdefault(name, []).extend([item.low, item.high] if isinstance(item, Range) else item)
             differing.add(name)
-    return {name: _spanning(values[name]) for name in values if name in differing}
+    return {name: _span(values[name]) for name in values if name in differing}
 
 
 def parameters_of(proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
-def _spanning(values: Sequence[Any]) -> BaseDistribution:
+def _span(values: Sequence[Any]) -> BaseDistribution:
     """A distribution that holds all values: a range of numbers, otherwise choices."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         low, high = min(values), max(values)

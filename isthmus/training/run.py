@@ -57,7 +57,7 @@ from isthmus.training.listener import Listener
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
-from isthmus.training.tracking import NO_TRACKING, Tracked, Tracking, tracked
+from isthmus.training.tracking import NO_TRACKING, Tracked, Tracking, track
 
 _TURN = threading.RLock()
 
@@ -369,7 +369,7 @@ def _code(config: RunConfig) -> dict[str, str]:
 def _train(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Listener) -> None:
     """Train in this process. Of several processes, the first shows the run in trackers."""
     config, shown = prepared.config.model_dump(mode="json"), options.tracking if devices.rank == 0 else NO_TRACKING
-    with tracked(listener, shown, prepared.folder, config, options.command) as heard:
+    with track(listener, shown, prepared.folder, config, options.command) as heard:
         _train_heard(prepared, start, options, devices, heard)
 
 

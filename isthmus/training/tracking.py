@@ -152,7 +152,7 @@ class Tracked(Listener):
 
 
 @contextmanager
-def tracked(
+def track(
     listener: Listener, tracking: Tracking, folder: Path, config: Mapping[str, Any], command: str
 ) -> Iterator[Tracked]:
     """A listener of the run in this folder that also shows it where ``tracking`` says."""
