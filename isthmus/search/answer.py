@@ -16,6 +16,8 @@ from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
+_NOTHING = 5e-5
+"""Smaller differences than what is printed of a quality."""
 
 
 class Answer:
@@ -245,7 +247,13 @@ def _lead(interval: Interval) -> str:
     low, high = interval.bounds or (interval.difference, interval.difference)
     if interval.decision == "behind":
         return f"ahead by {-high:.2g} to {-low:.2g}"
-    return f"difference {interval.difference:+.2g}, {low:+.2g} to {high:+.2g}"
+    if max(abs(low), abs(high)) < _NOTHING:
+        return "no difference"
+    return f"difference {_sign(interval.difference)}, {_sign(low)} to {_sign(high)}"
+
+
+def _sign(value: float) -> str:
+    return f"{value:+.2g}" if abs(value) >= _NOTHING else "0"
 
 
 def _count(number: int) -> str:
