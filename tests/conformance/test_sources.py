@@ -14,7 +14,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS, Component, Source
 
 SOURCES = sorted(name for name, home in registry.catalogue("sources").items() if home.startswith("isthmus."))
-EMBEDDED = {"bikes", "digits", "mnist5k", "photos", "sudoku"}
+EMBEDDED = {"bikes", "digits", "mnist5k", "photos", "sudoku", "tower"}
 REQUIRED: dict[str, dict[str, Any]] = {
     "arrays": {"path": "absent.csv"},
     "table": {"path": "absent.csv"},
