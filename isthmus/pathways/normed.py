@@ -27,7 +27,17 @@ from torch import Tensor, nn
 
 from isthmus.layers.attention import SelfAttention
 from isthmus.layers.residual import Block, Layout, OneStream, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, PlainNorm, Share, apply_scale, factor, make_parameter, normalise
+from isthmus.pathways.pathway import (
+    Epsilon,
+    PlainNorm,
+    Share,
+    apply_scale,
+    factor,
+    gates_held,
+    held,
+    make_parameter,
+    normalise,
+)
 
 NAMES = {"post_norm": "PostNorm", "peri_norm": "PeriNorm", "spherical": "Spherical"}
 PRESETS = {
@@ -136,6 +146,8 @@ class Spherical(OneStream):
         self.step = nn.ParameterList(make_parameter(torch.full((layout.width,), stored)) for _ in range(layout.places))
 
     def unit(self, x: Tensor) -> Tensor:
+        if gates_held():
+            return x / torch.linalg.vector_norm(held(x), dim=-1, keepdim=True).clamp_min(self.config.eps)
         return nn.functional.normalize(x, dim=-1, eps=self.config.eps)
 
     def start(self, x: Tensor) -> Tensor:

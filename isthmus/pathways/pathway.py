@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Literal
 
 import torch
@@ -39,8 +41,34 @@ def apply_scale(update: Tensor, scale: float) -> Tensor:
     return update if scale == 1.0 else scale * update
 
 
+_GATES_HELD = ContextVar("gates held", default=False)
+
+
+@contextmanager
+def hold_gates() -> Iterator[None]:
+    """Within it, derivatives treat gates and norms as constants, so that every pathway is linear in its updates."""
+    token = _GATES_HELD.set(True)
+    try:
+        yield
+    finally:
+        _GATES_HELD.reset(token)
+
+
+def gates_held() -> bool:
+    # A compiler would trace the variable; compiled models are not differentiated for an analysis.
+    return not torch.compiler.is_compiling() and _GATES_HELD.get()
+
+
+def held(x: Tensor) -> Tensor:
+    """x, which a gate depends on: a constant while gates are held."""
+    return x.detach() if gates_held() else x
+
+
 def normalise(x: Tensor, name: PlainNorm, eps: float) -> Tensor:
     """LayerNorm or RMSNorm over the last axis, without weights."""
+    if gates_held():
+        centred = x - x.mean(-1, keepdim=True) if name == "layer" else x
+        return centred * held(centred).square().mean(-1, keepdim=True).add(eps).rsqrt()
     if name == "layer":
         return nn.functional.layer_norm(x, x.shape[-1:], eps=eps)
     return nn.functional.rms_norm(x, x.shape[-1:], eps=eps)

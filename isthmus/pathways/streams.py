@@ -33,7 +33,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, make_parameter, map_streams, normalise
+from isthmus.pathways.pathway import (
+    Epsilon,
+    apply_scale,
+    at_least_single,
+    held,
+    make_parameter,
+    map_streams,
+    normalise,
+)
 
 NAMES = {"streams": "Streams"}
 PRESETS = {
@@ -130,7 +138,7 @@ class Streams(Pathway):
         return torch.stack([x] * self.config.count, dim=self.axis)
 
     def read(self, state: Tensor, place: int) -> tuple[Tensor, Maps]:
-        maps = self.maps(state, place)
+        maps = self.maps(held(state), place)
         if self.config.dynamic:
             return (maps.pre.unsqueeze(-2) @ state).squeeze(-2), maps
         return (maps.pre[None] @ state.flatten(1)).view(state.shape[1:]), maps
