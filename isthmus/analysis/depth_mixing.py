@@ -121,15 +121,16 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[Path]:
     map_axis.set_yticks(ticks, [places[i] for i in ticks], fontsize=7)
     map_axis.set_xlabel("update of")
     map_axis.set_ylabel("read by")
-    number = range(len(places))
-    for look, (name, label) in enumerate({"entropy": "entropy (nats)", "input_share": "share of x_0"}.items()):
-        curve_axis.plot(number, _numbers(found[name]), label=label, markersize=3, **style(look))
+    number = range(1, len(places) + 1)
     reach = curve_axis.twinx()
-    reach.plot(number, _numbers(found["reach"]), label="mean reach (right)", markersize=3, **style(2))
-    reach.set_ylim(bottom=0)
-    reach.legend(frameon=False, fontsize=8, loc="lower right")
+    curves = {"entropy": "entropy (nats)", "input_share": "share of x_0", "reach": "mean reach (right)"}
+    lines = []
+    for look, (name, label) in enumerate(curves.items()):
+        axis = reach if name == "reach" else curve_axis
+        lines += axis.plot(number, _numbers(found[name]), label=label, markersize=3, **style(look))
+        axis.set_ylim(bottom=0)
     finish(curve_axis, "rows of A", "place; the last is the output", f"mean of {found['rows']} test rows")
-    curve_axis.legend(frameon=False, fontsize=8, loc="upper left")
+    curve_axis.legend(handles=lines, frameon=False, fontsize=8, loc="upper left")
     return [save(figure, folder / "depth_mixing.png")]
 
 

@@ -63,7 +63,12 @@ class TrainedRun:
         return other
 
     def test_inputs(self, rows: int, batch: int, least: int = 1) -> Iterator[Tensor]:
-        """At most ``rows`` test rows as model inputs, the same for every run on these data.
+        """At most ``rows`` test rows as model inputs, the same for every run on these data."""
+        for drawn in self.drawn_batches(rows, batch, least):
+            yield drawn.input
+
+    def drawn_batches(self, rows: int, batch: int, least: int = 1) -> Iterator[Batch]:
+        """At most ``rows`` test rows, the same for every run on these data.
 
         They are drawn at random, because a source may sort its rows by class. A last batch with fewer than ``least``
         rows is left out.
@@ -72,7 +77,7 @@ class TrainedRun:
         split = Rows.of(self.data.test, CPU)
         for block, index in enumerate(order.split(batch)):
             if len(index) >= least:
-                yield self.task.evaluation_batch(*split.take(index, CPU), "test", block).input
+                yield self.task.evaluation_batch(*split.take(index, CPU), "test", block)
 
     def test_batches(self) -> Iterator[Batch]:
         """All test rows, with the inputs that the run was tested with."""
