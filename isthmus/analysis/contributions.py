@@ -10,14 +10,15 @@ On test rows, by place l, with r_l what the branch reads and u_l its update:
     swap             the loss with branches l and l + 1 exchanged minus the loss; the pathway's own weights stay
 
 An update of zero has no direction, so its cosine is null. The variation over depth (standard deviation / mean) of
-‖u_l‖ and of the gradient says how evenly a pathway uses its depth; Attention Residuals (2026) claims both fall. Residual
-Networks Behave Like Ensembles of Relatively Shallow Networks (Veit et al. 2016) has lesions and swaps.
+‖u_l‖ and of the gradient says how evenly a pathway uses its depth; Attention Residuals (2026) claims that it lowers both.
+Lesions and swaps are those of Residual Networks Behave Like Ensembles of Relatively Shallow Networks (Veit et al. 2016).
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def summary(found: Mapping[str, Any]) -> dict[str, float | str]:
         return f"{known[worst]:.4g} ({worst}; mean {statistics.fmean(known.values()):.4g})"
 
     places = found["places"]
-    pairs = [f"{first} and {second}" for first, second in zip(places, places[1:], strict=False)]
+    pairs = [f"{first} and {second}" for first, second in pairwise(places)]
     return {
         "loss": "–" if found["loss"] is None else found["loss"],
         "largest rise of the loss by a lesion": most("lesion", places),

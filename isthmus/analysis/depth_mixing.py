@@ -2,14 +2,14 @@
 
     r_l = Σ_i A_{l,i} u_i,    u_0 = x_0 the embedded input, u_{l+1} the update of the branch that reads r_l
 
-Every pathway is such a lower-triangular matrix A (``docs/pathways.md``). On test rows, the recorded updates are replayed
-through the pathway and what is read is differentiated by a factor c_i of every update at c = 1:
+Every pathway is such a lower-triangular matrix A (``docs/pathways.md``). On test rows, the recorded updates are
+replayed through the pathway, and what is read is differentiated by a factor c_i of every update at c = 1:
 
     A_{l,i} = ⟨∂r_l/∂c_i, u_i⟩ / ‖u_i‖²
 
 Gates and norms that depend on a row are held constant, so this is A itself for a pathway with scalar entries, static or
-not (plain, delayed, weighted, attended, streams, …). Of a diagonal or an operator (``gained`` by channel, highway, delta)
-it is the component along the update. The last row of A is the output. From |A|, as means over rows, with
+not (plain, delayed, weighted, attended, streams, …). Of a diagonal or an operator (``gained`` by channel, highway,
+delta) it is the component along the update. The last row of A is the output. From |A|, as means over rows, with
 p_i = |A_{l,i}| / Σ_i |A_{l,i}|:
 
     entropy        −Σ p_i ln p_i, at most ln(l + 1)

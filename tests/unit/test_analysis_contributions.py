@@ -61,7 +61,9 @@ def test_lengths_directions_and_gradients_are_those_of_the_formulas() -> None:
         assert float(found["gradient"][place]) == pytest.approx(4 * float(gradient.norm(dim=1).mean()))
 
 
-@pytest.mark.parametrize("case", ["delayed/ladder", "attended", "delta", "reversible/recomputed", "streams/mhc-2", "none"])
+@pytest.mark.parametrize(
+    "case", ["delayed/ladder", "attended", "delta", "reversible/recomputed", "streams/mhc-2", "none"]
+)
 def test_it_works_with_any_pathway(case: str) -> None:
     network, x = stack(case, (1, 2, 1)), torch.randn(4, D, dtype=torch.float64)
     with torch.no_grad():
