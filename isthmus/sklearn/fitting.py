@@ -46,6 +46,8 @@ PARAMETERS = """
 :param activation: the nonlinearity, such as ``"gelu"``.
 :param w_in: the input projection: ``"trainable"``, or random and frozen, such as ``"gaussian"``.
 :param init: initialisation of the blocks; with ``"zero_w2"`` each block is the identity at first.
+:param pathway: how a block's update joins the stream: a name such as ``"ladder"`` or ``"attended"``, or a dict such as
+    ``{"name": "streams", "count": 2}``; ``isthmus pathways`` lists them. Most need ``init="depth_scaled_w2"`` to learn.
 :param learning_rate: Adam's peak learning rate, after a short warm-up and before a cosine decay to zero.
 :param alpha: L2 penalty: half of it times the squared weights is added to the sum of the rows' losses; or ``"auto"``.
 :param batch_size: rows per step; ``"auto"`` means all rows, or 512 if there are more than 4096.
@@ -98,6 +100,7 @@ class Hourglass(BaseEstimator):
         activation: str = "gelu",
         w_in: str = "trainable",
         init: str = "zero_w2",
+        pathway: Any = "plain",
         learning_rate: float = 0.01,
         alpha: float | str = "auto",
         batch_size: int | str = "auto",
@@ -117,6 +120,7 @@ class Hourglass(BaseEstimator):
         self.activation = activation
         self.w_in = w_in
         self.init = init
+        self.pathway = pathway
         self.learning_rate = learning_rate
         self.alpha = alpha
         self.batch_size = batch_size
@@ -227,7 +231,7 @@ class Hourglass(BaseEstimator):
         return model.to(find_device(self.device), _torch_dtype(dtype))
 
     def _fields(self) -> dict[str, Any]:
-        names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init")
+        names = ("d_z", "d_h", "depth", "norm", "activation", "w_in", "init", "pathway")
         return {name: to_python(getattr(self, name)) for name in names}
 
     def _check_same_network(self) -> None:
@@ -260,7 +264,7 @@ class Hourglass(BaseEstimator):
         rates = (self.learning_rate * (1.0 if one_pass else _schedule(step, steps)) for step in range(steps))
         if not (one_pass and continues):
             # Not AdamW: a penalty in the loss, as in ridge regression, leaves a smoother function than shrunk weights.
-            self._optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, fused=True)
+            self._optimizer = torch.optim.Adam(_groups(model), lr=self.learning_rate, fused=True)
         self._optimizer.param_groups[0]["weight_decay"] = penalty
         best, best_state, waited = math.inf, None, 0
         for epoch in range(1, epochs + 1):
@@ -298,7 +302,9 @@ class Hourglass(BaseEstimator):
         inputs, optimizer = rows[0], self._optimizer
         total = inputs.new_zeros(())
         for index in _batches(len(inputs), self._rows_at_once(len(inputs)), generator):
-            optimizer.param_groups[0]["lr"] = next(rates)
+            rate = next(rates)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
             x, y, w = rows if index is None else tuple(part[index] for part in rows)
             x, y = self._augment(x, y, generator)
             value = (w * self._loss(self.model_(x), y)).sum() / (1 if index is None else w.sum())
@@ -397,6 +403,14 @@ def _batches(rows: int, size: int, generator: torch.Generator) -> Iterator[Tenso
         yield None
     else:
         yield from torch.randperm(rows, generator=generator).split(size)
+
+
+def _groups(model: nn.Module) -> list[dict[str, Any]]:
+    """The weights, which the penalty shrinks; then a pathway's gates, to which zero means something else."""
+    gates = [parameter for parameter in model.parameters() if getattr(parameter, "undecayed", False)]
+    known = set(map(id, gates))
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in known]
+    return [{"params": weights}] + ([{"params": gates, "weight_decay": 0.0}] if gates else [])
 
 
 def _schedule(step: int, steps: int) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -68,7 +69,14 @@ class ShapeSearchCV(BaseSearchCV):
         for name, values in {"X": rows, "y": targets}.items() if is_regressor(network) else [("X", rows)]:
             moments(values.reshape(len(values), -1), np.ones(len(values), rows.dtype), name)
         d_in, d_out = rows.shape[1] + 1, network._width(rows, targets)
-        self._shapes = list_shapes(amount(self.budget), d_in, d_out, self.depths, self.narrowness)
+
+        def count_extra(shape: dict[str, int]) -> int:
+            """Parameters of the pathway."""
+            pathway = network.set_params(**shape)._network(d_in, d_out, 0, rows.dtype).blocks.pathway
+            return sum(parameter.numel() for parameter in pathway.parameters())
+
+        extra = None if network.pathway == "plain" else count_extra
+        self._shapes = list_shapes(amount(self.budget), d_in, d_out, self.depths, self.narrowness, extra)
         network.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
@@ -113,15 +121,27 @@ def _find_network(estimator: Any, X: Any, y: Any) -> tuple[Any, Hourglass, str]:
 
 
 def list_shapes(
-    budget: int, d_in: int, d_out: int, depths: tuple[int, ...], narrowness: tuple[float, ...]
+    budget: int,
+    d_in: int,
+    d_out: int,
+    depths: tuple[int, ...],
+    narrowness: tuple[float, ...],
+    extra: Callable[[dict[str, int]], int] | None = None,
 ) -> list[dict[str, int]]:
-    """For every depth and every ratio d_h / d_z, the widest network with at most ``budget`` parameters."""
-    found = [
-        {"d_z": fit[0], "d_h": fit[1], "depth": depth}
-        for depth in depths
-        for ratio in narrowness
-        if (fit := widest_mlp(budget, d_in, d_out, ratio, depth))
-    ]
+    """For every depth and every ratio d_h / d_z, the widest network with at most ``budget`` parameters.
+
+    ``extra`` counts those that a pathway adds to a shape.
+    """
+    found = []
+    for depth, ratio in product(depths, narrowness):
+        left = budget
+        while fit := widest_mlp(left, d_in, d_out, ratio, depth):
+            shape = {"d_z": fit[0], "d_h": fit[1], "depth": depth}
+            own = fit[0] * (d_in + d_out + 2 * depth * fit[1])
+            if extra is None or (over := own + extra(shape) - budget) <= 0:
+                found.append(shape)
+                break
+            left = own - over
     if not found:
         raise ValueError(f"budget={budget} holds no network of {d_in - 1} features and {d_out} outputs")
     return found

@@ -41,6 +41,7 @@ def is_count(value: Any) -> bool:
 
 
 _ACCEPTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "pathway": (lambda value: isinstance(value, str | dict), "a name such as 'ladder', or a dict with a name"),
     "learning_rate": (lambda value: is_number(value) and value > 0, "a number above 0"),
     "alpha": (lambda value: value == "auto" or (is_number(value) and value >= 0), "'auto' or a number from 0"),
     "batch_size": (lambda value: value == "auto" or is_count(value), "'auto' or a whole number above 0"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits, make_friedman1
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import train_test_split
@@ -17,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 
-from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor
+from isthmus.sklearn import HourglassClassifier, HourglassDenoiser, HourglassRegressor, ShapeSearchCV
 
 KINDS: dict[str, Any] = {
     "regressor": HourglassRegressor,
@@ -273,3 +275,48 @@ def test_a_curve_of_constant_columns_and_of_one_row(friedman: Rows) -> None:
 def test_progress_has_the_held_out_score(friedman: Rows, capsys: pytest.CaptureFixture[str]) -> None:
     HourglassRegressor(max_iter=2, verbose=True, early_stopping=True).fit(*friedman)
     assert capsys.readouterr().err.count(", held-out score ") == 2
+
+
+@pytest.mark.parametrize("pathway", ["ladder", "attended", {"name": "streams", "count": 2}, "delta"])
+def test_a_pathway_is_a_parameter_and_its_gates_are_not_shrunk(pathway):
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    y = X[:, 0] * X[:, 1]
+    network = clone(HourglassRegressor(8, 4, 3, init="depth_scaled_w2", pathway=pathway, max_iter=20, random_state=0))
+    gates = list(network.fit(X, y).model_.blocks.pathway.parameters())
+    assert network.loss_curve_[-1] < network.loss_curve_[0]
+    decays = [group["weight_decay"] for group in network._optimizer.param_groups]
+    assert decays == [1 / 60, 0.0] if gates else decays == [1 / 60]
+    assert network.predict(X).shape == (60,)
+
+
+def test_plain_is_the_network_without_a_pathway():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    first, second = (HourglassRegressor(max_iter=5, random_state=0, **given) for given in ({}, {"pathway": "plain"}))
+    assert (first.fit(X, X[:, 0]).predict(X) == second.fit(X, X[:, 0]).predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("pathway", "said"),
+    [
+        (3, "pathway=3 must be a name such as 'ladder', or a dict with a name"),
+        ("laddr", "did you mean 'ladder'"),
+        ("none", "none needs updates that are not zero"),
+    ],
+)
+def test_a_pathway_that_cannot_be_is_one_line(pathway, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as error:
+        HourglassRegressor(pathway=pathway).fit([[0.0], [1.0]], [0.0, 1.0])
+    assert "\n" not in str(error.value)
+
+
+def test_a_pathway_changed_after_the_fit_cannot_continue():
+    network = HourglassRegressor(max_iter=2, warm_start=True).fit([[0.0], [1.0]], [0.0, 1.0])
+    with pytest.raises(ValueError, match="pathway='ladder', but the fitted network has 'plain'"):
+        network.set_params(pathway="ladder").fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_a_search_counts_the_parameters_of_the_pathway():
+    X = np.random.default_rng(0).normal(size=(40, 4))
+    network = HourglassRegressor(init="depth_scaled_w2", pathway="attended", max_iter=2, random_state=0)
+    search = ShapeSearchCV(network, 500, depths=(4,), narrowness=(0.25,), cv=2).fit(X, X[:, 0])
+    assert 400 < sum(p.numel() for p in search.best_estimator_.model_.parameters()) <= 500
