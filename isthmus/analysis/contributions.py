@@ -10,8 +10,9 @@ On test rows, by place l, with r_l what the branch reads and u_l its update:
     swap             the loss with branches l and l + 1 exchanged minus the loss; the pathway's own weights stay
 
 An update of zero has no direction, so its cosine is null. The variation over depth (standard deviation / mean) of
-‖u_l‖ and of the gradient says how evenly a pathway uses its depth; Attention Residuals (2026) claims that it lowers both.
-Lesions and swaps are those of Residual Networks Behave Like Ensembles of Relatively Shallow Networks (Veit et al. 2016).
+‖u_l‖ and of the gradient says how evenly a pathway uses its depth; Attention Residuals (2026) claims to lower both.
+Lesions and swaps are those of Residual Networks Behave Like Ensembles of Relatively Shallow Networks (Veit et al.,
+2016).
 """
 
 from __future__ import annotations

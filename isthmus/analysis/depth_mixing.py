@@ -73,7 +73,7 @@ def mixing(stack: Stack, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "reads s
 
     def entries(direction: Tensor, source: Tensor) -> Tensor:
         """Of one source, by place."""
-        _, changes = torch.func.jvp(reads, (torch.ones_like(direction),), (direction,))
+        changes = torch.func.jvp(reads, (torch.ones_like(direction),), (direction,))[1]
         squared = source.square().sum(-1)
         return torch.stack([(change * source).sum(-1) for change in changes]) / squared
 

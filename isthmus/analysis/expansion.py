@@ -70,11 +70,13 @@ def has_fixed_weights(stack: Stack, x: Tensor) -> bool:
     generator = torch_generator(0, "updates of a probe")
     draws = [[torch.randn(x.shape, generator=generator).to(x) for _ in list_places(stack)] for _ in range(2)]
     total = [first + second for first, second in zip(*draws, strict=True)]
-    one, other, both = (
-        walk(stack, start, lambda place, _, given=given: given[place])
-        for start, given in ((x, draws[0]), (x.flip(-1), draws[1]), (x + x.flip(-1), total))
-    )
-    sums = zip([*one.reads, one.output], [*other.reads, other.output], [*both.reads, both.output], strict=True)
+
+    def replay(start: Tensor, updates: list[Tensor]) -> list[Tensor]:
+        replayed = walk(stack, start, lambda place, _: updates[place])
+        return [*replayed.reads, replayed.output]
+
+    one, other, both = replay(x, draws[0]), replay(x.flip(-1), draws[1]), replay(x + x.flip(-1), total)
+    sums = zip(one, other, both, strict=True)
     return all(float((a + b - c).norm()) <= _TOLERANCE * float(a.norm() + b.norm()) for a, b, c in sums)
 
 

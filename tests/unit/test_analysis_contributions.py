@@ -74,7 +74,7 @@ def test_it_works_with_any_pathway(case: str) -> None:
 
 
 def test_updates_of_zero_have_no_direction_and_no_lesion() -> None:
-    model = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
+    model: Any = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
     found = lengths(model.blocks, torch.randn(3, 5), loss)
     assert torch.stack(found["cosine"]).isnan().all()
     assert torch.stack(found["update"]).tolist() == [0, 0]

@@ -44,7 +44,7 @@ def test_entropy_reach_and_share_of_plain_are_those_of_equal_weights() -> None:
 
 
 def test_an_update_of_zero_has_no_entries() -> None:
-    model = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
+    model: Any = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
     found = mixing(model.blocks, torch.randn(3, 5))
     assert found[:, 0].isfinite().all()
     assert found[:, 1:].isnan().all()

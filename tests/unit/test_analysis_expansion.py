@@ -111,7 +111,7 @@ def test_a_run_is_measured_and_drawn(tmp_path: Path) -> None:
     assert found["share"][0] == 1
     assert found["share"][2] < found["share"][1] < 1
     assert found["shares"][found["scales"].index(1.0)] == pytest.approx(found["share"])
-    assert summary(found)["share beyond orders 0 / 1 / 2"].startswith("1 / ")
+    assert str(summary(found)["share beyond orders 0 / 1 / 2"]).startswith("1 / ")
     assert draw(found, tmp_path) == [tmp_path / "expansion.png"]
     config["model"] |= {"pathway": "delta"}
     with pytest.raises(UserError, match=r"expansion does not apply to run .* depend on the row"):
