@@ -12,7 +12,7 @@ from isthmus.analysis.contributions import applies, draw, lengths, lesions, of_r
 from isthmus.core.config import run_config
 from isthmus.core.registry import create_model
 from isthmus.training.run import run
-from tests.equivalence.test_pathways import D, stack
+from tests.equivalence.pathway_stacks import D, stack
 
 
 def loss(stream: torch.Tensor) -> torch.Tensor:

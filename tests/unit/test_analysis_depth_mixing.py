@@ -13,8 +13,8 @@ from isthmus.core.config import run_config
 from isthmus.core.registry import component, create_model
 from isthmus.training.run import run
 from tests.conformance.small_models import SMALL, build
+from tests.equivalence.pathway_stacks import BLOCKS, D, every_case, stack
 from tests.equivalence.slow_pathways import SLOW, delta_channels
-from tests.equivalence.test_pathways import BLOCKS, D, every_case, stack
 
 
 @every_case

@@ -16,7 +16,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.registry import create_model
 from isthmus.training.run import run
 from tests.conformance.small_models import SMALL, build, inputs
-from tests.equivalence.test_pathways import D, stack
+from tests.equivalence.pathway_stacks import D, stack
 
 FIXED: list[Any] = [
     "plain", "scaled/sqrt", {"name": "gained", "per": "channel"}, "ladder", "delayed/groups-4", "parallel",
