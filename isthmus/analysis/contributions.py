@@ -53,22 +53,22 @@ def of_run(trained: TrainedRun) -> Answer:
     with torch.no_grad():
         x = model.embed(batch.input)
         intact = float(loss(walk(model.blocks, x).output))
-        without = [value - intact for value in lesions(model.blocks, x, loss)]
-        exchanged = [value - intact for value in swaps(model.blocks, x, loss)]
+        without = [value - intact for value in measure_lesions(model.blocks, x, loss)]
+        exchanged = [value - intact for value in measure_swaps(model.blocks, x, loss)]
     return {
         "rows": len(batch.input),
         "model": trained.record.config["model"]["name"],
         "pathway": model.config.pathway.name,
         "places": [place.name for place in list_places(model.blocks)],
         "loss": finite_values(torch.tensor(intact)),
-        **{name: finite_values(torch.stack(values)) for name, values in lengths(model.blocks, x, loss).items()},
+        **{name: finite_values(torch.stack(values)) for name, values in measure_lengths(model.blocks, x, loss).items()},
         "lesion": finite_values(torch.tensor(without)),
         "swap": finite_values(torch.tensor(exchanged)),
     }
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call,untyped-decorator]
-def lengths(stack: Stack, x: Tensor, loss: Loss) -> dict[str, list[Tensor]]:
+def measure_lengths(stack: Stack, x: Tensor, loss: Loss) -> dict[str, list[Tensor]]:
     """The means over rows of what does not need another pass, by place."""
     # Without a gradient in x, an update that depends on no trained weight would have none either.
     done = walk(stack, x.detach().requires_grad_())
@@ -86,7 +86,7 @@ def lengths(stack: Stack, x: Tensor, loss: Loss) -> dict[str, list[Tensor]]:
 
 
 @torch.no_grad()
-def lesions(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
+def measure_lesions(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
     """The loss without the update of each place in turn."""
     branches = [place.branch for place in list_places(stack)]
 
@@ -97,7 +97,7 @@ def lesions(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
 
 
 @torch.no_grad()
-def swaps(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
+def measure_swaps(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
     """The loss with the branches of each two neighbours exchanged."""
     branches = [place.branch for place in list_places(stack)]
 

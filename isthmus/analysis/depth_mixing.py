@@ -50,7 +50,7 @@ def of_run(trained: TrainedRun) -> Answer:
     """|A| of test rows, and its entropy, reach and share of the input."""
     x = next(trained.test_inputs(ROWS, ROWS))
     with torch.no_grad():
-        A = mixing(trained.model.blocks, trained.model.embed(x))
+        A = compute_mixing(trained.model.blocks, trained.model.embed(x))
     size = A.abs().flatten(2).double().nanmean(-1)
     return {
         "rows": len(x),
@@ -63,7 +63,7 @@ def of_run(trained: TrainedRun) -> Answer:
 
 
 @torch.no_grad()
-def mixing(stack: Stack, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "reads sources *batch"]:
+def compute_mixing(stack: Stack, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "reads sources *batch"]:
     """A_{l,i} of every row; NaN where an update is zero."""
     sources = torch.stack([x, *walk(stack, x).updates])
 

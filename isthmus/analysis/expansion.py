@@ -91,7 +91,7 @@ def of_run(trained: TrainedRun) -> Answer:
         sums = [orders[0], orders[0] + orders[1], orders[0] + orders[1] + orders[2]]
         whole = walk(model.blocks, x).output
         losses = [task.loss(model.read_out(stream), batch.target) for stream in (*sums, whole)]
-        shares = [shares_beyond(orders, scaled(model.blocks, x, by), by) for by in SCALES]
+        shares = [shares_beyond(orders, compute_scaled(model.blocks, x, by), by) for by in SCALES]
     sizes = [(order.norm(dim=-1) / orders[0].norm(dim=-1)).mean() for order in orders]
     return {
         "rows": len(batch.input),
@@ -124,7 +124,7 @@ def _derive(place: Place, read: Tensor, direction: Tensor) -> Tensor:
     return change
 
 
-def scaled(stack: Stack, x: Tensor, by: float) -> Tensor:
+def compute_scaled(stack: Stack, x: Tensor, by: float) -> Tensor:
     """F(λ)."""
     places = list_places(stack)
     return walk(stack, x, lambda place, read: by * places[place].branch.update(read)).output

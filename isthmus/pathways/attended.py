@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
-from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, held, make_parameter
+from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, hold, make_parameter
 from isthmus.pathways.sums import mix, project
 
 NAMES = {"attended": "Attended"}
@@ -101,7 +101,7 @@ class Attended(Pathway):
         return Sources((x,), (self.scale(x),), None, 0)
 
     def scale(self, source: Tensor) -> Tensor:
-        return at_least_single(held(source)).square().mean(-1).add(self.config.eps).rsqrt()
+        return at_least_single(hold(source)).square().mean(-1).add(self.config.eps).rsqrt()
 
     def read(self, state: Sources, place: int) -> tuple[Tensor, Ahead | None]:
         count = len(state.finished) + (state.growing is not None)
@@ -121,7 +121,7 @@ class Attended(Pathway):
         length = self.size if self.size > 1 else _CHUNK
         end = min((place // length + 1) * length, self.places)
         queries = torch.stack([self.query[each - self.unasked] for each in range(place, end)])
-        products = at_least_single(project(queries, [held(source) for source in state.finished]))
+        products = at_least_single(project(queries, [hold(source) for source in state.finished]))
         logits = products * torch.stack(state.scales)
         if len(state.finished) == 1:
             mixed = state.finished * len(queries)
@@ -167,7 +167,7 @@ class Attended(Pathway):
         sources, scales = state.finished[first:], state.scales[first:]
         if state.growing is not None:
             sources, scales = (*sources, state.growing), (*scales, self.scale(state.growing))
-        products = (at_least_single(torch.einsum("...d,d->...", held(source), query)) for source in sources)
+        products = (at_least_single(torch.einsum("...d,d->...", hold(source), query)) for source in sources)
         return sources, tuple(product * scale for product, scale in zip(products, scales, strict=True))
 
     def sum_up(self, read: Tensor, count: int) -> Tensor:

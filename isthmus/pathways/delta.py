@@ -34,9 +34,9 @@ from isthmus.layers.residual import Layout, Pathway, PathwayConfig
 from isthmus.pathways.pathway import (
     Epsilon,
     apply_scale,
+    are_gates_held,
     at_least_single,
-    gates_held,
-    held,
+    hold,
     make_parameter,
     map_streams,
 )
@@ -122,20 +122,20 @@ class Delta(Pathway):
                 state, apply_scale(update, scale), self.gate[place], self.bias[place], self.config
             )
             return new
-        beta, v = self.gates(held(r), place)
+        beta, v = self.gates(hold(r), place)
         u, x = at_least_single(apply_scale(update, scale)), at_least_single(state)
-        inverse = held(u).square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
+        inverse = hold(u).square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
         if self.config.channels > 1:
-            along = torch.einsum("...d,...nd->...n", held(u), x) * inverse
+            along = torch.einsum("...d,...nd->...n", hold(u), x) * inverse
             change = (beta * (v - along) * inverse).unsqueeze(-1)
-            if gates_held():
-                erased = held(u).unsqueeze(-2) * (beta * along * inverse).unsqueeze(-1)
+            if are_gates_held():
+                erased = hold(u).unsqueeze(-2) * (beta * along * inverse).unsqueeze(-1)
                 return state - erased + u.unsqueeze(-2) * (beta * v * inverse).unsqueeze(-1)
             return torch.addcmul(state, u.unsqueeze(-2).to(state.dtype), change.to(state.dtype))
-        along = torch.einsum("...d,...d->...", held(u), x).unsqueeze(-1) * inverse
-        if gates_held():  # the direction k is a gate, the update that is added is not
+        along = torch.einsum("...d,...d->...", hold(u), x).unsqueeze(-1) * inverse
+        if are_gates_held():  # the direction k is a gate, the update that is added is not
             written = u if self.config.write == "update" else u * (beta * v * inverse)
-            return state - held(u) * (beta * along * inverse) + written
+            return state - hold(u) * (beta * along * inverse) + written
         change = 1 - beta * along * inverse if self.config.write == "update" else beta * (v - along) * inverse
         return torch.addcmul(state, u.to(state.dtype), change.to(state.dtype))
 

@@ -31,7 +31,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, OneStream, Pathway, PathwayConfig
-from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scale, held, make_parameter, normalise
+from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scale, hold, make_parameter, normalise
 
 NAMES = {"highway": "Highway", "injected": "Injected"}
 PRESETS = {
@@ -67,7 +67,7 @@ class Highway(OneStream):
         self.bias = nn.ParameterList(make_parameter(torch.full((d,), config.bias)) for _ in places)
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
-        seen = normalise(held(state), self.config.norm, self.config.eps)
+        seen = normalise(hold(state), self.config.norm, self.config.eps)
         weight, bias = self.weight[place], self.bias[place]
         full = self.config.gate == "full"
         gate = (nn.functional.linear(seen, weight, bias) if full else torch.addcmul(bias, seen, weight)).sigmoid()

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from isthmus.layers.residual import Layout, OneStream, PathwayConfig
-from isthmus.pathways.pathway import apply_scale, at_least_single, held
+from isthmus.pathways.pathway import apply_scale, at_least_single, hold
 
 NAMES = {"mobius": "Mobius"}
 PRESETS = {"mobius/poincare": {"name": "mobius"}, "poincare": "mobius/poincare"}
@@ -66,8 +66,8 @@ class Mobius(OneStream):
     def add(self, y: Tensor, z: Tensor) -> Tensor:
         """y ⊕_c z."""
         c = self.config.curvature
-        inner = torch.sum(held(y * z), dim=-1, keepdim=True)
-        y2, z2 = held(y).square().sum(dim=-1, keepdim=True), held(z).square().sum(dim=-1, keepdim=True)
+        inner = torch.sum(hold(y * z), dim=-1, keepdim=True)
+        y2, z2 = hold(y).square().sum(dim=-1, keepdim=True), hold(z).square().sum(dim=-1, keepdim=True)
         common = 1 + 2 * c * inner
         return ((common + c * z2) * y + (1 - c * y2) * z) / (common + c * c * y2 * z2).clamp_min(_TINY)
 
@@ -79,4 +79,4 @@ class Mobius(OneStream):
 
 
 def _length(v: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(held(v), dim=-1, keepdim=True).clamp_min(_TINY)
+    return torch.linalg.vector_norm(hold(v), dim=-1, keepdim=True).clamp_min(_TINY)

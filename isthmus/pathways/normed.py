@@ -32,9 +32,9 @@ from isthmus.pathways.pathway import (
     PlainNorm,
     Share,
     apply_scale,
+    are_gates_held,
     factor,
-    gates_held,
-    held,
+    hold,
     make_parameter,
     normalise,
 )
@@ -146,8 +146,8 @@ class Spherical(OneStream):
         self.step = nn.ParameterList(make_parameter(torch.full((layout.width,), stored)) for _ in range(layout.places))
 
     def unit(self, x: Tensor) -> Tensor:
-        if gates_held():
-            return x / torch.linalg.vector_norm(held(x), dim=-1, keepdim=True).clamp_min(self.config.eps)
+        if are_gates_held():
+            return x / torch.linalg.vector_norm(hold(x), dim=-1, keepdim=True).clamp_min(self.config.eps)
         return nn.functional.normalize(x, dim=-1, eps=self.config.eps)
 
     def start(self, x: Tensor) -> Tensor:

@@ -54,21 +54,21 @@ def hold_gates() -> Iterator[None]:
         _GATES_HELD.reset(token)
 
 
-def gates_held() -> bool:
+def are_gates_held() -> bool:
     # A compiler would trace the variable; compiled models are not differentiated for an analysis.
     return not torch.compiler.is_compiling() and _GATES_HELD.get()
 
 
-def held(x: Tensor) -> Tensor:
+def hold(x: Tensor) -> Tensor:
     """x, which a gate depends on: a constant while gates are held."""
-    return x.detach() if gates_held() else x
+    return x.detach() if are_gates_held() else x
 
 
 def normalise(x: Tensor, name: PlainNorm, eps: float) -> Tensor:
     """LayerNorm or RMSNorm over the last axis, without weights."""
-    if gates_held():
+    if are_gates_held():
         centred = x - x.mean(-1, keepdim=True) if name == "layer" else x
-        return centred * held(centred).square().mean(-1, keepdim=True).add(eps).rsqrt()
+        return centred * hold(centred).square().mean(-1, keepdim=True).add(eps).rsqrt()
     if name == "layer":
         return nn.functional.layer_norm(x, x.shape[-1:], eps=eps)
     return nn.functional.rms_norm(x, x.shape[-1:], eps=eps)

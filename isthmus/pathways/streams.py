@@ -37,7 +37,7 @@ from isthmus.pathways.pathway import (
     Epsilon,
     apply_scale,
     at_least_single,
-    held,
+    hold,
     make_parameter,
     map_streams,
     normalise,
@@ -138,7 +138,7 @@ class Streams(Pathway):
         return torch.stack([x] * self.config.count, dim=self.axis)
 
     def read(self, state: Tensor, place: int) -> tuple[Tensor, Maps]:
-        maps = self.maps(held(state), place)
+        maps = self.maps(hold(state), place)
         if self.config.dynamic:
             return (maps.pre.unsqueeze(-2) @ state).squeeze(-2), maps
         return (maps.pre[None] @ state.flatten(1)).view(state.shape[1:]), maps

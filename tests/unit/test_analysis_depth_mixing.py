@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from isthmus.analysis.depth_mixing import applies, describe, draw, mixing, of_run, summary
+from isthmus.analysis.depth_mixing import applies, compute_mixing, describe, draw, of_run, summary
 from isthmus.core.config import run_config
 from isthmus.core.registry import component, create_model
 from isthmus.training.run import run
@@ -23,7 +23,7 @@ def test_it_is_the_matrix_of_the_pathway(case: Any) -> None:
     network = stack(case, move=0.3)
     config: Any = component("pathways", case)
     x = torch.randn(3, D, dtype=torch.float64)
-    found = mixing(network, x)
+    found = compute_mixing(network, x)
     with torch.no_grad():
         steps = list(network.steps(x))
         slow = delta_channels if config.name == "delta" and config.channels > 1 else SLOW[config.name]
@@ -45,7 +45,7 @@ def test_entropy_reach_and_share_of_plain_are_those_of_equal_weights() -> None:
 
 def test_an_update_of_zero_has_no_entries() -> None:
     model: Any = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
-    found = mixing(model.blocks, torch.randn(3, 5))
+    found = compute_mixing(model.blocks, torch.randn(3, 5))
     assert found[:, 0].isfinite().all()
     assert found[:, 1:].isnan().all()
 

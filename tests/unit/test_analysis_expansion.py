@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from isthmus.analysis.expansion import applies, draw, expand, has_fixed_weights, of_run, scaled, shares_beyond, summary
+from isthmus.analysis.expansion import (
+    applies,
+    compute_scaled,
+    draw,
+    expand,
+    has_fixed_weights,
+    of_run,
+    shares_beyond,
+    summary,
+)
 from isthmus.analysis.places import differentiate_forward
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
@@ -49,7 +58,7 @@ def test_the_orders_are_derivatives_by_the_factor_of_all_updates(case: Any) -> N
     zero, one = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
 
     def output(by: Any) -> torch.Tensor:
-        return scaled(network, x, by)
+        return compute_scaled(network, x, by)
 
     def slope(by: Any) -> torch.Tensor:
         return torch.func.jvp(output, (by,), (one,))[1]
@@ -65,7 +74,8 @@ def test_the_rest_is_of_third_order() -> None:
     network, x = stack("plain"), rows()
     orders = expand(network, x)
     rests = [
-        float((scaled(network, x, by) - orders[0] - by * orders[1] - by**2 * orders[2]).norm()) for by in (0.02, 0.01)
+        float((compute_scaled(network, x, by) - orders[0] - by * orders[1] - by**2 * orders[2]).norm())
+        for by in (0.02, 0.01)
     ]
     assert rests[0] / rests[1] == pytest.approx(8, rel=0.05)
 
