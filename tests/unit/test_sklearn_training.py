@@ -291,7 +291,8 @@ def test_a_pathway_is_a_parameter_and_its_gates_are_not_shrunk(pathway):
 
 def test_plain_is_the_network_without_a_pathway():
     X = np.random.default_rng(0).normal(size=(60, 4))
-    first, second = (HourglassRegressor(max_iter=5, random_state=0, **given) for given in ({}, {"pathway": "plain"}))
+    first = HourglassRegressor(max_iter=5, random_state=0)
+    second = HourglassRegressor(max_iter=5, random_state=0, pathway="plain")
     assert (first.fit(X, X[:, 0]).predict(X) == second.fit(X, X[:, 0]).predict(X)).all()
 
 
