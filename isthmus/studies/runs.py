@@ -44,7 +44,8 @@ def list_runs() -> list[dict[str, Any]]:
     """What is known of each run, the newest first, also of a run whose record is damaged."""
     for folder in run_folders():
         remove_leftovers(folder)
-    return sorted(map(describe_run, run_folders()), key=lambda each: (each["changed"], each["run"]), reverse=True)
+    known = [(describe_run(folder), _last_written(folder)) for folder in run_folders()]
+    return [run for run, _ in sorted(known, key=lambda each: (each[0]["changed"], each[1]), reverse=True)]
 
 
 def describe_run(folder: Path) -> dict[str, Any]:
@@ -86,8 +87,13 @@ def _name_data(source: Mapping[str, Any]) -> str:
 
 def _last_change(folder: Path) -> str:
     """When a run that has no record was last at work."""
-    times = [path.stat().st_mtime for name in (CONFIG, METRICS) if (path := folder / name).exists()]
-    return datetime.fromtimestamp(max(times, default=0), UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(_last_written(folder), UTC).isoformat(timespec="seconds")
+
+
+def _last_written(folder: Path) -> float:
+    """Orders runs that ended within one second."""
+    times = [path.stat().st_mtime for name in (CONFIG, METRICS, RECORD) if (path := folder / name).exists()]
+    return max(times, default=0.0)
 
 
 def compare(first: str, second: str) -> dict[str, tuple[Any, Any]]:
