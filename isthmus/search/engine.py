@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from isthmus.core.config import override, parse_override, run_config
 from isthmus.core.errors import UserError
-from isthmus.core.files import home, make_folder
+from isthmus.core.files import expand_user, home, make_folder
 from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
@@ -263,7 +263,9 @@ class _Search:
 
 def _is_large(data: Any) -> bool:
     """Whether reading a file needs the time that workers take to start, and may leave none for them."""
-    return isinstance(data, str | Path) and Path(data).is_file() and Path(data).stat().st_size > _LARGE
+    with suppress(OSError, ValueError):  # the question names what is wrong with a path
+        return isinstance(data, str | Path) and expand_user(data).stat().st_size > _LARGE
+    return False
 
 
 def title(network: Network) -> str:
