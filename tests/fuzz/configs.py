@@ -6,6 +6,7 @@ read again, a candidate that breaks a condition, a metric outside its range, or 
 
 from __future__ import annotations
 
+import copy
 import contextlib
 import functools
 import json
@@ -225,7 +226,7 @@ def mutate(draw: random.Random, settings: dict[str, Any]) -> list[str]:
         elif way < 0.7 or is_gentle:
             value = vary(draw, parent[key], is_gentle)
         elif way < 0.95:
-            value = draw.choice(HOSTILE)
+            value = copy.deepcopy(draw.choice(HOSTILE))  # a later change may be made inside it
         else:
             del parent[key]
             continue
