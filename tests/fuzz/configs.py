@@ -6,8 +6,8 @@ read again, a candidate that breaks a condition, a metric outside its range, or 
 
 from __future__ import annotations
 
-import copy
 import contextlib
+import copy
 import functools
 import json
 import math
