@@ -35,7 +35,10 @@ def refuse(model: Any) -> str | None:
     """Why a model's branches cannot be taken one by one."""
     if not isinstance(model, ResidualModel):
         return "it has no residual branches"
-    if model.config.layout.kind != "stacked":  # type: ignore[union-attr]
+    layout = getattr(model.config, "layout", None)
+    if layout is None:
+        return "its config has no pathway"
+    if layout.kind != "stacked":
         return "its branches are not a stack of independent ones"
     places = list_places(model.blocks)
     if not places:
