@@ -101,12 +101,12 @@ def measure_swaps(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
     """The loss with the branches of each two neighbours exchanged."""
     branches = [place.branch for place in list_places(stack)]
 
-    def exchanged(first: int) -> Update:
+    def exchange(first: int) -> Update:
         order = list(range(len(branches)))
         order[first : first + 2] = first + 1, first
         return lambda place, read: branches[order[place]].update(read)
 
-    return [float(loss(walk(stack, x, exchanged(place)).output)) for place in range(len(branches) - 1)]
+    return [float(loss(walk(stack, x, exchange(place)).output)) for place in range(len(branches) - 1)]
 
 
 def variation(values: Sequence[float | None]) -> float:
