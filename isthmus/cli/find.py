@@ -31,7 +31,9 @@ def find(
     ] = None,
     budget: Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")] = "50k",
     within: Annotated[str, typer.Option(help="The time that it may take, such as `90s`, `5m` or `2h`.")] = "2m",
-    workers: Annotated[int, typer.Option(min=1, help="Processes of one thread each.")] = 2,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes of one thread each (default: the cores, at most 8).")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,

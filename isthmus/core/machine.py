@@ -24,9 +24,14 @@ _CANNOT = "_prediction.py"
 """The suffix of files of tasks that are used after training only."""
 
 
+def usable_cores() -> int:
+    """The cores that this process may use: in a container or under ``taskset`` fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def default_workers(threads: int) -> int:
-    """As many processes of so many threads as the machine has cores for."""
-    return max(1, (os.cpu_count() or 1) // threads)
+    """As many processes of so many threads as there are cores for."""
+    return max(1, usable_cores() // threads)
 
 
 def machine() -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from isthmus.core.config import override, parse_override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user, home, make_folder
 from isthmus.core.interrupts import requests_to_stop
+from isthmus.core.machine import default_workers
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
 from isthmus.core.registry import model_title
@@ -38,6 +39,8 @@ _POINTS, _CLASSES = 500, 20
 """Test rows and classes that the answer stores for its page."""
 _PAGE_SECONDS = 2.0
 """The time that the answer and its page take on a quiet machine."""
+_MOST_WORKERS = 8
+"""Each loads torch and the data, which more of them would do for longer than they work in a short search."""
 _LARGE = 2**26  # bytes
 _LONG_LOADING = 0.1
 """Data whose loading takes a larger share of the time are loaded once: by this process, and not for refits."""
@@ -53,7 +56,7 @@ def find(
     test: Any = None,
     budget: float | str = "50k",
     within: float | str = "2m",
-    workers: int = 2,
+    workers: int | None = None,
     settings: Iterable[str] = (),
     data_dir: Path | None = None,
     progress: bool | Display = True,
@@ -71,7 +74,7 @@ def find(
     :param test: data of the same form with the test rows (default: a tenth of the rows).
     :param budget: the largest number of parameters, such as ``"50k"``.
     :param within: the time that it may take, such as ``"90s"``, ``"2m"`` or a number of seconds.
-    :param workers: processes of one thread each.
+    :param workers: processes of one thread each (default: one for each core, at most 8).
     :param settings: overrides, such as ``["source.split_seed=1"]``.
     :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
     :param progress: whether to show what was guessed, and a bar; or what shows them.
@@ -90,15 +93,16 @@ def find(
     limit = amount(int(budget) if isinstance(budget, float) and budget.is_integer() else budget)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise UserError(f"budget {budget!r} is not a number of parameters; give one such as 50k or 50000")
+    workers = min(default_workers(1), _MOST_WORKERS) if workers is None else workers
     if not isinstance(workers, int) or workers < 1:
         raise UserError(f"workers={workers!r} is not a number of processes; give 1 or more")
-    ends, tracking = began + parse_seconds(within), prepare_tracking(tensorboard, mlflow)
-    options = Options(data_dir=data_dir, tracking=tracking, command=command)
+    ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
     executor = LocalWorkers(workers, early=not _is_large(data)) if workers > 1 else ThisProcess()
     with executor, Bar() if progress is True else progress or Silence() as display:
         clock, processor = time.monotonic(), time.process_time()
         question = ask(data, target, task, test, settings, options)
         make_folder(home())  # before the work, if it cannot be written
+        options = replace(options, tracking=prepare_tracking(tensorboard, mlflow))
         for line in [*question.words, *question.findings]:
             display.say(line)
         slowness = (time.monotonic() - clock) / max(time.process_time() - processor, 1e-3)

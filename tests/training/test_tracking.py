@@ -91,6 +91,16 @@ def test_a_missing_package_is_one_line_before_anything_is_trained(
     assert list(run_folders()) == []
 
 
+def test_a_search_without_data_or_home_does_not_open_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failure would be a second line above the error."""
+    place = tmp_path / "tracked"
+    (tmp_path / "file").touch()
+    for data, folder in (("missing.csv", "home"), ("digits", "file/home")):
+        monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / folder))
+        answer = call("find", data, "--mlflow", str(place), "--workers", "1")
+        assert (answer.code, answer.err.count("\n"), place.exists()) == (2, 1, False)
+
+
 def test_the_places_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert tracking_uri("https://server:5000") == "https://server:5000"
