@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from isthmus.core.config import override, parse_override, run_config
+from isthmus.core.config import Overrides, override, parse_override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user, home, make_folder
 from isthmus.core.interrupts import requests_to_stop
@@ -57,7 +57,7 @@ def find(
     budget: float | str = "50k",
     within: float | str = "2m",
     workers: int | None = None,
-    settings: Iterable[str] = (),
+    settings: Overrides = (),
     data_dir: Path | None = None,
     progress: bool | Display = True,
     command: str = "",
@@ -75,7 +75,7 @@ def find(
     :param budget: the largest number of parameters, such as ``"50k"``.
     :param within: the time that it may take, such as ``"90s"``, ``"2m"`` or a number of seconds.
     :param workers: processes of one thread each (default: one for each core, at most 8).
-    :param settings: overrides, such as ``["source.split_seed=1"]``.
+    :param settings: fields to change: ``{"source.split_seed": 1}`` or ``["source.split_seed=1"]``.
     :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
     :param progress: whether to show what was guessed, and a bar; or what shows them.
     :param command: the command line that the runs' records keep.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus.core.config import override, parse_override
+from isthmus.core.config import Overrides, override, parse_override
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import advise_path, data_dir, digest, expand_user, home, make_folder, write_with
 from isthmus.core.protocols import Component, Data, Task
@@ -62,7 +63,7 @@ class Question:
         return (*self.data.table.get("findings", ()), *self.data.findings)
 
 
-def ask(data: Any, target: Any, task: str | None, test: Any, settings: Iterable[str], options: Options) -> Question:
+def ask(data: Any, target: Any, task: str | None, test: Any, settings: Overrides, options: Options) -> Question:
     """Understand what is asked, load the data and let the task learn from them."""
     overrides = _check_overrides(settings)
     if isinstance(data, str | Path):
@@ -100,11 +101,11 @@ def _ask(
     return Question(name, config, task_config, rest, tuple(words), loaded, learned, seconds)
 
 
-def _check_overrides(settings: Iterable[str]) -> tuple[str, ...]:
-    """The overrides, if each is of the form key=value."""
-    if isinstance(settings, str | Mapping):
-        raise UserError(f"settings={settings!r} is not a list of overrides such as ['train.epochs=20']")
-    overrides = tuple(settings)
+def _check_overrides(settings: Overrides) -> tuple[str, ...]:
+    """The overrides as words, if each is of the form key=value."""
+    if isinstance(settings, Mapping):
+        settings = [f"{name}={json.dumps(value, default=str)}" for name, value in settings.items()]
+    overrides = (settings,) if isinstance(settings, str) else tuple(settings)
     for text in overrides:
         if text.lower().endswith((*ENDINGS, *_ARRAYS)) and "=" not in text:
             raise UserError(f"{text!r} is a second file; give one, or its test rows as --test {text}")

@@ -134,7 +134,7 @@ def test_a_folder_of_photographs_gives_a_network_that_restores_them(here: Path) 
     result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     found = isthmus.find("photos", budget="400", within="1m", workers=1, progress=False,
-                         settings=["source.patch=4", "train.epochs=2"])  # fmt: skip
+                         settings={"source.patch": 4, "train.epochs": 2})  # fmt: skip
     assert found.best.task.row_shape == (3, 4, 4)
     assert found.predict("photos").shape == (5, 3, 30, 21)
     answer = CliRunner().invoke(app, ["predict", found.run, "photos", "photos/0.png"], catch_exceptions=False)
