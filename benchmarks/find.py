@@ -37,6 +37,7 @@ from sklearn.preprocessing import StandardScaler
 
 import isthmus
 from benchmarks.estimators import DATA, DataSet
+from isthmus.core.interrupts import was_interrupted
 from isthmus.sklearn import HourglassClassifier, HourglassRegressor
 
 RANKED = ("linear", "scikit-learn's MLP", "default estimator", "find")
@@ -73,6 +74,8 @@ def _measure_split(data: DataSet, split: int, within: str) -> dict[str, Any]:
             _table(train_X, train_y), "target", test=_table(test_X, test_y), within=within, progress=False,
             task="classification" if data.classes else "regression",
         )  # fmt: skip
+        if was_interrupted():  # it answers with the best so far, which is not what is measured
+            raise KeyboardInterrupt
         row["find"] = round(float(answer.content["test"]["values"][0]), 4)
         row |= {"network": answer.content["best"]["title"], "is whole": answer.content["is_whole"]}
         row |= {
