@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, OneStream, Pathway, PathwayConfig
+from isthmus.layers.residual import Entries, Layout, OneStream, Pathway, PathwayConfig
 from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scale, hold, make_parameter, normalise
 
 NAMES = {"highway": "Highway", "injected": "Injected"}
@@ -86,6 +86,10 @@ class InjectedConfig(PathwayConfig):
     """Whether e is the normed input."""
     begin: Literal["input", "zero"] = "input"
     eps: Epsilon = 1e-6
+
+    @property
+    def entries(self) -> Entries:
+        return "by row" if self.normed else "numbers" if self.how == "addition" else "maps"
 
 
 @dataclass(frozen=True)
