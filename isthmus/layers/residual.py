@@ -41,7 +41,7 @@ Entries = Literal["sums", "numbers", "maps", "by row"]
     by row     other numbers or maps for every row
 """
 _REFUSALS: dict[str, str] = {
-    "recurrent": "applies its layers several times, and {name} has weights for a fixed number of updates",
+    "recurrent": "applies its layers several times, and {name} has weights for a fixed number of updates; use attended",
     "energy": "descends an energy, which {name} would replace; scaled, gained and injected keep it",
     "proximal": "replaces its stream in every second branch; it takes the pathway plain only",
 }
