@@ -27,6 +27,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -238,6 +239,19 @@ def _read_variable(kind: Kind, name: str, variable: str) -> Any:
         return None
 
 
+@cache
+def _read_defaults(kind: Kind, name: str) -> dict[str, Any]:
+    """The literal defaults of the settings of a name, read without importing its file."""
+    wanted = f"{catalogue(kind)[name].partition(':')[2]}Config" if name in catalogue(kind) else ""
+    found = {}
+    for node in _tree(kind, name).body if wanted else ():
+        for field in node.body if isinstance(node, ast.ClassDef) and node.name == wanted else ():
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
+                with suppress(ValueError):  # a default that is computed
+                    found[field.target.id] = ast.literal_eval(field.value)
+    return found
+
+
 def file_line(kind: Kind, name: str) -> str:
     """The first line of the docstring of the file that defines a name."""
     return (ast.get_docstring(_tree(kind, name)) or "").partition("\n")[0].replace("``", "`")
@@ -275,13 +289,31 @@ def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str
 
 
 def pathway_title(pathway: Mapping[str, Any] | str) -> str:
-    """A pathway in one word: its name, and the fields that its file declares to distinguish it."""
+    """A pathway in one word: its name, and the declared fields that distinguish it, unless they have their defaults."""
     if isinstance(pathway, str):
         return pathway
     declared = (_read_variable("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
+    defaults = _read_defaults("pathways", pathway["name"])
     values = {name: pathway.get(name) for name in declared}
-    shown = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
+    told = {name: value for name, value in values.items() if value is not None and value != defaults.get(name)}
+    shown = ",".join(f"{name}={value}" for name, value in told.items())
     return f"{pathway['name']}({shown})" if shown else str(pathway["name"])
+
+
+_JOINED_BY = " · "
+
+
+def architecture_of(model: Mapping[str, Any]) -> str:
+    """A model's name, and its pathway unless that is plain: ``hourglass_mlp · delayed(lag=1)``."""
+    pathway = model.get("pathway")
+    is_plain = pathway is None or pathway == "plain" or pathway_title(pathway) == "plain"
+    return str(model["name"]) if is_plain else f"{model['name']}{_JOINED_BY}{pathway_title(pathway)}"
+
+
+def split_architecture(architecture: str) -> tuple[str, str]:
+    """The model's name and the pathway of :func:`architecture_of`; an empty one is plain."""
+    name, _, pathway = architecture.partition(_JOINED_BY)
+    return name, pathway
 
 
 def _is_size(name: str, value: Any) -> bool:

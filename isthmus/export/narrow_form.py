@@ -9,18 +9,16 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
-from isthmus.layers.residual import Plain
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
-from isthmus.models.narrow import NarrowConfig, NarrowMLP
-from isthmus.pathways.additive import Gained, Scaled
+from isthmus.models.narrow import NarrowConfig, NarrowMLP, Plan, make_plan
+from isthmus.pathways.pathway import replay, replay_sources
 from isthmus.training.counting import cost
 
 _WORTH_TRYING = 0.97
@@ -78,11 +76,11 @@ def choose_form(
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
-    if _fold(model) is None:
-        name = model.config.pathway.name
+    pathway = model.config.pathway
+    if pathway.entries == "by row":
         raise UserError(
-            "a narrow form needs updates that are added with fixed weights, as plain, scaled and gained do, "
-            f"not {name}; `--to onnx` and `--to torch` take it"
+            f"a narrow form needs updates that are added with fixed weights; those of {pathway.name} depend on the "
+            "row; `--to onnx` and `--to torch` take it"
         )
     w_in = _dense(model)
     config = _config(model, w_in)
@@ -98,19 +96,6 @@ def choose_form(
     return converted if force or gain.pays else model, gain
 
 
-def _fold(model: ResidualMLP) -> list[Tensor | float] | None:
-    """The factor of every block's update, which its W2 can take over; None if the pathway does more than add."""
-    pathway, blocks = model.blocks.pathway, list(model.blocks)
-    if isinstance(pathway, Scaled):
-        return [block.scale * pathway.by for block in blocks]
-    if isinstance(pathway, Gained):
-        return [
-            block.scale * gain.detach().double().cpu()[:, None]
-            for block, gain in zip(blocks, pathway.gain, strict=True)
-        ]
-    return [block.scale for block in blocks] if isinstance(pathway, Plain) else None
-
-
 @torch.no_grad()
 def _dense(model: ResidualMLP) -> Tensor:
     """W_in as a matrix in float64."""
@@ -124,44 +109,134 @@ def _dense(model: ResidualMLP) -> Tensor:
 
 def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
     kept: MLPConfig = model.config
-    start: Literal["isometric", "triangular"] = "triangular"
+    shared = ("d_in", "d_out", "d_z", "d_h", "depth", "norm", "activation")
+    plain = NarrowConfig(name="narrow_mlp", **{field: getattr(kept, field) for field in shared})
+    config = plain.replace(pathway=kept.pathway)
+    if kept.pathway.entries == "sums" and make_plan(config) == make_plan(plain):
+        config = plain  # the matrices hold its factors
     if kept.norm != "none" and kept.w_in in ("orthogonal", "hadamard") and len(w_in) >= w_in.shape[1]:
         distance = (w_in.T @ w_in - torch.eye(w_in.shape[1], dtype=torch.float64)).abs().max()
-        if distance < 4 * torch.finfo(model.W_out.weight.dtype).eps:  # W_in preserves lengths
-            start = "isometric"
-    shared = ("d_in", "d_out", "d_z", "d_h", "depth", "norm", "activation")
-    return NarrowConfig(name="narrow_mlp", start=start, **{field: getattr(kept, field) for field in shared})
+        # W_in preserves lengths. Factors of the later streams hold that of the first one.
+        if distance < 4 * torch.finfo(model.W_out.weight.dtype).eps and make_plan(config).lengths != "factors":
+            config = config.replace(start="isometric")
+    return config
+
+
+Products = dict[str, dict[int, Tensor]]
+"""What a part of the network takes from each source, by the names of ``NarrowMLP.parts``."""
 
 
 @torch.no_grad()
 def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str, Tensor]:
-    blocks = list(model.blocks)
-    w_1 = [block.W1.weight.detach().to("cpu", torch.float64) for block in blocks]
-    factors = _fold(model) or []
-    w_2 = [by * block.W2.weight.detach().to("cpu", torch.float64) for by, block in zip(factors, blocks, strict=True)]
-    w_out = model.W_out.weight.detach().to("cpu", torch.float64)
-    joined = torch.cat(w_2, dim=1)
-    weights = {"W_out.weight": w_out @ joined}
-    from_x = [w_out @ w_in]
-    if config.norm == "layer":  # the norm subtracts the mean of the stream, W_out does not
-        mean = w_in.mean(dim=0)
-        w_in, joined = _center(w_in), _center(joined)
-        w_2 = list(joined.split(config.d_h, dim=1))
+    plan, sources = make_plan(config), [w_in, *(_double(block.W2.weight) for block in model.blocks)]
+    weights = dict[str, Tensor]()
+    products: Products = {"start": {}}
+    for place, stream in enumerate(_streams(model, sources)):
+        if place == config.depth:
+            products["output"] = {source: _double(model.W_out.weight) @ stream[source] for source in plan.reads[-1]}
+            break
+        if config.norm == "layer":  # the norm subtracts the mean of the stream, W_out does not
+            stream = {source: _center(columns) for source, columns in stream.items()}
+        w_1 = _double(model.blocks[place].W1.weight)
+        products[f"read {place}"] = {source: w_1 @ stream[source] for source in plan.reads[place]}
+        if plan.lengths == "sums":
+            weights |= _measure_new(plan, place, stream, products)
+        elif plan.lengths == "factors":
+            _measure_all(place, stream, products)
+    if config.norm == "layer":
+        mean, sources = w_in.mean(dim=0), list(map(_center, sources))
         if config.start == "isometric":
-            weights["axis"] = _axis(mean * len(w_in) ** 0.5, w_in)
-    for i in reversed(range(config.depth)):
-        needs_norm_after = config.norm != "none" and i + 1 < config.depth
-        taker = torch.cat([w_1[i], 2 * w_2[i].T]) if needs_norm_after else w_1[i]
-        from_x.append(taker @ w_in)
-        if i:
-            weights[f"W_h.{i}.weight"] = taker @ joined[:, : i * config.d_h]
-        if needs_norm_after:
-            weights[f"gram.{i}.weight"] = w_2[i].T @ w_2[i]
-    if config.norm != "none" and config.start == "triangular":
-        from_x.append(torch.linalg.qr(w_in, mode="r").R)
-    weights["W_x.weight"] = torch.cat(from_x[::-1])
+            weights["axis"] = _axis(mean * config.d_z**0.5, sources[0])
+    if plan.lengths in ("sums", "pairs") and config.start == "triangular":
+        products["start"] = {0: torch.linalg.qr(sources[0], mode="r").R}
+    if plan.lengths == "pairs":
+        weights |= _measure_pairs(model, sources, products)
+    weights |= _join(plan, products)
     dtype = model.W_out.weight.dtype
     return {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
+
+
+def _streams(model: ResidualMLP, sources: list[Tensor]) -> Iterator[dict[int, Tensor]]:
+    """The columns that every source contributes to what a place reads, and to the output."""
+    pathway, scale = copy.deepcopy(model.blocks.pathway).to("cpu", torch.float64), model.config.residual_scale
+    if model.config.pathway.entries != "maps":
+        for place, row in enumerate(replay_sources(pathway, len(sources) - 1, scale)):
+            yield {source: row[source].unsqueeze(-1) * sources[source] for source in range(place + 1)}
+        return
+    sizes = [columns.shape[1] for columns in sources]
+    x, *updates = (
+        torch.cat(
+            [columns.T if one == other else columns.new_zeros(size, len(columns)) for other, size in enumerate(sizes)]
+        )
+        for one, columns in enumerate(sources)
+    )
+    for place, read in enumerate(replay(pathway, x, updates, scale)):
+        yield {source: rows.T for source, rows in enumerate(read.split(sizes)[: place + 1])}
+
+
+def _measure_new(plan: Plan, place: int, stream: dict[int, Tensor], products: Products) -> dict[str, Tensor]:
+    """The matrices for the lengths of updates that this place is the first to read."""
+    weights = {}
+    for update in range(1, place + 1):
+        base = plan.bases[update - 1]
+        if base is None or update not in plan.reads[place] or any(update in read for read in plan.reads[update:place]):
+            continue
+        own = stream[update]
+        weights[f"gram.{update - 1}.weight"] = own.T @ own
+        products[f"base {update - 1}"] = {source: 2 * own.T @ stream[source] for source in base}
+    return weights
+
+
+def _measure_all(place: int, stream: dict[int, Tensor], products: Products) -> None:
+    """The factor by which the length of the whole stream is found."""
+    factor = torch.linalg.qr(torch.cat(list(stream.values()), dim=1), mode="r").R
+    of_sources = factor.split([columns.shape[1] for columns in stream.values()], dim=1)
+    for source, columns in enumerate(of_sources):
+        products[f"read {place}"][source] = torch.cat([products[f"read {place}"][source], columns])
+
+
+def _measure_pairs(model: ResidualMLP, sources: list[Tensor], products: Products) -> dict[str, Tensor]:
+    """The matrices for inner products of updates, and the shares of those in the squares of later places."""
+    pathway = copy.deepcopy(model.blocks.pathway).to("cpu", torch.float64)
+    depth = len(sources) - 1
+    A = torch.cat(list(replay_sources(pathway, depth, model.config.residual_scale)), dim=1).T
+    weights = {}
+    for source in range(depth):
+        counts = torch.full((source + 1,), 2.0, dtype=torch.float64)
+        counts[source] = 1
+        weights[f"shares.{source}.weight"] = A[source:depth, source, None] * A[source:depth, : source + 1] * counts
+        if source:
+            products[f"base {source - 1}"] = {0: sources[source].T @ sources[0]}
+            weights[f"pairs.{source - 1}.weight"] = torch.cat(sources[1 : source + 1], dim=1).T @ sources[source]
+    return weights
+
+
+def _join(plan: Plan, products: Products) -> dict[str, Tensor]:
+    """W_x, W_h, bases and W_out: what each part takes from x, and what it takes from the hidden vectors."""
+    weights, of_x = {}, []
+    for place in range(len(plan.reads) - 1):
+        read, base = products[f"read {place}"], products.get(f"base {place}", {})
+        if plan.joins_base(place):
+            read, base = {source: torch.cat([taken, base[source]]) for source, taken in read.items()}, {}
+        products[f"read {place}"], products[f"base {place}"] = read, base
+    order = [
+        "start",
+        *(f"{kind} {place}" for place in range(len(plan.reads) - 1) for kind in ("read", "base")),
+        "output",
+    ]
+    for name in order:
+        taken = dict(sorted(products[name].items()))
+        if 0 in taken:
+            of_x.append(taken.pop(0))
+        if taken:
+            kind, _, number = name.partition(" ")
+            module = {"read": f"W_h.{number}", "base": f"bases.{number}", "output": "W_out"}[kind]
+            weights[f"{module}.weight"] = torch.cat(list(taken.values()), dim=1)
+    return weights | {"W_x.weight": torch.cat(of_x)}
+
+
+def _double(weight: Tensor) -> Tensor:
+    return weight.detach().to("cpu", torch.float64)
 
 
 def _center(columns: Tensor) -> Tensor:

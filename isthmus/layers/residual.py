@@ -32,8 +32,16 @@ from isthmus.core.registry import component, find
 State = Any
 """What a pathway passes from branch to branch: for ``Plain``, the stream itself."""
 StackKind = Literal["stacked", "recurrent", "energy", "proximal"]
+Entries = Literal["sums", "numbers", "maps", "by row"]
+"""Of the matrix A with which branches read earlier updates (``docs/pathways.md``), from simple to general.
+
+    sums       a branch reads a sum of some updates, each with a factor of its own, and later branches add to that sum
+    numbers    fixed numbers
+    maps       fixed linear maps, such as a decay per channel
+    by row     other numbers or maps for every row
+"""
 _REFUSALS: dict[str, str] = {
-    "recurrent": "applies its layers several times, and {name} has weights for a fixed number of updates",
+    "recurrent": "applies its layers several times, and {name} has weights for a fixed number of updates; use attended",
     "energy": "descends an energy, which {name} would replace; scaled, gained and injected keep it",
     "proximal": "replaces its stream in every second branch; it takes the pathway plain only",
 }
@@ -76,6 +84,10 @@ class PathwayConfig(Component):
     fits: ClassVar[frozenset[StackKind]] = frozenset({"stacked", "recurrent"})
     needs_direction: ClassVar[bool] = False
     """Whether an update of zero leaves nothing to read, or no direction to follow."""
+
+    @property
+    def entries(self) -> Entries:
+        return "sums" if self.name == "plain" else "by row"
 
     def check(self, layout: Layout) -> None:
         """A ValueError that says what to take, if the pathway has no meaning in this stack."""

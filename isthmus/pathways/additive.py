@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, OneStream, PathwayConfig, Plain
+from isthmus.layers.residual import Entries, Layout, OneStream, PathwayConfig, Plain
 from isthmus.pathways.pathway import EVERY_STACK, Share, apply_scale, factor, make_parameter
 
 __all__ = ["Gained", "NoSkip", "Plain", "Scaled"]
@@ -47,6 +47,10 @@ TITLE_FIELDS = {"scaled": ("by",), "gained": ("start", "per")}
 class NoSkipConfig(PathwayConfig):
     needs_direction = True
 
+    @property
+    def entries(self) -> Entries:
+        return "sums"
+
     def check(self, layout: Layout) -> None:
         super().check(layout)
         if layout.skip_weights:
@@ -68,6 +72,10 @@ class ScaledConfig(PathwayConfig):
     by: Annotated[float, Field(gt=0, le=1e6)] | Share = "1/sqrt(places)"
     """λ."""
 
+    @property
+    def entries(self) -> Entries:
+        return "sums"
+
 
 class Scaled(OneStream):
     Config = ScaledConfig
@@ -88,6 +96,10 @@ class GainedConfig(PathwayConfig):
     start: Annotated[float, Field(ge=-1e6, le=1e6)] | Literal["cait"] = 1.0
     """g before training."""
     per: Literal["layer", "channel"] = "layer"
+
+    @property
+    def entries(self) -> Entries:
+        return "sums"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor
 
-from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.layers.residual import Entries, Layout, Pathway, PathwayConfig
 from isthmus.pathways.pathway import apply_scale
 
 NAMES = {"delayed": "Delayed"}
@@ -43,6 +43,10 @@ class DelayedConfig(PathwayConfig):
     """Or: how many branches read the same stream."""
     from_block: Annotated[int, Field(ge=1, le=10_000)] = 1
     """The first delayed block; earlier ones are plain."""
+
+    @property
+    def entries(self) -> Entries:
+        return "sums"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)

@@ -11,13 +11,14 @@ Paper: Deep Delta Learning (Zhang et al. 2026), with the authors' code.
     k, β, v                  k; β with ``start`` before training; v by ``value``: 4σ(w_v · r + b_v), linear, or constant
     k^T x                    in float32 or finer
     read vector              ``reading``, one number per channel (only with several)
+    short convolution        ``convolution``: kernel size over the channels, of each coordinate; before the read vector
 
 β = 0 is the identity, β = 1 replaces kᵀx by v, β = 2 with v = 0 is a reflection. "update" is not in the paper; there
 β → 0 is plain, and ``start`` is 0.02 unless given.
 
 Differs from the paper: its gates start at random weights; here at zero, so that β and v are the same for all rows at
-first. r is normed without weights. A short convolution over tokens before the read is left out, because most models
-here have no order of tokens.
+first, and its convolution at random; here at the identity. There is none by default. r is normed without weights. The
+authors' convolution over tokens is left out, because most models here have no order of tokens.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ NAMES = {"delta": "Delta"}
 PRESETS = {
     "delta/value": {"name": "delta"},
     "delta/value-4": {"name": "delta", "channels": 4},
+    "delta/convolved-4": {"name": "delta", "channels": 4, "convolution": 4},
     "delta/erase-and-add": {"name": "delta", "write": "update"},
     "ddl": "delta/value",
 }
-TITLE_FIELDS = {"delta": ("write", "channels", "value")}
+TITLE_FIELDS = {"delta": ("write", "channels", "convolution", "value")}
 
 
 class DeltaConfig(PathwayConfig):
@@ -56,6 +58,8 @@ class DeltaConfig(PathwayConfig):
     write: Literal["value", "update"] = "value"
     channels: Annotated[int, Field(ge=1, le=64)] = 1
     """d_v."""
+    convolution: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Size of a kernel over the channels, for each coordinate, through which they are read."""
     start: Annotated[float, Field(gt=0, lt=2)] | None = None
     """β before training; None: 1, or 0.02 with ``write="update"``."""
     value: Literal["sigmoid", "linear", "constant"] = "sigmoid"
@@ -69,6 +73,8 @@ class DeltaConfig(PathwayConfig):
         super().check(layout)
         if self.write == "update" and self.channels > 1:
             raise ValueError(f"write=update adds to one stream; channels={self.channels} needs write=value")
+        if (self.convolution or 1) > self.channels:
+            raise ValueError(f"convolution={self.convolution} exceeds channels={self.channels}; use at most as many")
 
 
 class Delta(Pathway):
@@ -89,6 +95,9 @@ class Delta(Pathway):
         self.bias = nn.ParameterList(make_parameter(bias.clone()) for _ in places)
         if n > 1:
             self.reading = nn.ParameterList(make_parameter(torch.full((n,), 1 / n)) for _ in range(layout.places + 1))
+        if config.convolution is not None:
+            kernel = torch.eye(config.convolution)[(config.convolution - 1) // 2].repeat(d, 1)
+            self.kernel = nn.ParameterList(make_parameter(kernel.clone()) for _ in range(layout.places + 1))
 
     def start(self, x: Tensor) -> Tensor:
         n = self.config.channels
@@ -97,7 +106,18 @@ class Delta(Pathway):
     def compress(self, state: Tensor, place: int) -> Tensor:
         if self.config.channels == 1:
             return state
-        return torch.einsum("...nd,n->...d", state, self.reading[place])
+        if self.config.convolution is None:
+            return torch.einsum("...nd,n->...d", state, self.reading[place])
+        return torch.einsum("...nd,nd->...d", state, self.convolve_reading(place))
+
+    def convolve_reading(self, place: int) -> Tensor:
+        """The numbers (n, d) that read the channels by convolution and read vector together."""
+        kernel, n = self.kernel[place], self.config.channels
+        size = kernel.shape[1]
+        padded = nn.functional.pad(self.reading[place], (size - 1, size - 1))
+        first = size - 1 + (size - 1) // 2
+        shifted = torch.stack([padded[first - tap : first - tap + n] for tap in range(size)])
+        return torch.einsum("kn,dk->nd", shifted, kernel)
 
     def read(self, state: Tensor, place: int) -> tuple[Tensor, Tensor]:
         r = self.compress(state, place)

@@ -14,9 +14,10 @@
 
 Differs from the paper: a highway's gate is a full matrix in the paper (``gate="full"``); d² numbers are many beside a
 narrow block, so it is diagonal by default, and it starts at its bias. Parcae starts its state at random and norms the
-input; here the state starts at e (``begin="zero"``: at zero) and ``normed=true`` norms e. B is the identity, full or
-(by default) diagonal. Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are
-``how="addition"``, x + e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
+input; here the state starts at e, unless ``begin`` is "zero" or "random", and ``normed=true`` norms e. A random state
+is drawn in training only: predictions start at its mean, zero. B is the identity, full or (by default) diagonal.
+Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are ``how="addition"``, x +
+e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, OneStream, Pathway, PathwayConfig
+from isthmus.layers.residual import Entries, Layout, OneStream, Pathway, PathwayConfig
 from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scale, hold, make_parameter, normalise
 
 NAMES = {"highway": "Highway", "injected": "Injected"}
@@ -84,8 +85,15 @@ class InjectedConfig(PathwayConfig):
     """B, d or d × d numbers."""
     normed: bool = False
     """Whether e is the normed input."""
-    begin: Literal["input", "zero"] = "input"
+    begin: Literal["input", "zero", "random"] = "input"
+    """The state before the first block; ``random``: drawn anew for every row in training, zero in evaluation."""
+    begin_std: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Standard deviation of a random state; e has about 1 if it is normed."""
     eps: Epsilon = 1e-6
+
+    @property
+    def entries(self) -> Entries:
+        return "by row" if self.normed else "numbers" if self.how == "addition" else "maps"
 
 
 @dataclass(frozen=True)
@@ -125,7 +133,10 @@ class Injected(Pathway):
 
     def start(self, x: Tensor) -> Fed:
         e = normalise(x, "rms", self.config.eps) if self.config.normed else x
-        return Fed(torch.zeros_like(x) if self.config.begin == "zero" else e, e, self.rates())
+        first = e if self.config.begin == "input" else torch.zeros_like(x)
+        if self.config.begin == "random" and self.training:
+            first = self.config.begin_std * torch.randn_like(x)
+        return Fed(first, e, self.rates())
 
     def rates(self) -> Rates:
         if self.config.how != "decay":

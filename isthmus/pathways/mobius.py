@@ -13,17 +13,20 @@ Paper: Poincaré ResNet (van Spengler, Berkhout, Mettes 2023).
 The stream stays in the tangent space of the origin, so branches are the models' own. c → 0 is plain.
 
 Differs from the paper: its hyperbolic convolutions and norms are not part of a pathway. Points are kept inside
-(1 − ``margin``) / √c, in float32 or finer whatever the precision of the model.
+(1 − ``margin``) / √c. The addition is computed in float32 or finer whatever the precision of the model, because
+1 − ``margin`` is 1 in half precision, where artanh is infinite.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from isthmus.core.errors import UserError
 from isthmus.layers.residual import Layout, OneStream, PathwayConfig
 from isthmus.pathways.pathway import apply_scale, at_least_single, hold
 
@@ -31,6 +34,8 @@ NAMES = {"mobius": "Mobius"}
 PRESETS = {"mobius/poincare": {"name": "mobius"}, "poincare": "mobius/poincare"}
 TITLE_FIELDS = {"mobius": ("curvature",)}
 _TINY = 1e-15
+_LEAST_MARGIN = 2.0**-23
+"""A smaller one is lost when it is subtracted from 1 in float32."""
 
 
 class MobiusConfig(PathwayConfig):
@@ -39,6 +44,11 @@ class MobiusConfig(PathwayConfig):
     order: Literal["update_first", "stream_first"] = "update_first"
     margin: Annotated[float, Field(gt=0, lt=1)] = 4e-3
     """How far points stay away from the edge of the ball, relative to its radius."""
+
+    def check(self, layout: Layout) -> None:
+        super().check(layout)
+        if self.margin < _LEAST_MARGIN:
+            raise ValueError(f"margin={self.margin:g} is lost in float32, so that streams overflow; use margin=0.004")
 
 
 class Mobius(OneStream):
@@ -50,6 +60,17 @@ class Mobius(OneStream):
     def __init__(self, config: MobiusConfig, layout: Layout) -> None:
         super().__init__()
         self.config, self.root = config, config.curvature**0.5
+
+    def start(self, x: Tensor) -> Tensor:
+        largest, limit = math.atanh(1 - self.config.margin) / self.root, torch.finfo(x.dtype).max
+        least = 1.01 * (self.root * largest / limit) ** 2
+        if largest > limit:
+            dtype = str(x.dtype).removeprefix("torch.")
+            raise UserError(
+                f"mobius with curvature={self.config.curvature:g} lets streams grow to {largest:.1e} and {dtype} "
+                f"ends at {limit:.1e}; use bfloat16, or curvature={least:.1e} or more"
+            )
+        return x
 
     def enter_ball(self, v: Tensor) -> Tensor:
         """exp_0."""

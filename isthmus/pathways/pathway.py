@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout
+from isthmus.layers.residual import Layout, Pathway
 
 Share = Literal["1/sqrt(places)", "1/places"]
 """A factor that depends on the number of places, the branches of the stack."""
@@ -85,3 +85,20 @@ def map_streams(streams: Tensor, function: Callable[[Tensor], Tensor], dim: int)
     after = [function(stream) for stream in before]
     unchanged = all(new is old for new, old in zip(after, before, strict=True))
     return streams if unchanged else torch.stack(after, dim)
+
+
+def replay(pathway: Pathway, x: Tensor, updates: Sequence[Tensor], scale: float = 1.0) -> Iterator[Tensor]:
+    """What each block of one branch reads if the updates are those given; at last, the output."""
+    state = pathway.start(x)
+    for place, update in enumerate(updates):
+        state = pathway.enter_block(state, place)
+        read, known = pathway.read(state, place)
+        yield read
+        state = pathway.write(state, place, known, update, scale)
+    yield pathway.finish(state)
+
+
+def replay_sources(pathway: Pathway, depth: int, scale: float = 1.0) -> Iterator[Tensor]:
+    """The rows of A, for entries that are numbers or diagonals: (sources, 1 or width) for each place and the output."""
+    x, *updates = torch.eye(depth + 1, dtype=torch.float64).unsqueeze(-1)
+    return replay(pathway, x, updates, scale)

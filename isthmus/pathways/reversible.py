@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isthmus.core.errors import UserError
-from isthmus.layers.residual import Block, Layout, Pathway, PathwayConfig, Seen
+from isthmus.layers.residual import Block, Entries, Layout, Pathway, PathwayConfig, Seen
 from isthmus.pathways.pathway import apply_scale
 
 NAMES = {"reversible": "Reversible"}
@@ -42,6 +42,10 @@ TITLE_FIELDS = {"reversible": ()}
 class ReversibleConfig(PathwayConfig):
     recompute: bool = False
     """Rebuild inputs in the backward pass instead of storing them."""
+
+    @property
+    def entries(self) -> Entries:
+        return "sums"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)

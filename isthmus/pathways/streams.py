@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.layers.residual import Entries, Layout, Pathway, PathwayConfig
 from isthmus.pathways.pathway import (
     Epsilon,
     apply_scale,
@@ -71,6 +71,10 @@ class StreamsConfig(PathwayConfig):
     """s, or a, before training."""
     output: Literal["mean", "sum"] = "mean"
     norm_eps: Epsilon = 1e-6
+
+    @property
+    def entries(self) -> Entries:
+        return "by row" if self.dynamic else "numbers"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)

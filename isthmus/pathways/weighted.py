@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.layers.residual import Entries, Layout, Pathway, PathwayConfig
 from isthmus.pathways.pathway import make_parameter
 from isthmus.pathways.sums import mix
 
@@ -41,6 +41,10 @@ class WeightedConfig(PathwayConfig):
     dilation: Count = 1
     period: Count = 1
     """In blocks."""
+
+    @property
+    def entries(self) -> Entries:
+        return "numbers"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 
 from isthmus.core.record import CONFIG
+from isthmus.core.registry import title_fields
 from isthmus.reports.markup import colour_of, copy_button, count, keep_unbroken
 from isthmus.reports.measures import Measures
 from isthmus.reports.sections import Run, Section
 from isthmus.reports.tables import Column, columns
-from isthmus.reports.text import architecture_title, cost_kind, level, magnitude, metric_title, percent, span
+from isthmus.reports.text import (
+    architecture_title,
+    cost_kind,
+    interval_ends,
+    level,
+    magnitude,
+    metric_title,
+    percent,
+    span,
+    unit,
+)
 from isthmus.studies.fronts import Candidate
+from isthmus.studies.pathway_gaps import PathwayGap
+from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Savings
 
 _MOST_ROWS = 40
@@ -49,6 +63,66 @@ def savings_table(savings: Savings) -> str:
     ]
     bound = f" ≤: the smallest {first} tried." if any(saving.smallest for saving in savings.savings) else ""
     return small_table(f"{cost_kind(savings.cost).title} for the same quality on test data.{bound}", heads, rows)
+
+
+_VERDICTS = {"ahead": "better", "behind": "worse", "undecided": "undecided"}
+
+
+def pathways_table(section: Section) -> str:
+    """Every pathway against plain at equal shapes, on average and by shape."""
+    gaps = section.pathway_gaps
+    if not gaps:
+        return ""
+    metric = section.objective
+    title = f"{metric_title(metric)} ({unit(metric)})" if unit(metric) else metric_title(metric)
+    heads = ["Pathway", "Shapes", f"{title}, difference", "95 % interval", "Verdict", "Params", "MACs", "Time"]
+    rows = [
+        [gap.pathway, str(len(gap.shapes)), *_difference(gap.mean), _VERDICTS[gap.decision], *_ratios(gap)]
+        for gap in gaps
+    ]
+    note = "Means over the shapes that were tried with both. Params, MACs and training time are ratios to plain."
+    tables = small_table(note, heads, rows)
+    shapes = list(dict.fromkeys(_shape_title(shape.plain) for gap in gaps for shape in gap.shapes))
+    if len(shapes) > 1:
+        cells = {
+            (gap.pathway, _shape_title(each.plain)): " ± ".join(_half(each.difference))
+            for gap in gaps
+            for each in gap.shapes
+        }
+        by_shape = [[shape, *(cells.get((gap.pathway, shape), "–") for gap in gaps)] for shape in shapes]
+        tables += small_table(
+            "Difference by shape, ± half of the 95 % interval.", ["Shape", *(gap.pathway for gap in gaps)], by_shape
+        )
+    note = "Networks that differ in nothing but the pathway, paired by seed, on test data. A positive number is better."
+    return f"<h3>Pathways against plain</h3><p class='note'>{note}</p><div class='tables pathways'>{tables}</div>"
+
+
+def _difference(difference: Interval) -> tuple[str, str]:
+    value, ends = interval_ends(difference)
+    return value if value.startswith("−") else f"+{value}", ends or "one seed"
+
+
+def _half(difference: Interval) -> list[str]:
+    half = difference.half_width
+    return [
+        _difference(difference)[0],
+        *([] if half is None else [interval_ends(replace(difference, difference=half))[0]]),
+    ]
+
+
+def _ratios(gap: PathwayGap) -> list[str]:
+    costs = (
+        gap.ratio(lambda each: each.params),
+        gap.ratio(lambda each: each.macs),
+        gap.ratio(lambda each: each.wall_seconds),
+    )
+    return [f"× {cost:.2f}" for cost in costs]
+
+
+def _shape_title(candidate: Candidate) -> str:
+    model = candidate.settings["model"]
+    sizes = ", ".join(f"{name} {value}" for name, value in title_fields(model).items())
+    return f"{architecture_title(model['name'])} {sizes}"
 
 
 def small_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

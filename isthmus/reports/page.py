@@ -20,6 +20,7 @@ from isthmus.reports.html_tables import (
     candidates_table,
     failed_table,
     outdated_table,
+    pathways_table,
     refits_table,
     savings_table,
 )
@@ -112,6 +113,7 @@ def _section(section: Section, number: int, command: str) -> str:
         name=escape(section.name),
         evidence=evidence(section) if found else "",
         lines=_lines_note(section),
+        pathways=pathways_table(section) if not found else "",
         above=recommend(section) if found else _comparison(section, figures) + _best_networks(section),
         figures=_json(figures),
         plots="" if section.candidates else "hidden",

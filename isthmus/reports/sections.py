@@ -24,7 +24,7 @@ from isthmus.core.record import (
     run_folders,
     verify_file,
 )
-from isthmus.core.registry import title_fields, without_defaults
+from isthmus.core.registry import architecture_of, split_architecture, title_fields, without_defaults
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,
@@ -37,6 +37,7 @@ from isthmus.studies.fronts import (
     judge_by,
     summarise,
 )
+from isthmus.studies.pathway_gaps import PathwayGap, compare_with_plain
 
 _SPLITTING = ("fold", "folds", "validation")
 """The settings of a source that say which rows validate."""
@@ -49,8 +50,7 @@ class Run:
 
     @property
     def architecture(self) -> str:
-        name: str = self.record.config["model"]["name"]
-        return name
+        return architecture_of(self.record.config["model"])
 
     @property
     def settings(self) -> str:
@@ -169,9 +169,21 @@ class Section:
 
     @property
     def pairs(self) -> list[tuple[list[Candidate], list[Candidate]]]:
-        """The candidates of every two architectures that have finished runs."""
-        by_architecture = map(self.candidates_of, self.finished_architectures)
-        return list(combinations(by_architecture, 2))
+        """The candidates of every two architectures that have finished runs, and are to be compared.
+
+        Pathways are compared with plain, or with each other where plain was not tried; two models with one pathway.
+        """
+        finished = self.finished_architectures
+        return [
+            (self.candidates_of(first), self.candidates_of(second))
+            for first, second in combinations(finished, 2)
+            if _are_rivals(first, second, finished)
+        ]
+
+    @cached_property
+    def pathway_gaps(self) -> list[PathwayGap]:
+        """Every pathway against plain at equal shapes."""
+        return compare_with_plain(self.candidates)
 
     def best_run(self, architecture: str) -> Run | None:
         """The best run of the best candidate, both chosen on validation data."""
@@ -183,6 +195,13 @@ class Section:
         sign = 1 if self.first.maximise else -1
         runs = [self.by_id[identity] for identity in candidate.run_ids]
         return max(runs, key=lambda run: sign * run.record.metrics["validation"][run.record.objective])
+
+
+def _are_rivals(first: str, second: str, finished: Sequence[str]) -> bool:
+    (model, pathway), (other_model, other_pathway) = map(split_architecture, (first, second))
+    if model != other_model:
+        return pathway == other_pathway
+    return model in (first, second) or model not in finished
 
 
 def cut_middle(name: str, longest: int) -> str:
@@ -204,7 +223,16 @@ def varying_settings(candidates: Sequence[Candidate]) -> list[str]:
     names = dict.fromkeys(name for item in settings for name in item if name != "model.name")
     always = {f"model.{name}" for candidate in candidates for name in title_fields(candidate.settings["model"])}
     shown = [name for name in names if name in always or len({str(item.get(name)) for item in settings}) > 1]
+    # The architecture names the pathway, with the fields that tell most of them apart.
+    labels = [candidate.architecture for candidate in candidates]
+    shown = [name for name in shown if not name.startswith("model.pathway.") or _splits(name, labels, settings)]
     return sorted(shown, key=lambda name: name not in always)
+
+
+def _splits(name: str, labels: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether candidates with the same label differ in a setting."""
+    values = {(label, str(item.get(name))) for label, item in zip(labels, settings, strict=True)}
+    return len(values) > len(set(labels))
 
 
 def read_setting(candidate: Candidate, name: str) -> Any:
@@ -285,5 +313,8 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _shape_order(architecture: str) -> tuple[int, str]:
-    known = ("hourglass_mlp", "conventional_mlp", "hourglass_vit", "conventional_vit")
-    return (known.index(architecture) if architecture in known else len(known), architecture)
+    known, model = (
+        ("hourglass_mlp", "conventional_mlp", "hourglass_vit", "conventional_vit"),
+        split_architecture(architecture)[0],
+    )
+    return (known.index(model) if model in known else len(known), architecture)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from isthmus.core.costs import CostKind
 from isthmus.core.record import CONFIG
-from isthmus.core.registry import find
+from isthmus.core.registry import find, split_architecture
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of, sample_std
+from isthmus.studies.pathway_gaps import PathwayGap
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Gap, Savings
 
@@ -69,7 +70,9 @@ def axis_title(split: str, metric: str) -> str:
 
 
 def architecture_title(architecture: str) -> str:
-    return _TITLES.get(architecture, architecture)
+    model, pathway = split_architecture(architecture)
+    title = _TITLES.get(model, model)
+    return f"{title} · {pathway}" if pathway else title
 
 
 def magnitude(value: float) -> str:
@@ -121,14 +124,18 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     if len(tried) == 1:
         best_of_one = _describe_single(section.candidates_of(tried[0]), cost)
         return best_of_one, f"A comparison needs a second architecture. {older}".strip()
-    noise = noise_of(section.candidates)
-    comparisons = [compare(first, second, cost, noise) for first, second in section.pairs]
+    noise, gaps = noise_of(section.candidates), section.pathway_gaps
+    compared = {gap.pathway for gap in gaps}  # with plain at equal shapes, which says more than at equal cost
+    pairs = [
+        pair for pair in section.pairs if not compared & {split_architecture(each[0].architecture)[1] for each in pair}
+    ]
+    comparisons = [compare(first, second, cost, noise) for first, second in pairs]
     limits = [limit for comparison in comparisons for limit in _describe_limits(comparison)] + [older] * bool(older)
-    if any(comparison.can_decide for comparison in comparisons) and any(
-        len(candidate.seeds) == 1 for candidate in section.candidates
-    ):
+    can_decide = [*(each.can_decide for each in comparisons), *(gap.mean.bounds is not None for gap in gaps)]
+    if any(can_decide) and any(len(candidate.seeds) == 1 for candidate in section.candidates):
         limits.append("Some candidates have one seed only; their spread is assumed to equal that of the others.")
-    return " ".join(map(describe, comparisons)), " ".join(limits)
+    verdicts = [*map(describe, comparisons), *(describe_pathway(gap, section.objective) for gap in gaps)]
+    return " ".join(verdicts), " ".join(limits)
 
 
 def _outdated_note(section: Section) -> str:
@@ -168,6 +175,26 @@ def summary(section: Section, cost: str = "params") -> list[str]:
         return []
     sentences = [describe_areas(measures), *map(describe_gap, measures.gaps), *map(describe_savings, measures.savings)]
     return [sentence for sentence in sentences if sentence]
+
+
+def describe_pathway(gap: PathwayGap, metric: str) -> str:
+    """Whether a pathway is better than plain at the same shape, and what it costs."""
+    if gap.mean.bounds is None:
+        return _sentence(f"with one seed per network, the pathways {gap.pathway} and plain cannot be ranked")
+    where = "at the same shape" if len(gap.shapes) == 1 else f"on average over {len(gap.shapes)} shapes"
+    better = gap.decision == "ahead"
+    mean = gap.mean.swap() if gap.decision == "behind" else gap.mean
+    amount, ends = interval_ends(mean)
+    amount, known = with_unit(amount, metric), f"95{NO_BREAK}% interval {ends}, {mean.rule}"
+    cost = f"{gap.ratio(lambda each: each.params):.2f} times the parameters and "
+    cost += f"{gap.ratio(lambda each: each.wall_seconds):.2f} times the training time"
+    if gap.decision == "undecided":
+        verdict = f"the pathways {gap.pathway} and plain do not differ significantly {where}: {amount} ({known})"
+    else:
+        verdict = (
+            f"the pathway {gap.pathway} is {'better' if better else 'worse'} than plain by {amount} {where} ({known})"
+        )
+    return _sentence(f"{verdict}, with {cost}")
 
 
 def describe_areas(measures: Measures) -> str:
@@ -291,7 +318,9 @@ def _describe_limits(comparison: Comparison) -> list[str]:
 
 
 def _shape_name(architecture: str) -> str:
-    return _SHAPES.get(architecture, architecture)
+    model, pathway = split_architecture(architecture)
+    name = _SHAPES.get(model, model)
+    return f"{name} with {pathway}" if pathway else name
 
 
 def _enumerate(parts: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from isthmus.core.costs import CostKind
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.record import RunRecord
-from isthmus.core.registry import find
+from isthmus.core.registry import architecture_of, find
 from isthmus.studies.statistics import Interval, Noise, Sample, decide_together, fit_noise
 from isthmus.studies.statistics import compare as intervals_between
 
@@ -314,7 +314,7 @@ def _candidate(group: list[RunRecord], costs: Mapping[str, Mapping[str, float]])
     return Candidate(
         source=runs[0].config["source"]["name"],
         task=runs[0].task,
-        architecture=model["name"],
+        architecture=architecture_of(model),
         settings=settings_of(runs[0]),
         learning_rate=rate,
         objective=runs[0].objective,

@@ -65,6 +65,9 @@ SMALL: dict[str, list[dict]] = {
         {**MLP, "d_z": 24, "d_h": 4},
         {**MLP, "d_z": 24, "d_h": 4, "norm": "layer", "start": "isometric", "activation": "silu"},
         {**MLP, "d_z": 24, "d_h": 4, "norm": "none", "activation": "relu"},
+        {**MLP, "d_z": 24, "d_h": 4, "pathway": "reversible"},
+        {**MLP, "d_z": 24, "d_h": 4, "pathway": "weighted"},
+        {**MLP, "d_z": 24, "d_h": 4, "pathway": "injected"},
     ],
 }
 IMAGE = {"input_shape": (3, 8, 12), "output_shape": (5,), "patch": 4, "d": 16, "num_heads": 2, "iterations": 3}

@@ -175,7 +175,8 @@ def delta_channels(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]
     channels: list[list[Tensor]] = [[eye(d)] for _ in range(n)]
     rows = []
     for place in range(len(reads) + 1):
-        rows.append([sum(p.reading[place][k] * channels[k][i] for k in range(n)) for i in range(place + 1)])
+        by = [_reading(p, c, place, k, d) for k in range(n)]
+        rows.append([sum(by[k] @ channels[k][i] for k in range(n)) for i in range(place + 1)])
         if place == len(reads):
             break
         x, update = reads[place], u[place + 1]
@@ -187,6 +188,18 @@ def delta_channels(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]
             v = c.value_scale / (1 + math.exp(-float(gate[1 + k] @ x + bias[1 + k])))
             channels[k] = [erase @ operator for operator in channels[k]] + [beta * v / length * eye(d)]
     return rows
+
+
+def _reading(p: Any, c: Any, place: int, channel: int, d: int) -> Tensor:
+    """What a channel counts for in Σ_o w_o y_o, with y_o = Σ_t kernel_t x_{o+t−left} for each coordinate."""
+    if c.convolution is None:
+        return p.reading[place][channel] * eye(d)
+    left, total = (c.convolution - 1) // 2, 0 * eye(d)
+    for output in range(c.channels):
+        for tap in range(c.convolution):
+            if output + tap - left == channel:
+                total = total + p.reading[place][output] * torch.diag(p.kernel[place][:, tap])
+    return total
 
 
 def mobius(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:

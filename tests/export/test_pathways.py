@@ -10,6 +10,7 @@ import torch
 
 import isthmus
 from isthmus.core.registry import catalogue, component, presets
+from isthmus.export import narrow
 from isthmus.export.formats import TOLERANCE, compare_outputs, read_format, write_format
 from isthmus.export.torch_format import read_program, trace_program, write_program
 from isthmus.training.exported import FILES
@@ -29,13 +30,33 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "fields"), CASES)
-def test_every_format_gives_the_same(model: str, fields: dict[str, Any], tmp_path: Path) -> None:
+def build_trained(model: str, fields: dict[str, Any]) -> Any:
+    """A network whose pathway has other values than at the start."""
     network = build(model, fields).eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if "pathway" in name:
                 parameter += 0.1 * torch.randn_like(parameter)
+    return network
+
+
+@pytest.mark.parametrize(("model", "fields"), CASES)
+def test_every_format_gives_the_same(model: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    compare_formats(build_trained(model, fields), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["ladder", "parallel", "reversible", "weighted", "streams/static-2", "injected", "none"]
+)
+def test_every_format_takes_the_narrow_form(name: str, tmp_path: Path) -> None:
+    network = build_trained("hourglass_mlp", {**MLP, "pathway": name})
+    converted = narrow(network, force=True)
+    compare_formats(converted, tmp_path)
+    compare_outputs(network, read_format(tmp_path / "model.onnx", "onnx"), tmp_path)
+
+
+def compare_formats(network: Any, tmp_path: Path) -> None:
     write_format(tmp_path / FILES["safetensors"], network, "safetensors")
     loaded: Any = isthmus.load(tmp_path / FILES["safetensors"]).model
     assert torch.equal(loaded(inputs(network)), network(inputs(network)))

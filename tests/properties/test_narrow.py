@@ -183,6 +183,102 @@ def test_it_is_counted_and_made_where_gradients_are_off(mode, d_z):
         assert isinstance(narrow(model, force=True), NarrowMLP)
 
 
+PATHWAYS = [
+    "none", "scaled", "gained/rezero", "layerscale", "ladder", {"name": "delayed", "lag": 3}, "parallel",
+    {"name": "delayed", "group": 2}, {"name": "delayed", "lag": 1, "from_block": 3}, {"name": "delayed", "lag": 0},
+    "reversible", "weighted", {"name": "weighted", "dilation": 2, "period": 2}, "streams/static-2",
+    {"name": "streams", "count": 3, "dynamic": False, "output": "sum"},
+    {"name": "streams", "count": 3, "dynamic": False, "constrain": "doubly_stochastic"},
+    {"name": "streams", "count": 3, "dynamic": False, "constrain": "permutations"},
+    "injected", {"name": "injected", "begin": "zero"}, {"name": "injected", "mix": "full"},
+    "injected/addition", {"name": "injected", "how": "concatenation"},
+]  # fmt: skip
+"""All that join updates with fixed weights."""
+EVERY_TIME = ("ladder", "reversible", "weighted", "injected")
+
+
+def trained(pathway, **fields):
+    """A model whose pathway has other values than at the start."""
+    model = built(pathway=pathway, **{"depth": 5, "residual_scale": 0.7, "offset": 0.05} | fields)
+    with torch.no_grad():
+        for parameter in model.blocks.pathway.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize(
+    "pathway",
+    [pytest.param(each, id=str(each), marks=() if each in EVERY_TIME else pytest.mark.slow) for each in PATHWAYS],
+)
+def test_every_pathway_with_fixed_weights_has_a_narrow_form(pathway):
+    for norm, w_in in [("layer", "trainable"), ("layer", "orthogonal"), ("rms", "trainable"), ("none", "trainable")]:
+        model = trained(pathway, norm=norm, w_in=w_in)
+        assert error(model, torch.randn(9, 24)) < 1e-5
+        assert error(model.double(), torch.randn(9, 24, dtype=torch.float64)) < 1e-12
+    shallow = trained("plain" if pathway == {"name": "delayed", "lag": 3} else without_depth(pathway), depth=1)
+    assert error(shallow, torch.randn(9, 24)) < 1e-5
+
+
+def without_depth(pathway):
+    """Without the fields that a network of one block refuses."""
+    limits = ("lag", "group", "from_block", "dilation", "period")
+    return pathway if isinstance(pathway, str) else {name: pathway[name] for name in pathway if name not in limits}
+
+
+@pytest.mark.parametrize("pathway", ["scaled", "layerscale", {"name": "delayed", "lag": 0}], ids=str)
+def test_what_the_matrices_hold_is_saved_as_plain(pathway):
+    converted: Any = narrow(trained(pathway), force=True)
+    assert "pathway" not in converted.config.model_dump(mode="json")
+
+
+def count_sums(seen, n=24, h=8, depth=6, d_out=7):
+    """Weights of a narrow form by sums, where place l sees update i or not; update i is made at place i − 1."""
+    total = n * (min(n, 60) + depth * h + d_out) + depth * h * d_out
+    for place in range(depth):
+        total += h * h * sum(seen(place, update) for update in range(1, place + 1))
+    for update in range(1, depth + 1):
+        readers = [place for place in range(update, depth) if seen(place, update)]
+        if readers:  # its inner product with the stream that it joins, and its length
+            total += h * n + h * h * (1 + sum(seen(readers[0], other) for other in range(1, update)))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("pathway", "weights"),
+    [
+        ("gained", count_sums(lambda place, update: True)),
+        ("ladder", count_sums(lambda place, update: update <= place - 1)),
+        ({"name": "delayed", "lag": 3}, count_sums(lambda place, update: update <= place - 3)),
+        ({"name": "delayed", "group": 2}, count_sums(lambda place, update: update <= place // 2 * 2)),
+        ("parallel", count_sums(lambda place, update: False)),
+        ("reversible", count_sums(lambda place, update: (place - update) % 2 == 0)),
+        ("weighted", 24 * (24 + 11 * 8 + 7) + 64 * 15 + 6 * 8 * 7 + 64 * 15 + 6 * 7 * 8 // 6),
+        ("streams/static-4", 24 * (24 + 11 * 8 + 7) + 64 * 15 + 6 * 8 * 7 + 64 * 15 + 6 * 7 * 8 // 6),
+        ("injected", sum((24 + 8 * place) * (8 + min(24 + 8 * place, 60)) for place in range(6)) + 7 * (24 + 6 * 8)),
+    ],
+)
+def test_fixed_weights_cost_what_they_connect(pathway, weights):
+    converted = narrow(built(pathway=pathway, depth=6), force=True)
+    cost = isthmus.cost(converted)
+    assert (cost.params, cost.macs) == (weights, weights)
+
+
+@pytest.mark.parametrize("pathway", ["ladder", "reversible", "weighted", "injected"])
+def test_the_narrow_form_of_a_pathway_is_saved_and_loaded(pathway, tmp_path):
+    model: Any = narrow(trained(pathway), force=True)
+    write_model(tmp_path / "narrow.safetensors", model, model.state_dict(), model.config.model_dump(mode="json"))
+    x = torch.randn(5, 24)
+    assert torch.equal(isthmus.load(tmp_path / "narrow.safetensors").model(x), model(x))
+
+
+def test_weights_that_depend_on_the_row_are_refused():
+    for pathway in ("delta", "attended", "streams", "highway", "mobius", "parcae", "post_norm"):
+        with pytest.raises(UserError, match="depend on the row"):
+            narrow(built(pathway=pathway))
+    with pytest.raises(UserError, match="those of attended depend on the row"):
+        isthmus.create_model("narrow_mlp", d_in=3, d_out=2, d_z=9, d_h=2, depth=2, pathway="attended")
+
+
 def test_a_model_without_a_narrow_form_is_named():
     with pytest.raises(UserError, match="Linear has no narrow form; hourglass_mlp and conventional_mlp have one"):
         narrow(torch.nn.Linear(2, 2))

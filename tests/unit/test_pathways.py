@@ -144,7 +144,9 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("hourglass_mlp", MLP, {"count": 2}, "a pathway is given as"),
     ("vit", SMALL["vit"][0], "reversible/recomputed", "drop_path=0.2 prevents; use recompute=false"),
     ("imixer", SMALL["imixer"][0], "reversible/recomputed", "norm=spectral prevents"),
-    ("recurrent_transformer", IMAGE, "weighted", "has weights for a fixed number of updates"),
+    ("recurrent_transformer", IMAGE, "weighted", "a fixed number of updates; use attended"),
+    ("hourglass_mlp", MLP, {"name": "mobius", "margin": 1e-9}, "lost in float32, so that streams overflow; use margin"),
+    ("hourglass_mlp", MLP, {"name": "delta", "channels": 2, "convolution": 3}, "convolution=3 exceeds channels=2"),
     ("hyper_set", IMAGE, "streams", "scaled, gained and injected keep it"),
     ("hyper_set", IMAGE, "rezero", "step_sizes=X_t; use step_sizes=fixed"),
     ("mlp_mixer", SMALL["mlp_mixer"][2], "none", "none leaves out the first skip, which has weights with S=9"),
@@ -166,7 +168,7 @@ def test_a_factor_is_folded_into_the_narrow_form(pathway: Any) -> None:
     network = isthmus.create_model(**{**MLP, "depth": 4, "pathway": pathway, "residual_scale": 0.8}).double()
     x = torch.randn(5, 8, dtype=torch.float64)
     torch.testing.assert_close(narrow(network, force=True)(x), network(x), rtol=1e-9, atol=1e-9)
-    with pytest.raises(UserError, match="fixed weights, as plain, scaled and gained do, not delta; `--to onnx`"):
+    with pytest.raises(UserError, match="fixed weights; those of delta depend on the row; `--to onnx`"):
         narrow(isthmus.create_model(**{**MLP, "pathway": "delta"}))
 
 
@@ -180,3 +182,34 @@ def test_a_recurrent_network_may_iterate_longer_than_it_was_configured_to() -> N
     for pathway in ("attended", "streams", "ladder", "reversible", "injected", "delta"):
         network: Any = isthmus.create_model("recurrent_transformer", **{**IMAGE, "iterations": 1}, pathway=pathway)
         assert network(torch.randn(2, 3, 8, 12), iterations=4).isfinite().all()
+
+
+def test_mobius_refuses_a_ball_that_half_precision_cannot_hold() -> None:
+    """By default it computes in float32, so that half precision does not overflow."""
+    x = torch.full((2, 8), 300.0)
+    for dtype in (torch.float16, torch.bfloat16):
+        network = isthmus.create_model(**MLP, pathway="mobius").to(dtype)
+        assert network(x.to(dtype)).isfinite().all()
+    large = isthmus.create_model(**MLP, pathway={"name": "mobius", "curvature": 1e-10})
+    assert large.bfloat16()(x.bfloat16()).isfinite().all()
+    with pytest.raises(
+        UserError, match=r"curvature=1e-10 lets streams grow to 3.1e\+05 and float16 ends at 6.6e\+04; use"
+    ):
+        large.half()(x.half())
+
+
+def test_a_random_state_is_drawn_in_training_only() -> None:
+    pathway = {"name": "injected", "decay": 0.5}
+    zero = isthmus.create_model(**MLP, pathway={**pathway, "begin": "zero"}).eval()
+    network = isthmus.create_model(**MLP, pathway={**pathway, "begin": "random", "begin_std": 0.1})
+    network.load_state_dict(zero.state_dict())
+    x = torch.randn(3, 8)
+    assert not torch.equal(network(x), network(x))
+    assert torch.equal(network.eval()(x), zero(x))
+
+
+def test_fields_that_papers_leave_open_change_no_run_where_they_are_absent() -> None:
+    assert config("injected").pathway.model_dump(exclude_defaults=True) == {"name": "injected"}
+    named = config({"name": "delta", "channels": 4}).pathway
+    assert named.convolution is None
+    assert "kernel" not in " ".join(isthmus.create_model(**MLP, pathway="delta/value-4").state_dict())
