@@ -101,7 +101,7 @@ def _gains_more(ends: Sequence[MeasuredPart], pairs: Sequence[Sequence[Network |
         return not_addressed("two shapes with both pathways are needed")
     weights = (1.0, -1.0, -1.0, 1.0)
     gap = weigh([(weight, network.quality) for weight, network in zip(weights, known, strict=True)])
-    gains = [versus(*each)[1]["said"] for each in pairs]
+    gains = [versus(each[0], each[1])[1]["said"] for each in pairs]
     said = f"d_z {widths[0]}: {gains[0]}; d_z {widths[1]}: {gains[1]}; the first gain is larger by {gap.text()}"
     return AHEAD[gap.decision], {"said": said}
 

@@ -74,7 +74,7 @@ def measure_costs(parts: Iterable[MeasuredPart]) -> dict[str, dict[str, float]]:
         if (plain := of_pathway(item.networks, "plain")) is None:
             continue
         with drawn(0):
-            models = {network.id: create_model(**network.model) for network in item.networks}
+            models: dict[str, Any] = {network.id: create_model(**network.model) for network in item.networks}
             rows = torch.randn(item.part.study.base.train.batch_size, *models[plain.id].input_shape)
         ratios = compare_steps(models, rows, ROUNDS, plain.id)
         for network, candidate in zip(item.networks, item.candidates, strict=True):
