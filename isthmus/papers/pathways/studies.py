@@ -159,33 +159,33 @@ BUDGET = 100_000
 
 def by_shape(scale: Scale) -> list[Part]:
     """E3: shape by shape, from the shallowest to the deepest, because each takes four times as long as the last."""
-    epochs: dict[Scale, dict[str, int]] = {
-        "smoke": {"tower": 1, "digits": 1}, "cpu": {"tower": 10, "digits": 16}, "paper": {"tower": 30, "digits": 50},
-    }  # fmt: skip
     parts = []
-    for number, (shape, (d_h, depth)) in enumerate(SHAPES.items(), start=1):
+    shapes = list(SHAPES.items())[: 2 if scale == "smoke" else None]
+    for number, (shape, (d_h, depth)) in enumerate(shapes, start=1):
         for source, ends in (("tower", 64), ("digits", 128)):
-            base: dict[Scale, Settings] = {}
-            for each in epochs:
-                small = each == "smoke"
-                tower = {
-                    "name": "tower",
-                    "scale": 2.0,
-                    **({"train": 256, "validation": 64, "test": 64} if small else {}),
-                }
-                digits = {"name": "digits", **({"validation": 700, "test": 700} if small else {})}
-                task = "regression" if source == "tower" else "denoise"
-                base[each] = {
-                    "source": tower if source == "tower" else digits, "task": {"name": task},
-                    "train": _train(epochs[each][source], 128 if source == "tower" else 64),
-                }  # fmt: skip
             full = [*_equal_mlps(BY_SHAPE, d_h, depth, ends, BUDGET), *_equal_macs(d_h, depth, ends)]
             few = _equal_mlps(BY_SHAPE, min(d_h, 8), min(depth, 8), ends, 20_000)
             models: dict[Scale, Sequence[Model]] = {"smoke": few, "cpu": full, "paper": full}
             notes = {"all": [PAIRED, STARTS, *E3_NOTES]}
-            title = f"{shape}, {depth} blocks"
-            parts.append(_part(title, f"{source}-shape-{number}", scale, base, models, SHAPE_RATES[source], notes))
+            title, name, base = f"{shape}, {depth} blocks", f"{source}-shape-{number}", _shape_base(source)
+            parts.append(_part(title, name, scale, base, models, SHAPE_RATES[source], notes))
     return parts
+
+
+def _shape_base(source: str) -> dict[Scale, Settings]:
+    """Tower data of λ = 2, or denoising of 8×8 digits; about 300 steps at the CPU scale."""
+    if source == "tower":
+        return _tower(2.0, {"smoke": 1, "cpu": 10, "paper": 30})
+    epochs: dict[Scale, int] = {"smoke": 1, "cpu": 16, "paper": 50}
+    held_out: dict[Scale, Settings] = {"smoke": {"validation": 700, "test": 700}, "cpu": {}, "paper": {}}
+    return {
+        scale: {
+            "source": {"name": "digits", **held_out[scale]},
+            "task": {"name": "denoise"},
+            "train": _train(number, 64),
+        }
+        for scale, number in epochs.items()
+    }
 
 
 E3_NOTES = (

@@ -56,7 +56,7 @@ def count_costs(given: AnalysisInput) -> dict[str, Any]:
     """``costs[shape][depth][pathway]``: ratios to plain, and c where the multiply–adds differ; ``seconds[pathway]``."""
     found: dict[str, Any] = {}
     quantities = []
-    for shape, (d_z, d_h) in WIDTHS.items():
+    for shape, (d_z, d_h) in list(WIDTHS.items())[: 2 if given.scale == "smoke" else None]:
         found[shape] = {}
         for depth in DEPTHS[given.scale]:
             line = _count_line(d_z, d_h, depth)
