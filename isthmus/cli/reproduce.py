@@ -21,6 +21,9 @@ def reproduce(
     ] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Processes of one thread (default: cores).")] = None,
     rebuild: Rebuild = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Report the runs that have ended so far, without training any.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
     again: Annotated[
         Path | None, typer.Option(help="Test the claims of stored results below this folder again, without training.")
@@ -42,10 +45,14 @@ def reproduce(
         return
     if paper is not None and table is not None:
         from isthmus.cli.complete import complete_study
+        from isthmus.studies.complete import read_study
 
         out = out or default_folder(paper, table, scale)
         carry_out, processes = partial(complete_study, rebuild=rebuild), workers or default_workers(1)
-        found = measure(paper, table, scale, out, carry_out=carry_out, workers=processes, data_dir=data_dir)
+        found = measure(
+            paper, table, scale, out, carry_out=read_study if recorded else carry_out, workers=processes,
+            data_dir=data_dir, partial=recorded,
+        )  # fmt: skip
         if as_json:
             terminal.print_json(found, sort_keys=True)
         else:

@@ -16,6 +16,7 @@ from isthmus.studies.database import Damaged, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.plan import Plan
+from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Run, Trial
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
@@ -79,6 +80,12 @@ def complete_study(
     with watcher.train(needed.work, study.expected_runs, recorded):
         study.carry_out(executor, lambda trial, run, event: _tell(watcher, study, trial, run, event))
     return study
+
+
+def read_study(config: StudyConfig, options: Options, workers: int = 1) -> Progress:
+    """A study as far as it is on record; nothing is trained, and a study that has not begun has no runs."""
+    plan = Plan.of(config, options)
+    return Progress(plan, _storage(plan, None, rebuild=False))
 
 
 def _storage(plan: Plan, url: str | None, rebuild: bool) -> Storage:

@@ -16,7 +16,7 @@ from isthmus.core.record import RunRecord
 from isthmus.core.registry import find
 from isthmus.papers import import_exhibits, list_papers, load_paper
 from isthmus.papers.engine.claims import NotStored
-from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, Part, Scale
+from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, MeasuredPart, Part, Scale
 from isthmus.papers.engine.rows import identify, make_rows, recall_candidate
 from isthmus.papers.engine.tables import markdown, rows_csv
 from isthmus.studies.fronts import summarise
@@ -55,11 +55,12 @@ def find_exhibit(paper: str, table: str) -> Exhibit:
 
 def reproduce(
     paper: str, table: str, scale: str, out: Path | None = None, *, carry_out: CarryOut, workers: int = 1,
-    data_dir: Path | None = None,
+    data_dir: Path | None = None, partial: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Reproduce a table or figure and write measured beside published results.
 
-    Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated.
+    Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated. A ``partial``
+    result leaves out studies without a finished run, and says how many runs of the others have ended.
     """
     exhibit, table = find_exhibit(paper, table), table.upper()
     if scale not in SCALES:
@@ -73,12 +74,17 @@ def reproduce(
         load_data(source, data_dir)  # missing files of later parts are reported before the first part trains
     for study in exhibit.first(chosen) if exhibit.first else ():
         carry_out(study, options, workers)
-    measured, extra = [], count(1)
+    measured, unfinished, extra = [], list[str](), count(1)
     for part in parts:
         done = carry_out(part.study, options, workers)
-        measured.append(identify(part, summarise(done.records()), done.folders, extra))
-        if not measured[-1].candidates:
+        item = identify(part, summarise(done.records()), done.folders, extra)
+        if partial:
+            unfinished.append(_describe_progress(item))
+        elif not item.candidates:
             raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
+        measured += [item] if item.candidates else []
+    if parts and not measured:
+        raise UserError(f"no run of {paper} {table} at scale {scale} is on record; train them without --recorded")
     analysis = exhibit.analyse(AnalysisInput(measured, chosen, data_dir)) if exhibit.analyse else {}
     findings = Findings(measured, analysis)
     result = {
@@ -90,7 +96,7 @@ def reproduce(
         "shows": exhibit.shows,
         "scale": scale,
         "command": command,
-        "differences": [*_differences(parts), *analysis.get("differences", ())],
+        "differences": [*unfinished, *_differences(parts), *analysis.get("differences", ())],
         "rows": make_rows(measured, analysis.get("rows", {})),
         "claims": _judge_claims(exhibit, findings),
         "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
@@ -118,12 +124,21 @@ def judge_below(root: Path) -> Iterator[Path]:
         measured = []
         for part in exhibit.parts(result["scale"]):
             rows = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
+            if not rows:  # of a partial result
+                continue
             candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in rows]
             measured.append(identify(part, candidates, (), extra))
         result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
         result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
         _write_tables(path.parent, result)
         yield path.parent
+
+
+def _describe_progress(item: MeasuredPart) -> str:
+    study, ended = item.part.study, len(item.folders)
+    tried = len(study.seeds) if study.rates_on == "every_seed" else 1
+    each = tried * len(study.rates) + len(study.seeds) - tried
+    return f"{item.part.title}: {ended} of {each * len(study.candidates)} runs have ended so far"
 
 
 def _differences(parts: Sequence[Part]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.core.record import flatten
+from isthmus.core.registry import pathway_title
 from isthmus.reports.tables import csv_text, markdown_table
 from isthmus.reports.text import architecture_title
 from isthmus.studies.statistics import Interval
@@ -39,15 +40,17 @@ def table(result: Result) -> list[dict[str, str]]:
     """The rows as text: printed beside measured, and each lead over a rival, if there are any."""
     fields = list(dict.fromkeys(name for row in result["rows"] for name in row["model"]))
     parts = len({row["part"] for row in result["rows"]}) > 1
+    uneven = len({len(row["seeds"]) for row in result["rows"] if row["measured"]}) > 1
     rows = [
         {
             "row": row["id"],
             **({"part": row["part"] if row["measured"] else row["printed_in"]} if parts else {}),
             "shape": architecture_title(row["architecture"]),
-            **{name: "" if row["model"].get(name) is None else str(row["model"][name]) for name in fields},
+            **{name: _setting(row["model"], name) for name in fields},
             "parameters": f"{row['params'] / 1e6:.3f} M",
             "published": _quality(row["published"], row["unit"]),
             "measured": _quality(row["measured"], row["unit"]),
+            **({"seeds": str(len(row["seeds"]))} if uneven else {}),
             "against published": row["verdict"]["word"],
             "lead over rival": _lead(row["rival"]["measured"]),
             "as published": _lead(row["rival"]["published"]),
@@ -56,6 +59,12 @@ def table(result: Result) -> list[dict[str, str]]:
     ]
     empty = all(row[name] == NOTHING for row in rows for name in LEADS)
     return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
+
+
+def _setting(model: Mapping[str, Any], name: str) -> str:
+    if name == "pathway":
+        return pathway_title(model.get(name) or "plain")
+    return "" if model.get(name) is None else str(model[name])
 
 
 def _quality(value: Mapping[str, Any] | None, unit: str) -> str:
