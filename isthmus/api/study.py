@@ -19,7 +19,7 @@ from isthmus.reports import write_report
 from isthmus.reports.notebook import summarise_answer
 from isthmus.reports.sections import Section, gather
 from isthmus.reports.text import answer as answer_in_words
-from isthmus.reports.text import metric_noun, quantity, summary
+from isthmus.reports.text import describe_pathway, metric_noun, quantity, summary
 from isthmus.search.display import Bar, Display, Silence
 from isthmus.studies.complete import Watcher, complete_study
 from isthmus.studies.fronts import Candidate, best, cost_of, front, summarise
@@ -176,12 +176,12 @@ class StudyAnswer:
 
     def sentences(self) -> list[str]:
         """The conclusion in words."""
-        cost = self.config.cost
-        return [
-            sentence
-            for section in self.sections()
-            for sentence in (" ".join(answer_in_words(section, cost)).strip(), *summary(section, cost))
-        ]
+        cost, said = self.config.cost, []
+        for section in self.sections():
+            said.append(" ".join(answer_in_words(section, cost)).strip())
+            said += [describe_pathway(gap, section.objective) for gap in section.pathway_gaps]
+            said += summary(section, cost)
+        return said
 
     def __repr__(self) -> str:
         chosen = self._best

@@ -134,8 +134,8 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     can_decide = [*(each.can_decide for each in comparisons), *(gap.mean.bounds is not None for gap in gaps)]
     if any(can_decide) and any(len(candidate.seeds) == 1 for candidate in section.candidates):
         limits.append("Some candidates have one seed only; their spread is assumed to equal that of the others.")
-    verdicts = [*map(describe, comparisons), *(describe_pathway(gap, section.objective) for gap in gaps)]
-    return " ".join(verdicts), " ".join(limits)
+    verdicts = [*map(describe, comparisons), describe_pathways(gaps, section.objective)]
+    return " ".join(filter(None, verdicts)), " ".join(limits)
 
 
 def _outdated_note(section: Section) -> str:
@@ -175,6 +175,24 @@ def summary(section: Section, cost: str = "params") -> list[str]:
         return []
     sentences = [describe_areas(measures), *map(describe_gap, measures.gaps), *map(describe_savings, measures.savings)]
     return [sentence for sentence in sentences if sentence]
+
+
+def describe_pathways(gaps: Sequence[PathwayGap], metric: str) -> str:
+    """Which pathways are better than plain at equal shapes, and which are worse."""
+    if not gaps:
+        return ""
+    if all(gap.mean.bounds is None for gap in gaps):
+        return "With one seed per network, pathways cannot be ranked."
+    parts = []
+    for decision, word in (("ahead", "better"), ("behind", "worse")):
+        chosen = sorted((gap for gap in gaps if gap.decision == decision), key=lambda gap: -abs(gap.mean.difference))
+        if chosen:
+            by = [f"{gap.pathway} (by {_round(abs(gap.mean.difference), gap.mean)})" for gap in chosen]
+            parts.append(f"{_enumerate(by)} {'is' if len(by) == 1 else 'are'} {word}")
+    if alike := [gap.pathway for gap in gaps if gap.decision == "undecided"]:
+        parts.append(f"{_enumerate(alike)} {'does' if len(alike) == 1 else 'do'} not differ significantly")
+    of = f"in {metric_noun(metric)}" + f" ({unit(metric)})" * bool(unit(metric))
+    return _sentence(f"compared with the pathway plain at equal shapes, {of}, {'; '.join(parts)}")
 
 
 def describe_pathway(gap: PathwayGap, metric: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from typing import Any
 
 import pytest
@@ -133,3 +134,23 @@ def test_a_seed_draws_the_same_weights_under_every_pathway() -> None:
         factor = (8 * 5 / 2) ** -0.25 if presets().get(name, {}).get("beta") == "deepnorm" else 1.0
         for key, tensor in plain.items():
             torch.testing.assert_close(state[key], tensor * (factor if key.startswith("blocks.") else 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pathway", ["layerscale", "attended", "mhc"])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_network_is_the_same(pathway: str, backend: str) -> None:
+    """In one graph, outputs and gradients."""
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler")
+    network = build("hourglass_mlp", {**SMALL["hourglass_mlp"][0], "depth": 4, "init": "pytorch", "pathway": pathway})
+    x = inputs(network, 6)
+    expected = network(x)
+    expected.sin().sum().backward()
+    wanted = [parameter.grad for parameter in network.parameters()]
+    network.zero_grad()
+    found = torch.compile(network, backend=backend, fullgraph=True)(x)
+    found.sin().sum().backward()
+    torch.testing.assert_close(found, expected)
+    for parameter, gradient in zip(network.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)

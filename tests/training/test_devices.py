@@ -129,6 +129,30 @@ def test_a_vit_on_two_devices_has_the_losses_of_one(train: dict[str, Any]) -> No
     assert two == pytest.approx(one, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("pathway", ["layerscale", "attended", "mhc"])
+def test_pathways_on_two_devices_have_the_losses_of_one(pathway: str, strategy: str) -> None:
+    losses = {}
+    for devices in (1, 2):
+        model = {
+            "name": "hourglass_mlp",
+            "d_z": 72,
+            "d_h": 8,
+            "depth": 5,
+            "init": "depth_scaled_w2",
+            "pathway": pathway,
+        }
+        train = {"epochs": 2, "batch_size": 100, "optimizer": "sgd", "learning_rate": 0.05, "devices": devices}
+        train |= {"strategy": strategy} if devices > 1 else {}
+        settings = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "model": model, "train": train}
+        config = run_config(settings | {"threads": 1})
+        assert run(config).status == "finished"
+        losses[devices] = [line["loss"] for line in read_metrics(prepare(config).folder)]
+    assert len(losses[1]) == len(losses[2]) >= 4
+    assert losses[2] == pytest.approx(losses[1], abs=1e-6)
+
+
 def test_gradients_travel_once_per_batch_however_many_parts_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one process, whose gradients travel to itself: counted are the times that DDP sends them."""
     from lightning_fabric import Fabric

@@ -70,9 +70,7 @@ def test_names_of_papers_are_presets_and_titles_name_the_pathway() -> None:
     names = "ladder attnres hyper_connections mhc denseformer ddl parcae rezero layerscale deepnorm ngpt"
     assert set(names.split()) <= presets().keys()
     assert config("ddl") == config("delta") == config({"name": "delta", "write": "value"})
-    assert model_title(config("mhc").model_dump()).endswith(
-        "pathway=streams(count=4,dynamic=True,constrain=doubly_stochastic)"
-    )
+    assert model_title(config("mhc").model_dump()).endswith("pathway=streams(constrain=doubly_stochastic)")
     assert "pathway" not in model_title(config("plain").model_dump())
 
 
