@@ -305,9 +305,8 @@ _JOINED_BY = " · "
 
 def architecture_of(model: Mapping[str, Any]) -> str:
     """A model's name, and its pathway unless that is plain: ``hourglass_mlp · delayed(lag=1)``."""
-    pathway = model.get("pathway")
-    is_plain = pathway is None or pathway == "plain" or pathway_title(pathway) == "plain"
-    return str(model["name"]) if is_plain else f"{model['name']}{_JOINED_BY}{pathway_title(pathway)}"
+    title = pathway_title(model.get("pathway") or "plain")
+    return str(model["name"]) if title == "plain" else f"{model['name']}{_JOINED_BY}{title}"
 
 
 def split_architecture(architecture: str) -> tuple[str, str]:

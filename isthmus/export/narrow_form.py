@@ -3,9 +3,9 @@
 All products are computed in float64 and then cast. Whether the narrow form is faster depends on the shape, so the
 multiply–adds are counted first, and if they promise a gain, both forms are timed.
 
-Pathways whose weights depend on the row are refused. Delta, attended and dynamic streams have scalar weights, so a narrow
-form exists for them too: hidden vectors are multiplied by weights that follow from inner products of narrow vectors. It
-costs at least as much as that of their fixed relatives, which bounds the gain (``docs/pathways.md``).
+Pathways whose weights depend on the row are refused. Delta, attended and dynamic streams have scalar weights, so a
+narrow form exists for them too: hidden vectors are multiplied by weights that follow from inner products of narrow
+vectors. It costs at least as much as that of their fixed relatives, which bounds the gain (``docs/pathways.md``).
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def delta_channels(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]
     rows = []
     for place in range(len(reads) + 1):
         by = [_reading(p, c, place, k, d) for k in range(n)]
-        rows.append([sum(by[k] @ channels[k][i] for k in range(n)) for i in range(place + 1)])
+        rows.append([sum((by[k] @ channels[k][i] for k in range(n)), 0 * eye(d)) for i in range(place + 1)])
         if place == len(reads):
             break
         x, update = reads[place], u[place + 1]
