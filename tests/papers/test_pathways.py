@@ -143,6 +143,8 @@ def test_h3_asks_for_a_loss_exactly_beyond_first_order(gaps, answer):
     orders = dict(zip((item.part.title for item in parts), (0.01, 1.2), strict=True))
     judged = hypotheses.parallel_loses_beyond_first_order(Findings(parts, {"orders": orders}))
     assert judged.measured == answer
+    one_side = hypotheses.parallel_loses_beyond_first_order(Findings(parts[1:], {"orders": orders}))
+    assert one_side.measured != "yes", "a partial result lacks the other side"
 
 
 @pytest.mark.parametrize(("lead", "answer"), [(-0.05, "yes"), (0.0, "yes"), (0.05, "no")])
@@ -208,6 +210,9 @@ def test_equal_seconds_gives_plain_the_steps_of_a_slower_pathway():
         judged = claims.equal_seconds(Findings([first, *longer], {"costs": costs}))
         assert judged.measured == answer
         assert f"against {steps} times its steps: delta/value" in judged.because
+    begun = measured(PARTS["E2", "smoke"][2], {"reversible": 0.9})
+    alone = claims.equal_seconds(Findings([first, begun], {"costs": costs}))
+    assert "against 1 times its steps: delta/value" in alone.because, "of a partial result"
 
 
 def curve(growth: Sequence[float], diverged: int, explained: float) -> dict[str, Any]:
@@ -263,6 +268,14 @@ def test_growth_with_depth_is_judged_by_every_draw():
         assert judged.measured == answer or (answer == "no" and judged.measured == "undecided")
 
 
+def test_what_is_not_finite_before_training_is_left_out():
+    """A deep network without skip connections and norms ends at zero, and zero has no dilution."""
+    assert untrained._mean([1.0, float("nan")]) is None
+    values = {"growth": 0.0, "last dilution": untrained._mean([float("nan")]), "first dilution": 0.5}
+    (quantity,) = untrained._start_quantities({"none": {"none": {"256": values}}})
+    assert (quantity.measured, quantity.note) == (0.0, "first dilution 0.5")
+
+
 def test_recomputed_memory_must_not_grow():
     def line(saved: float) -> dict[str, Any]:
         return {"plain": {"saved": 10 * saved}, "reversible/recomputed": {"saved": saved}}
@@ -301,6 +314,7 @@ def test_a_partial_result_says_how_many_runs_have_ended(tmp_path, monkeypatch):
     assert "conventional, 4 blocks, tower: 32 of 32 runs have ended so far" in result["differences"]
     assert "hourglass 1/4, 12 blocks, tower: 1 of 32 runs have ended so far" in result["differences"]
     assert "hourglass 1/45, 256 blocks, tower: 0 of 40 runs have ended so far" in result["differences"]
+    assert all(claim["because"].startswith("so far: ") for claim in result["claims"])
     rows = table(result)
     assert {row["seeds"] for row in rows} == {"1", "3"}
     assert "streams(count=2,dynamic=False)" in {row["pathway"] for row in rows}
