@@ -22,18 +22,16 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def compare_times(
-    measured: str, ours: Work, rival: Work, rounds: int, bar: float, calls: int = CALLS
-) -> dict[str, Any]:
-    """Milliseconds of both; every other round begins with the rival. A round times at least so many calls."""
+def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: float) -> dict[str, Any]:
+    """Milliseconds of both; every other round begins with the rival."""
     before = load()
     ours(), rival()  # the first calls pay for memory and kernels
     pairs = []
     for number in range(rounds):
         if number % 2:
-            own, other = _milliseconds(ours, calls), _milliseconds(rival, calls)
+            own, other = _milliseconds(ours), _milliseconds(rival)
         else:
-            other, own = _milliseconds(rival, calls), _milliseconds(ours, calls)
+            other, own = _milliseconds(rival), _milliseconds(ours)
         pairs.append((own, other))
     return row(measured, "ms", pairs, bar, before)
 
@@ -52,10 +50,10 @@ def row(measured: str, unit: str, pairs: Sequence[tuple[float, float]], bar: flo
     }
 
 
-def _milliseconds(work: Work, least: int) -> float:
+def _milliseconds(work: Work) -> float:
     work()
     calls, began = 0, time.perf_counter()
-    while calls < least or time.perf_counter() - began < SECONDS:
+    while calls < CALLS or time.perf_counter() - began < SECONDS:
         work()
         calls += 1
     return 1e3 * (time.perf_counter() - began) / calls

@@ -56,7 +56,7 @@ def draw(*shape: int) -> Tensor:
 def test_every_gradient_is_that_of_finite_differences() -> None:
     torch.manual_seed(0)
     part, n = torch.tensor([0] * 3 + [1] * 3 + [2] * 9), 3
-    check = torch.autograd.gradcheck
+    check: Any = torch.autograd.gradcheck
     assert check(joins.WriteStreams.apply, (draw(n, 2, 4), draw(2, 4), draw(n, n), draw(n)))
     assert check(joins.WriteStreams.apply, (draw(2, n, 4), draw(2, 4), draw(2, n, n), draw(2, n)))
     weights = draw(15, n * 4), draw(15), draw(3)
