@@ -114,14 +114,23 @@ def pathways(
     depth: Annotated[int, typer.Option(min=1, help="Blocks of the residual MLP.")] = 256,
     repeats: Repeats = 5,
     threads: Threads = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write every row into this JSON file as it is measured.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the rows that are in the file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Time, memory, parameters and multiply-adds of every pathway as ratios to plain, at d_h = 16, 64 and 4d."""
     from benchmarks.pathways import measure
+    from isthmus.core.files import read_json
 
+    before = read_json(out) if resume and out is not None and out.exists() else {}
+    rows = {row["pathway"]: row for row in before.get("rows", []) if before["depth"] == depth}
     with measuring():
-        lines = measure(repeats, threads, depth, tuple(only or ()))
-    answer(lines, as_json)
+        for row in measure(repeats, threads, depth, tuple(only or ()), rows.keys()):
+            rows[row["pathway"]] = row
+            keep(out, {"depth": depth, "rows": list(rows.values())}, threads)
+    answer(list(rows.values()), as_json)
 
 
 @app.command()

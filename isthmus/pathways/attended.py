@@ -22,13 +22,14 @@ a recurrent model a block has its share of the updates of all configured iterati
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.pathways.joins import Attend, Merge, is_written_out
 from isthmus.pathways.pathway import Epsilon, apply_scale, at_least_single, hold, make_parameter
 from isthmus.pathways.sums import mix, project
 
@@ -82,6 +83,13 @@ class Sources(NamedTuple):
     ahead: Ahead | None = None
 
 
+class Known(NamedTuple):
+    """The sources before a read, and the same ones with what was seen ahead."""
+
+    before: Sources
+    after: Sources
+
+
 class Attended(Pathway):
     Config = AttendedConfig
     formula = "r_l = Σ_i α_{l,i} v_i, α_l = softmax(w_l · RMSNorm(v_i))"
@@ -103,24 +111,28 @@ class Attended(Pathway):
     def scale(self, source: Tensor) -> Tensor:
         return at_least_single(hold(source)).square().mean(-1).add(self.config.eps).rsqrt()
 
-    def read(self, state: Sources, place: int) -> tuple[Tensor, Ahead | None]:
+    def read(self, state: Sources, place: int) -> tuple[Tensor, Known]:
         count = len(state.finished) + (state.growing is not None)
         if count == 1:
-            return state.finished[0], None
+            return state.finished[0], Known(state, state)
         if place < self.unasked:  # a forward pass with more iterations than the config has
-            return self.attend(state, torch.zeros_like(self.query[-1])), None
+            return self.attend(state, torch.zeros_like(self.query[-1])), Known(state, state)
         if not self.looks_ahead:
-            return self.attend(state, self.query[place - self.unasked]), None
+            return self.attend(state, self.query[place - self.unasked]), Known(state, state)
         ahead = state.ahead
         if ahead is None or place >= ahead.first + len(ahead.mixed):
             ahead = self.look_ahead(state, place)
-        return self.merge(state, place, ahead), ahead
+        read, growing = self.merge(state, place, ahead)
+        return read, Known(state, Sources(state.finished, state.scales, growing, state.time, ahead))
 
     def look_ahead(self, state: Sources, place: int) -> Ahead:
         """Phase 1, for the places up to the end of the block."""
         length = self.size if self.size > 1 else _CHUNK
         end = min((place // length + 1) * length, self.places)
         queries = torch.stack([self.query[each - self.unasked] for each in range(place, end)])
+        if len(state.finished) > 1 and is_written_out():
+            mixed, totals = Attend.apply(queries, self.config.eps, *state.finished)
+            return Ahead(place, len(state.finished), mixed.unbind(), totals.unbind())
         products = at_least_single(project(queries, [hold(source) for source in state.finished]))
         logits = products * torch.stack(state.scales)
         if len(state.finished) == 1:
@@ -129,15 +141,17 @@ class Attended(Pathway):
             mixed = mix(logits.softmax(1).to(queries.dtype), state.finished).unbind(0)
         return Ahead(place, len(state.finished), mixed, logits.logsumexp(1).unbind(0))
 
-    def merge(self, state: Sources, place: int, ahead: Ahead) -> Tensor:
-        """Phase 2."""
+    def merge(self, state: Sources, place: int, ahead: Ahead) -> tuple[Tensor, Tensor | None]:
+        """Phase 2: what is read, and the growing source."""
         position = place - ahead.first
         mixed, query = ahead.mixed[position], self.query[place - self.unasked]
         alone = state.growing is not None and ahead.known == len(state.finished)
-        if alone and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if alone and is_written_out():
             factor = ahead.known + 1 if self.config.total == "sum" else 1
-            merged: Tensor = Merge.apply(mixed, ahead.logits[position], state.growing, query, factor, self.config.eps)
-            return merged
+            both: tuple[Tensor, Tensor] = Merge.apply(
+                mixed, ahead.logits[position], state.growing, query, factor, self.config.eps
+            )
+            return both
         sources, logits = self.keys(state, query, ahead.known)
         count = ahead.known + len(sources)
         if len(sources) == 1:
@@ -149,7 +163,7 @@ class Attended(Pathway):
             read = mix(weights.to(mixed.dtype), (mixed, *sources))
         else:
             read = mixed
-        return self.sum_up(read, count)
+        return self.sum_up(read, count), state.growing
 
     def attend(self, state: Sources, query: Tensor) -> Tensor:
         """In one phase, over all sources or those in the window."""
@@ -173,12 +187,11 @@ class Attended(Pathway):
     def sum_up(self, read: Tensor, count: int) -> Tensor:
         return count * read if self.config.total == "sum" else read
 
-    def write(self, state: Sources, place: int, known: Ahead | None, update: Tensor, scale: float) -> Sources:
-        finished, scales, growing, time, ahead = state
+    def write(self, state: Sources, place: int, known: Known, update: Tensor, scale: float) -> Sources:
+        # A mixer's first skip may have changed the sources since they were read.
+        finished, scales, growing, time, ahead = known.after if state is known.before else state
         update = apply_scale(update, scale)
         growing = update if growing is None else growing + update
-        # A mixer's first skip may have dropped what was seen ahead.
-        ahead = known if known is None or ahead is not None or len(finished) == known.known else None
         if (time + 1) % self.size:
             return Sources(finished, scales, growing, time + 1, ahead)
         return Sources((*finished, growing), (*scales, self.scale(growing)), None, time + 1, ahead)
@@ -194,32 +207,3 @@ class Attended(Pathway):
         if all(new is old for new, old in zip(after, before, strict=True)):
             return state
         return Sources(finished, tuple(map(self.scale, finished)), growing, state.time)
-
-
-class Merge(torch.autograd.Function):
-    """factor · ((1 − g) m + g v), g = σ(w · RMSNorm(v) − logit of m): phase 2 with half the passes of autograd's."""
-
-    @staticmethod
-    def forward(ctx: Any, m: Tensor, logit: Tensor, v: Tensor, w: Tensor, factor: int, eps: float) -> Tensor:
-        wide = at_least_single(v)
-        scale = (wide * wide).mean(-1).add_(eps).rsqrt_()
-        product = at_least_single(torch.einsum("...d,d->...", v, w))
-        gate = torch.sigmoid(product * scale - logit)
-        ctx.save_for_backward(m, v, w, scale, product, gate)
-        ctx.factor = factor
-        share = gate.unsqueeze(-1).to(m.dtype)
-        return torch.lerp(m, v, share).mul_(factor)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        m, v, w, scale, product, gate = ctx.saved_tensors
-        gradient = gradient * ctx.factor if ctx.factor != 1 else gradient
-        of_gate = at_least_single((gradient * (v - m)).sum(-1))
-        of_logit = of_gate * gate * (1 - gate)
-        along = (of_logit * scale).to(v.dtype)  # of w · v
-        shrink = (of_logit * product * scale * (scale * scale / v.shape[-1])).to(v.dtype)  # of the length of v
-        of_v = gradient * gate.unsqueeze(-1).to(v.dtype)
-        of_m = gradient - of_v
-        of_v = torch.addcmul(torch.addcmul(of_v, along.unsqueeze(-1), w), shrink.unsqueeze(-1), v, value=-1)
-        of_w = along.flatten() @ v.flatten(0, -2)
-        return of_m, -of_logit, of_v, of_w, None, None

@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.pathways.joins import Rewrite, is_written_out
 from isthmus.pathways.pathway import (
     Epsilon,
     apply_scale,
@@ -137,11 +138,8 @@ class Delta(Pathway):
     def write(self, state: Tensor, place: int, known: Tensor, update: Tensor, scale: float) -> Tensor:
         # A mixer's first skip may have changed the number of tokens since they were read.
         r = known if known.shape[:-1] == update.shape[:-1] else self.compress(state, place)
-        if self.config.channels == 1 and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            new: Tensor = Rewrite.apply(
-                state, apply_scale(update, scale), self.gate[place], self.bias[place], self.config
-            )
-            return new
+        if self.config.channels == 1 and is_written_out():
+            return self.rewrite(state, apply_scale(update, scale), place)
         beta, v = self.gates(hold(r), place)
         u, x = at_least_single(apply_scale(update, scale)), at_least_single(state)
         inverse = hold(u).square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
@@ -159,58 +157,17 @@ class Delta(Pathway):
         change = 1 - beta * along * inverse if self.config.write == "update" else beta * (v - along) * inverse
         return torch.addcmul(state, u.to(state.dtype), change.to(state.dtype))
 
+    def rewrite(self, state: Tensor, update: Tensor, place: int) -> Tensor:
+        """``write`` for one channel, with its gradient written out."""
+        config, adds = self.config, self.config.write == "update"
+        value = 0.0 if adds else None if config.value == "linear" else config.value_scale
+        epsilons = (config.norm_eps, config.eps**2)
+        gate, bias = self.gate[place], self.bias[place]
+        new: Tensor = Rewrite.apply(state, update, gate, bias, float(adds), value, epsilons)
+        return new
+
     def finish(self, state: Tensor) -> Tensor:
         return self.compress(state, -1)
 
     def transform(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         return function(state) if self.config.channels == 1 else map_streams(state, function, -2)
-
-
-class Rewrite(torch.autograd.Function):
-    """``Delta.write`` for one channel, with a third of the passes that autograd's gradient takes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, u: Tensor, gate: Tensor, bias: Tensor, config: DeltaConfig) -> Tensor:
-        wide_x, wide_u = at_least_single(x), at_least_single(u)
-        logits = at_least_single(nn.functional.linear(x, gate))
-        q = (wide_x * wide_x).mean(-1, keepdim=True).add_(config.norm_eps).rsqrt_()
-        beta = 2 * torch.addcmul(bias[:1], logits[..., :1], q).sigmoid()
-        inverse = (wide_u * wide_u).sum(-1, keepdim=True).add_(config.eps**2).rsqrt_()
-        product = torch.einsum("...d,...d->...", wide_u, wide_x).unsqueeze(-1)
-        v: Any = config.value_scale
-        if gate.shape[0] > 1:
-            v = logits[..., 1:] + bias[1:]
-            v = v.sigmoid() * config.value_scale if config.value == "sigmoid" else v
-        along = product * inverse
-        change = 1 - beta * along * inverse if config.write == "update" else beta * (v - along) * inverse
-        values = [v] if gate.shape[0] > 1 else []
-        ctx.save_for_backward(x, u, gate, logits[..., :1], q, beta, inverse, product, change, *values)
-        ctx.config = config
-        return torch.addcmul(x, u, change.to(x.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, u, gate, logit, q, beta, inverse, p, change, *values = ctx.saved_tensors
-        config: DeltaConfig = ctx.config
-        v = values[0] if values else config.value_scale
-        of_change = at_least_single((g * u).sum(-1, keepdim=True))
-        square = inverse * inverse
-        of_p = -of_change * beta * square
-        if config.write == "update":
-            of_beta, of_inverse = -of_change * p * square, -2 * of_change * beta * p * inverse
-        else:
-            of_beta = of_change * (v - p * inverse) * inverse
-            of_inverse = of_change * beta * (v - 2 * p * inverse)
-        of_logit = of_beta * beta * (1 - beta / 2)
-        of_gates, of_bias = of_logit * q, of_logit
-        if values:
-            of_v = of_change * beta * inverse
-            of_v = of_v * v * (1 - v / config.value_scale) if config.value == "sigmoid" else of_v
-            of_gates, of_bias = torch.cat([of_gates, of_v], -1), torch.cat([of_logit, of_v], -1)
-        of_p, of_gates = of_p.to(x.dtype), of_gates.to(x.dtype)
-        shrink_u = (of_inverse * inverse * square).to(x.dtype)
-        shrink_x = (of_logit * logit * q * (q * q / x.shape[-1])).to(x.dtype)
-        of_u = torch.addcmul(torch.addcmul(g * change.to(x.dtype), u, shrink_u, value=-1), x, of_p)
-        of_x = torch.addcmul(torch.addcmul(g + of_gates @ gate, x, shrink_x, value=-1), u, of_p)
-        of_gate = of_gates.flatten(0, -2).T @ x.flatten(0, -2)
-        return of_x, of_u, of_gate, of_bias.flatten(0, -2).sum(0).to(gate.dtype), None

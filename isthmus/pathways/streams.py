@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from isthmus.layers.residual import Entries, Layout, Pathway, PathwayConfig
+from isthmus.pathways.joins import Balance, ReadBalanced, WriteStreams, is_written_out
 from isthmus.pathways.pathway import (
     Epsilon,
     apply_scale,
@@ -93,12 +94,22 @@ class Maps(NamedTuple):
     post: Tensor
 
 
+class Known(NamedTuple):
+    """The state before a read, the same after it, and the maps for the update."""
+
+    before: Tensor
+    streams: Tensor
+    res: Tensor
+    post: Tensor
+
+
 class Streams(Pathway):
     Config = StreamsConfig
     formula = "r = pre · S, S ← resᵀ S + post ⊗ u"
     paper = "Hyper-Connections (2024); mHC (2025); mHC-lite (2026)"
     extra = "n² + n multiply–adds per channel; dynamic: n² + 2n more, mHC: n³ + 2n² more, with as many parameters"
     matrices: Tensor
+    part: Tensor
 
     def __init__(self, config: StreamsConfig, layout: Layout) -> None:
         super().__init__()
@@ -121,6 +132,8 @@ class Streams(Pathway):
             size = 2 * n + (len(self.orders) or n * n)
             self.Phi = nn.ParameterList(make_parameter(torch.zeros(size, n * d)) for _ in places)
             self.scale = nn.ParameterList(make_parameter(torch.full((3,), config.scale)) for _ in places)
+            part = torch.tensor([0] * n + [1] * n + [2] * (size - 2 * n))
+            self.register_buffer("part", part, persistent=False)
 
     def first_bias(self, place: int) -> Tensor:
         """Of pre, post and res."""
@@ -141,23 +154,33 @@ class Streams(Pathway):
     def start(self, x: Tensor) -> Tensor:
         return torch.stack([x] * self.config.count, dim=self.axis)
 
-    def read(self, state: Tensor, place: int) -> tuple[Tensor, Maps]:
-        maps = self.maps(hold(state), place)
-        if self.config.dynamic:
-            return (maps.pre.unsqueeze(-2) @ state).squeeze(-2), maps
-        return (maps.pre[None] @ state.flatten(1)).view(state.shape[1:]), maps
+    def read(self, state: Tensor, place: int) -> tuple[Tensor, Known]:
+        config = self.config
+        if config.dynamic and config.constrain == "doubly_stochastic" and is_written_out():
+            read, res, post, streams = ReadBalanced.apply(
+                state, self.Phi[place], self.bias[place], self.scale[place], self.part,
+                config.sinkhorn_iterations, config.sinkhorn_eps, config.norm_eps,
+            )  # fmt: skip
+            return read, Known(state, streams, res, post)
+        pre, res, post = self.maps(hold(state), place)
+        if config.dynamic:
+            read = (pre.unsqueeze(-2) @ state).squeeze(-2)
+        else:
+            read = (pre[None] @ state.flatten(1)).view(state.shape[1:])
+        return read, Known(state, state, res, post)
 
-    def write(self, state: Tensor, place: int, known: Maps, update: Tensor, scale: float) -> Tensor:
+    def write(self, state: Tensor, place: int, known: Known, update: Tensor, scale: float) -> Tensor:
+        before, streams, res, post = known
         update = apply_scale(update, scale)
-        if not self.config.dynamic:
-            if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-                written: Tensor = Write.apply(state, update, known.res, known.post)
-                return written
-            kept = known.res.T @ state.flatten(1)
-            return torch.addcmul(kept, known.post[:, None], update.reshape(1, -1)).view(-1, *update.shape)
-        # A mixer's first skip may have changed the number of tokens since they were read.
-        maps = known if known.post.shape[:-1] == update.shape[:-1] else self.maps(state, place)
-        return torch.addcmul(maps.res.mT @ state, maps.post.unsqueeze(-1), update.unsqueeze(-2))
+        if state is not before:  # a mixer's first skip may have changed the number of tokens since they were read
+            streams, (_, res, post) = state, self.maps(hold(state), place)
+        if is_written_out():
+            written: Tensor = WriteStreams.apply(streams, update, res, post)
+            return written
+        if self.config.dynamic:
+            return torch.addcmul(res.mT @ streams, post.unsqueeze(-1), update.unsqueeze(-2))
+        kept = res.T @ streams.flatten(1)
+        return torch.addcmul(kept, post[:, None], update.reshape(1, -1)).view(streams.shape)
 
     def finish(self, state: Tensor) -> Tensor:
         return state.mean(self.axis) if self.config.output == "mean" else state.sum(self.axis)
@@ -184,9 +207,7 @@ class Streams(Pathway):
             flat = state.flatten(-2)
             inverse = at_least_single(flat).square().mean(-1, keepdim=True).add(self.config.norm_eps).rsqrt()
             products = at_least_single(nn.functional.linear(flat, self.Phi[place])) * inverse
-            sizes = (n, n, products.shape[-1] - 2 * n)
-            scale = torch.cat([each.expand(size) for each, size in zip(self.scale[place].unbind(), sizes, strict=True)])
-            logits = torch.addcmul(logits, products, scale)
+            logits = torch.addcmul(logits, products, self.scale[place][self.part])
         pre, post, res = logits.split([n, n, logits.shape[-1] - 2 * n], dim=-1)
         mixed = self.permute(res) if self.orders else self.balance(res.unflatten(-1, (n, n)))
         return Maps(*(each.to(state.dtype) for each in (pre.sigmoid(), mixed, 2 * post.sigmoid())))
@@ -198,51 +219,12 @@ class Streams(Pathway):
     def balance(self, logits: Tensor) -> Tensor:
         """Sinkhorn's iteration: rows and columns in turn."""
         eps = self.config.sinkhorn_eps
-        matrix = logits.softmax(-1) + eps
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            balanced: Tensor = Balance.apply(matrix, self.config.sinkhorn_iterations, eps)
+        if logits.ndim == 2 and is_written_out():
+            balanced: Tensor = Balance.apply(logits, self.config.sinkhorn_iterations, eps)
             return balanced
+        matrix = logits.softmax(-1) + eps
         matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
         for _ in range(self.config.sinkhorn_iterations - 1):
             matrix = matrix / (matrix.sum(-1, keepdim=True) + eps)
             matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
         return matrix
-
-
-class Write(torch.autograd.Function):
-    """resᵀ S + post ⊗ u with maps that all rows share, whose gradient is four matrix products."""
-
-    @staticmethod
-    def forward(ctx: Any, state: Tensor, update: Tensor, res: Tensor, post: Tensor) -> Tensor:
-        ctx.save_for_backward(state, update, res, post)
-        return (res.T @ state.flatten(1)).addcmul_(post[:, None], update.reshape(1, -1)).view(state.shape)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        state, update, res, post = ctx.saved_tensors
-        g = gradient.flatten(1)
-        of_update = (post[None] @ g).view(update.shape)
-        return (res @ g).view(state.shape), of_update, state.flatten(1) @ g.T, g @ update.flatten()
-
-
-class Balance(torch.autograd.Function):
-    """Sinkhorn's iteration, columns first: 2 · iterations − 1 normalisations."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, iterations: int, eps: float) -> Tensor:
-        kept = []
-        for turn in range(2 * iterations - 1):
-            total = matrix.sum(-1 if turn % 2 else -2, keepdim=True).add_(eps)
-            matrix = matrix / total
-            kept += [matrix, total]
-        ctx.save_for_backward(*kept)
-        return matrix
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        kept = ctx.saved_tensors
-        for turn in reversed(range(len(kept) // 2)):
-            matrix, total = kept[2 * turn], kept[2 * turn + 1]
-            along = (gradient * matrix).sum(-1 if turn % 2 else -2, keepdim=True)
-            gradient = (gradient - along) / total
-        return gradient, None, None

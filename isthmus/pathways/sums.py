@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isthmus.pathways.joins import is_written_out
+
 
 def mix(weights: Tensor, sources: Sequence[Tensor]) -> Tensor:
     """Σ_s w_s x_s with weights (s,), with weights of every row (s, batch…), or of q queries (q, s, batch…)."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not is_written_out():
         return _mix(weights, torch.stack(tuple(sources)))
     mixed: Tensor = Mix.apply(weights, *sources)
     return mixed
@@ -19,7 +21,7 @@ def mix(weights: Tensor, sources: Sequence[Tensor]) -> Tensor:
 
 def project(queries: Tensor, sources: Sequence[Tensor]) -> Tensor:
     """The inner products (q, s, batch…) of queries (q, d) with sources (batch…, d)."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not is_written_out():
         return torch.einsum("qd,s...d->qs...", queries, torch.stack(tuple(sources)))
     products: Tensor = Project.apply(queries, *sources)
     return products
