@@ -206,6 +206,14 @@ class Task(ABC):
         ``index`` holds the rows' positions in the split, ``view`` their orientations.
         """
 
+    def fixed_batch(self, rows: Tensor, targets: Tensor | None) -> Batch | None:
+        """All training rows as every batch has them, if batches draw nothing; ``train.stack`` needs it."""
+        return None
+
+    def row_losses(self, output: Tensor, target: Tensor) -> Tensor:
+        """The loss of each row, whose mean is ``loss``; ``train.stack`` needs it."""
+        raise NotImplementedError
+
     @abstractmethod
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         """Batch ``block`` of the validation or test split: the same for every run, whatever its seed."""

@@ -68,6 +68,9 @@ class TrainConfig(Settings):
     select: Literal["best", "last"] = "best"
     """Which weights are kept: those with the lowest validation loss, or the last ones."""
 
+    stack: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Places of a stack, in which small networks of one shape train together (default: the run trains alone)."""
+
     @property
     def last_epoch(self) -> int:
         return self.stop_epoch or self.epochs
@@ -94,9 +97,17 @@ class TrainConfig(Settings):
             raise ValueError(f"optimizer=beta_lasso takes no weight_decay={self.weight_decay:g}; set lasso_lambda")
         if self.strategy == "fsdp" and (self.devices == 1 or self.average or self.optimizer == "beta_lasso"):
             raise ValueError("strategy=fsdp needs devices above 1, AdamW or SGD, and no average")
+        if self.stack is not None and (other := self._unstackable()):
+            raise ValueError(f"stack={self.stack} does not work with {other}; leave stack out")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov=true needs a momentum above 0")
         if self.batch_size < self.accumulate * self.devices:
             parts = f"accumulate={self.accumulate} × devices={self.devices}"
             raise ValueError(f"batch_size={self.batch_size} is less than {parts}")
         return self
+
+    def _unstackable(self) -> str:
+        """The settings that a stack does not know."""
+        known = {"optimizer": ("adam", "adamw"), "precision": ("float32",), "device": ("cpu",), "devices": (1,)}
+        known |= {"accumulate": (1,), "clip_norm": (None,), "average": (None,), "compile": (False,)}
+        return " ".join(f"{name}={getattr(self, name)}" for name, values in known.items() if getattr(self, name) not in values)
