@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -57,6 +58,7 @@ from isthmus.training.listener import Listener
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
+from isthmus.training.stacks import Member, stack_key, train_together
 from isthmus.training.tracking import NO_TRACKING, Tracked, Tracking, track
 
 _TURN = threading.RLock()
@@ -95,6 +97,11 @@ class Prepared:
     @property
     def has_ended(self) -> bool:
         return (self.folder / RECORD).exists()
+
+    @cached_property
+    def stack_key(self) -> str | None:
+        """Runs with the same key can train together; None if the run trains alone."""
+        return stack_key(self.config, len(self.data.train))
 
     @property
     def work(self) -> float:
@@ -153,6 +160,10 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
     if (prepared.folder / RECORD).exists():
         return finished_record(prepared)
     config = prepared.config
+    if config.train.stack is not None:
+        if error := run_together([prepared], options, [listener])[0]:
+            raise error
+        return finished_record(prepared)
     check_processes(config.train)
     devices = OneDevice(config.train)  # before the folder, so that a run that cannot start leaves none
     start = None if config.train.devices > 1 else starting_model(config, options)
@@ -165,10 +176,7 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
     with _own(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
-        for leftover in list_temporary(prepared.folder):  # by a process that was killed
-            leftover.unlink(missing_ok=True)
-        _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
-        write_tensors(prepared.folder / TASK, prepared.task.memory())
+        _begin(prepared)
         if start is None:
             _run_on_all(config, options, listener)
         else:
@@ -176,6 +184,81 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
         if not (prepared.folder / RECORD).exists():
             raise Stopped
     return finished_record(prepared)
+
+
+def run_together(
+    runs: Sequence[Prepared], options: Options, listeners: Sequence[Listener]
+) -> list[Exception | None]:
+    """Train or resume the runs of a stack, which have one ``stack_key``; each gets its record when it has ended.
+
+    For each of them, what kept it from its record: ``Stopped``, ``InUse``, any other error, or nothing.
+    """
+    errors: list[Exception | None] = [None] * len(runs)
+    with contextlib.ExitStack() as all_open, arithmetic(1):
+        members, ends = dict[int, Member](), dict[int, Callable[[Outcome | Exception], None]]()
+        for place, (run, listener) in enumerate(zip(runs, listeners, strict=True)):
+            own = all_open.enter_context(contextlib.ExitStack())
+            try:
+                if opened := _open_member(run, options, listener, own):
+                    members[place], ends[place] = opened
+            except (UserError, OSError) as error:  # the others go on
+                errors[place] = error
+                own.close()
+        places = {id(member): place for place, member in members.items()}
+
+        def end(member: Member, outcome: Outcome | Exception) -> None:
+            place = places[id(member)]
+            try:
+                ends.pop(place)(outcome)
+            except Exception as error:
+                errors[place] = error
+
+        if members:
+            train_together(list(members.values()), end)
+    return errors
+
+
+def _open_member(
+    run: Prepared, options: Options, listener: Listener, own: contextlib.ExitStack
+) -> tuple[Member, Callable[[Outcome | Exception], None]] | None:
+    """A run of a stack, restored, and what writes its results; None if it has ended. ``own`` closes what it opened."""
+    if run.has_ended:
+        return None
+    if run.config.threads != 1:
+        raise UserError(f"train.stack={run.config.train.stack} needs threads=1, not threads={run.config.threads}")
+    devices, start = OneDevice(run.config.train), starting_model(run.config, options)
+    make_folder(run.folder)
+    own.enter_context(_own(run.folder))
+    if run.has_ended:  # by another process since
+        return None
+    _begin(run)
+    heard = own.enter_context(
+        track(listener, options.tracking, run.folder, run.config.model_dump(mode="json"), options.command)
+    )
+    rows = _load_rows(run, devices.device)
+    training = _make_training(run, start.model, rows, devices)
+    journal = _journal(run, options, devices, heard)
+    writing = own.enter_context(contextlib.ExitStack())
+    writing.enter_context(journal)
+    training.restore(journal)
+
+    def end(outcome: Outcome | Exception) -> None:
+        with own:
+            if isinstance(outcome, Outcome | Diverged):
+                writing.close()
+                _write_record(run, start, training, outcome, rows, options, heard)
+            else:
+                raise outcome
+
+    return Member(training, journal, heard), end
+
+
+def _begin(prepared: Prepared) -> None:
+    """Write what a run folder holds from the start."""
+    for leftover in list_temporary(prepared.folder):  # by a process that was killed
+        leftover.unlink(missing_ok=True)
+    _write_config(prepared.folder / CONFIG, prepared.config.model_dump(mode="json"))
+    write_tensors(prepared.folder / TASK, prepared.task.memory())
 
 
 def finished_record(prepared: Prepared) -> RunRecord:
@@ -375,25 +458,49 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
 
 def _train_heard(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Tracked) -> None:
     """Train in this process. The first of several processes writes the results, and the record last."""
-    config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
-    reason, outcome = "", None
+    config = prepared.config
     with arithmetic(config.threads):
-        rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
-        training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
+        rows = _load_rows(prepared, devices.device)
+        training = _make_training(prepared, start.model, rows, devices)
         with _journal(prepared, options, devices, listener) as journal:
             try:
-                outcome = training.run(journal, listener)
+                outcome: Outcome | Diverged = training.run(journal, listener)
             except Diverged as error:
-                reason = str(error)
+                outcome = error
         if devices.rank > 0:
             return
         if devices.sharded:  # this process holds only a part of the model
-            model = starting_model(config, options).model.to(devices.device)
-        metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
+            start = start._replace(model=starting_model(config, options).model.to(devices.device))
+        _write_record(prepared, start, training, outcome, rows, options, listener)
+
+
+def _load_rows(prepared: Prepared, device: torch.device) -> dict[SplitName, Rows]:
+    return {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
+
+
+def _make_training(prepared: Prepared, model: nn.Module, rows: Mapping[SplitName, Rows], devices: Devices) -> Training:
+    config = prepared.config
+    return Training(model, prepared.task, rows["train"], rows["validation"], config.train, config.seed, devices)
+
+
+def _write_record(
+    prepared: Prepared,
+    start: Start,
+    training: Training,
+    outcome: Outcome | Diverged,
+    rows: Mapping[SplitName, Rows],
+    options: Options,
+    listener: Tracked,
+) -> None:
+    """Write the results of a training that has ended, and the record last."""
+    config, folder, task = prepared.config, prepared.folder, prepared.task
+    finished = outcome if isinstance(outcome, Outcome) else None
+    device = training.devices.device
+    metrics = {} if finished is None else _write_results(prepared, start.model, finished, rows, device, options)
     record = RunRecord(
         id=prepared.id,
-        status="failed" if outcome is None else "finished",
-        reason=reason,
+        status="failed" if finished is None else "finished",
+        reason="" if finished is not None else str(outcome),
         config=config.model_dump(mode="json"),
         seed=config.seed,
         fingerprint=prepared.data.fingerprint,
@@ -407,7 +514,7 @@ def _train_heard(prepared: Prepared, start: Start, options: Options, devices: De
         metrics=metrics,
         directions=task.directions(),
         metric_versions=dict(task.metric_versions),
-        selected=_selection(config, outcome, start.fresh),
+        selected=_selection(config, finished, start.fresh),
         steps=training.position.step,
         wall_seconds=round(training.position.seconds, 3),
         samples_per_second=round(training.samples_seen / max(training.position.seconds, 1e-9), 1),

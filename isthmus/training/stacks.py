@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
 from torchmetrics import MetricCollection
 
+from isthmus.core.config import RunConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest
-from isthmus.core.protocols import Task
 from isthmus.training.graphs import ELEMENTS, FLOATS, CannotStack, trace
 from isthmus.training.listener import Listener
 from isthmus.training.loop import EVALUATION_BLOCK, NoJournal, Outcome, Training, make_metrics, measure_outputs
@@ -38,6 +38,17 @@ _graphs: dict[str, Callable[..., Any]] = {}
 
 def pad_rows(rows: int) -> int:
     return -(-rows // ELEMENTS) * ELEMENTS
+
+
+def stack_key(config: RunConfig, rows: int) -> str | None:
+    """What the runs of a stack have in common; None without ``train.stack``."""
+    train = config.train
+    if train.stack is None:
+        return None
+    shared = {name: getattr(train, name) for name in ("stack", "optimizer", "betas", "epsilon", "decayed")}
+    shared |= {"steps": -(-rows // train.batch_size), "rows": pad_rows(min(train.batch_size, rows))}
+    shared |= {"model": _drop_seeds(config.model.model_dump(mode="json")), "threads": config.threads}
+    return digest(shared | {"task": config.task.model_dump(mode="json")})
 
 
 @dataclass
