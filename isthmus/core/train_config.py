@@ -68,7 +68,8 @@ class TrainConfig(Settings):
     select: Literal["best", "last"] = "best"
     """Which weights are kept: those with the lowest validation loss, or the last ones."""
 
-    stack: Annotated[int, Field(ge=1, le=64)] | None = None
+    # Left out while it is None, so that the configs of other runs are written as before.
+    stack: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(exclude_if=lambda value: value is None)] = None
     """Places of a stack, in which small networks of one shape train together (default: the run trains alone)."""
 
     @property
@@ -108,6 +109,9 @@ class TrainConfig(Settings):
 
     def _unstackable(self) -> str:
         """The settings that a stack does not know."""
-        known = {"optimizer": ("adam", "adamw"), "precision": ("float32",), "device": ("cpu",), "devices": (1,)}
-        known |= {"accumulate": (1,), "clip_norm": (None,), "average": (None,), "compile": (False,)}
-        return " ".join(f"{name}={getattr(self, name)}" for name, values in known.items() if getattr(self, name) not in values)
+        known: dict[str, tuple[object, ...]] = {
+            "optimizer": ("adam", "adamw"), "accumulate": (1,), "clip_norm": (None,), "average": (None,),
+            "precision": ("float32",), "compile": (False,), "device": ("cpu",), "devices": (1,),
+        }  # fmt: skip
+        given = {name: getattr(self, name) for name in known}
+        return " ".join(f"{name}={value}" for name, value in given.items() if value not in known[name])

@@ -105,7 +105,9 @@ class RayCluster(Executor):
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             # Errors of a run are part of its result. This is one of the node, which would fail every run.
             cause = getattr(error, "cause", None) or error
-            return [Ended(job.id, "refused", f"a node of the cluster cannot train runs: {_line(cause)}") for job in jobs]
+            return [
+                Ended(job.id, "refused", f"a node of the cluster cannot train runs: {_line(cause)}") for job in jobs
+            ]
         except errors.RayError as error:
             return [Ended(job.id, "crashed", f"its process or its node died: {_line(error)}") for job in jobs]
         return [_need_written(job, each) for job, each in zip(jobs, ended, strict=True)]

@@ -149,9 +149,7 @@ class Study(Progress):
             tasks.append(task)
         return tasks
 
-    def _take(
-        self, waiting: list[_Task], resting: Mapping[str, float], fits: Callable[[_Task], bool]
-    ) -> _Task | None:
+    def _take(self, waiting: list[_Task], resting: Mapping[str, float], fits: Callable[[_Task], bool]) -> _Task | None:
         """Remove and return the first fitting task that no other driver works on."""
         for task in filter(fits, list(waiting)):
             run = task.prepared_run.id

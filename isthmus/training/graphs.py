@@ -179,7 +179,6 @@ def _turn(graph: fx.Graph, node: fx.Node) -> None:
     transpose.
     """
     first, second = node.args
-    assert isinstance(first, fx.Node) and isinstance(second, fx.Node)
     m, n = _shape(first)[1], _shape(second)[2]
     if n == 1 or n % FLOATS == 0 or m % FLOATS:
         return

@@ -76,7 +76,8 @@ class Journal(NoJournal):
         if self._lines is None:
             return
         self._check_ownership()
-        self._lines.write(json.dumps({**line, "check": self._checks.add(line)}) + "\n")
+        text = json.dumps(line)
+        self._lines.write(f'{text[:-1]}, "check": "{self._checks.add_text(text)}"}}\n')
         self._lines.flush()
         self.listener.line(line)
 

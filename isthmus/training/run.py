@@ -186,9 +186,7 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
     return finished_record(prepared)
 
 
-def run_together(
-    runs: Sequence[Prepared], options: Options, listeners: Sequence[Listener]
-) -> list[Exception | None]:
+def run_together(runs: Sequence[Prepared], options: Options, listeners: Sequence[Listener]) -> list[Exception | None]:
     """Train or resume the runs of a stack, which have one ``stack_key``; each gets its record when it has ended.
 
     For each of them, what kept it from its record: ``Stopped``, ``InUse``, any other error, or nothing.

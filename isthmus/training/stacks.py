@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torchmetrics import MetricCollection
 from isthmus.core.config import RunConfig
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest
+from isthmus.core.protocols import Batch
 from isthmus.training.graphs import ELEMENTS, FLOATS, CannotStack, trace
 from isthmus.training.listener import Listener
 from isthmus.training.loop import EVALUATION_BLOCK, NoJournal, Outcome, Training, make_metrics, measure_outputs
@@ -78,13 +80,13 @@ def train_together(members: Sequence[Member], end: Ending) -> None:
         return training.is_validated_at(training.position.step + 1)
 
     while places:
-        stack.step(places.keys())
+        stack.step(list(places))
         due = [place for place, member in places.items() if is_due(member.training)]
         values = stack.evaluate(due) if due else {}
         for place, member in list(places.items()):
             try:
                 seconds = time.perf_counter() - member.began
-                member.training.end_step(seconds, member.journal, member.listener, lambda p=place: values[p])
+                member.training.end_step(seconds, member.journal, member.listener, partial(values.__getitem__, place))
             except Exception as error:  # the others go on
                 _leave(places, place, stack, end, error)
             else:
@@ -245,7 +247,9 @@ class NetworkStack:
     def _trace_step(self) -> Callable[..., Any]:
         names, fixed, task = list(self.parameters), list(self.fixed), self.task
 
-        def loss(weights: list[Tensor], others: Sequence[Tensor], rows: Tensor, target: Tensor, share: Tensor) -> Tensor:
+        def loss(
+            weights: list[Tensor], others: Sequence[Tensor], rows: Tensor, target: Tensor, share: Tensor
+        ) -> Tensor:
             given = dict(zip(names, weights, strict=True)) | dict(zip(fixed, others, strict=True))
             output = functional_call(self.template, given, (rows,))
             return (task.row_losses(output, target) * share).sum()
@@ -358,11 +362,11 @@ class NetworkStack:
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def _held_out_blocks(training: Training) -> list[tuple[Tensor, Tensor]]:
+def _held_out_blocks(training: Training) -> list[Batch]:
     rows, cpu = training.validation, torch.device("cpu")
     starts = range(0, len(rows), EVALUATION_BLOCK)
     return [
-        tuple(training.task.evaluation_batch(*rows.block(start, cpu), "validation", number))
+        training.task.evaluation_batch(*rows.block(start, cpu), "validation", number)
         for number, start in enumerate(starts)
     ]
 
