@@ -172,7 +172,7 @@ def _align(graph: fx.Graph) -> None:
         node.replace_all_uses_with(whole, delete_user_cb=lambda user, part=part: user is not part)
 
 
-def _turn(graph: fx.Graph, node: fx.Node) -> None:
+def _turn(graph: fx.Graph, node: Any) -> None:
     """Compute a product as the transpose of (second)ᵀ(first)ᵀ where that takes a fraction of the time.
 
     Kernels fill whole registers with the columns of a result: 384×32 times 32×8 takes three times as long as its
