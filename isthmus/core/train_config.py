@@ -98,7 +98,7 @@ class TrainConfig(Settings):
             raise ValueError(f"optimizer=beta_lasso takes no weight_decay={self.weight_decay:g}; set lasso_lambda")
         if self.strategy == "fsdp" and (self.devices == 1 or self.average or self.optimizer == "beta_lasso"):
             raise ValueError("strategy=fsdp needs devices above 1, AdamW or SGD, and no average")
-        if self.stack is not None and (other := self._unstackable()):
+        if self.stack is not None and (other := self.unstackable):
             raise ValueError(f"stack={self.stack} does not work with {other}; leave stack out")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov=true needs a momentum above 0")
@@ -107,8 +107,9 @@ class TrainConfig(Settings):
             raise ValueError(f"batch_size={self.batch_size} is less than {parts}")
         return self
 
-    def _unstackable(self) -> str:
-        """The settings that a stack does not know."""
+    @property
+    def unstackable(self) -> str:
+        """The settings with which a run cannot be part of a stack."""
         known: dict[str, tuple[object, ...]] = {
             "optimizer": ("adam", "adamw"), "accumulate": (1,), "clip_norm": (None,), "average": (None,),
             "precision": ("float32",), "compile": (False,), "device": ("cpu",), "devices": (1,),

@@ -158,7 +158,7 @@ def _align(graph: fx.Graph) -> None:
         rows = _up(m) if _distance(first) % FLOATS else m
         columns = _up(n) if _distance(second) % FLOATS else n
         if rows * columns % FLOATS:  # of the result
-            rows, columns = (rows, _up(n)) if n >= m else (_up(m), columns)
+            rows, columns = (rows, _up(n)) if n <= m else (_up(m), columns)
         if (rows, columns) == (m, n):
             _turn(graph, node)
             continue

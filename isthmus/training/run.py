@@ -233,8 +233,8 @@ def _open_member(
     heard = own.enter_context(
         track(listener, options.tracking, run.folder, run.config.model_dump(mode="json"), options.command)
     )
-    rows = _load_rows(run, devices.device)
-    training = _make_training(run, start.model, rows, devices)
+    rows = load_rows(run, devices.device)
+    training = make_training(run, start.model, rows, devices)
     journal = _journal(run, options, devices, heard)
     writing = own.enter_context(contextlib.ExitStack())
     writing.enter_context(journal)
@@ -458,8 +458,8 @@ def _train_heard(prepared: Prepared, start: Start, options: Options, devices: De
     """Train in this process. The first of several processes writes the results, and the record last."""
     config = prepared.config
     with arithmetic(config.threads):
-        rows = _load_rows(prepared, devices.device)
-        training = _make_training(prepared, start.model, rows, devices)
+        rows = load_rows(prepared, devices.device)
+        training = make_training(prepared, start.model, rows, devices)
         with _journal(prepared, options, devices, listener) as journal:
             try:
                 outcome: Outcome | Diverged = training.run(journal, listener)
@@ -472,11 +472,11 @@ def _train_heard(prepared: Prepared, start: Start, options: Options, devices: De
         _write_record(prepared, start, training, outcome, rows, options, listener)
 
 
-def _load_rows(prepared: Prepared, device: torch.device) -> dict[SplitName, Rows]:
+def load_rows(prepared: Prepared, device: torch.device) -> dict[SplitName, Rows]:
     return {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
 
 
-def _make_training(prepared: Prepared, model: nn.Module, rows: Mapping[SplitName, Rows], devices: Devices) -> Training:
+def make_training(prepared: Prepared, model: nn.Module, rows: Mapping[SplitName, Rows], devices: Devices) -> Training:
     config = prepared.config
     return Training(model, prepared.task, rows["train"], rows["validation"], config.train, config.seed, devices)
 

@@ -38,6 +38,22 @@ _MOST_GRAPHS = 64
 _graphs: dict[str, Callable[..., Any]] = {}
 
 
+_SIZES = {3e6: 8, 1e7: 4}
+"""By the floating-point operations of a member's step, the places of a stack that pays: `isthmus bench stacks`, stored
+in results/bench/stacks.json. Beyond, matrix products take the time, and a stack leaves the cache."""
+
+
+def choose_stack(config: RunConfig, flops: float, rows: int) -> int | None:
+    """The places of the stack in which a run should train, by the operations of a row; None: alone.
+
+    Planning decides it, because it is part of the run's config.
+    """
+    step = flops * min(config.train.batch_size, rows)
+    if config.threads != 1 or config.train.unstackable:
+        return None
+    return next((size for most, size in sorted(_SIZES.items()) if step <= most), None)
+
+
 def pad_rows(rows: int) -> int:
     return -(-rows // ELEMENTS) * ELEMENTS
 

@@ -1,0 +1,170 @@
+"""Small networks that train together, against the same networks one after the other: a step, and a whole study.
+
+The steps say from which size on a stack pays, which ``training.stacks.choose_stack`` has as constants. The study is of
+a table of 10 columns and 500 rows: 3 seeds and 2 learning rates of each network in each of 5 folds.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies import empty_home
+from isthmus.analysis.ratios import compare_times, load, row
+from isthmus.core.config import StudyConfig, run_config, study_config
+from isthmus.studies.executors import LocalWorkers
+from isthmus.studies.plan import Plan
+from isthmus.studies.storage import Storage
+from isthmus.studies.study import Study
+from isthmus.training.devices import OneDevice
+from isthmus.training.listener import Listener
+from isthmus.training.loop import NoJournal, Training
+from isthmus.training.run import Options, arithmetic, load_rows, make_training, prepare, starting_model
+from isthmus.training.stacks import NetworkStack
+
+SHAPES = ((32, 8, 1), (64, 16, 2), (64, 16, 4), (96, 48, 3), (256, 64, 4))
+"""d_z, d_h and depth."""
+BATCHES, SIZES = (32, 400), (4, 8)
+STUDIED = ((32, 8, 1), (64, 16, 2), (32, 8, 4), (64, 16, 4))
+BAR = 0.25
+"""Of the study: four times as fast."""
+_STEPS = 20
+
+
+def measure_steps(repeats: int) -> list[dict[str, Any]]:
+    """A step of a stack against a step of each of its networks alone, in one thread."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder, arithmetic(1):
+        path = write_table(Path(folder) / "table.csv")
+        for shape, batch, size in ((shape, batch, size) for batch in BATCHES for shape in SHAPES for size in SIZES):
+            alone = _train(_make(path, shape, batch, None, 1)[0], size)
+            flops, together = _stack(path, shape, batch, size)
+            name = f"{size} of {'/'.join(map(str, shape))}, batches of {batch}, {flops / 1e6:.1f} M operations each"
+            rows.append(compare_times(name, together, alone, repeats, 1.0))
+    return rows
+
+
+def _make(path: Path, shape: tuple[int, int, int], batch: int, size: int | None, number: int) -> list[Training]:
+    settings = _settings(path, 0, batch, 10**6, size)
+    fields = dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
+    made = []
+    for seed in range(number):
+        run = prepare(run_config(settings | {"model": {"name": "hourglass_mlp", **fields}, "seed": seed}))
+        devices = OneDevice(run.config.train)
+        made.append(
+            make_training(run, starting_model(run.config, Options()).model, load_rows(run, devices.device), devices)
+        )
+    return made
+
+
+def _train(training: Training, networks: int) -> Callable[[], None]:
+    """Steps of one network, as many as ``networks`` take."""
+
+    class Enough(Listener):
+        steps = 0
+
+        def step(self, step: int, steps: int) -> None:
+            self.steps += 1
+
+        def should_stop(self) -> bool:
+            return self.steps + 1 >= networks * _STEPS
+
+    def work() -> None:
+        try:
+            training.run(NoJournal(), Enough())
+        except Exception:
+            return
+
+    return work
+
+
+def _stack(path: Path, shape: tuple[int, int, int], batch: int, size: int) -> tuple[float, Callable[[], None]]:
+    from isthmus.training.counting import cost
+
+    members = _make(path, shape, batch, size, size)
+    stack = NetworkStack(members)
+
+    def work() -> None:
+        for _ in range(_STEPS):
+            stack.step(range(size))
+            for training in members:
+                training.position.step += 1
+
+    return float(cost(members[0].model).training_flops * min(batch, len(members[0].train))), work
+
+
+def measure_study(rounds: int, workers: int, epochs: int) -> list[dict[str, Any]]:
+    """Seconds of all five folds, once the workers have started."""
+    before, pairs = load(), []
+    for number in range(rounds):
+        order = (6, None) if number % 2 else (None, 6)
+        seconds = {size: _carry_out(size, workers, epochs) for size in order}
+        pairs.append((seconds[6], seconds[None]))
+    runs = f"{len(STUDIED)} networks × 3 seeds × 2 rates × 5 folds"
+    return [row(f"{runs}, {epochs} epochs, {workers} workers, in stacks of 6", "s", pairs, BAR, before)]
+
+
+class _Kept(LocalWorkers):
+    """Workers that serve several studies."""
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def _carry_out(size: int | None, workers: int, epochs: int) -> float:
+    with empty_home() as folder:
+        path, executor = write_table(folder / "table.csv"), _Kept(workers, early=True)
+        try:
+            _carry_out_fold(path, 0, size, 1, folder, executor)  # the workers have imported what they need
+            began = time.perf_counter()
+            for fold in range(5):
+                _carry_out_fold(path, fold, size, epochs, folder, executor)
+            return time.perf_counter() - began
+        finally:
+            LocalWorkers.__exit__(executor)
+
+
+def _carry_out_fold(path: Path, fold: int, size: int | None, epochs: int, folder: Path, executor: LocalWorkers) -> None:
+    config = _study(path, fold, size, epochs)
+    plan = Plan.of(config, Options())
+    study = Study(plan, Storage(f"sqlite:///{folder}/study.db", config.name, plan.maximise))
+    study.carry_out(executor, lambda trial, run, event: None)
+    assert len(study.records()) == 6 * len(STUDIED)
+
+
+def _study(path: Path, fold: int, size: int | None, epochs: int) -> StudyConfig:
+    models = [dict(zip(("d_z", "d_h", "depth"), shape, strict=True)) for shape in STUDIED]
+    return study_config(
+        {
+            "name": f"fold-{fold}-{epochs}",
+            "base": _settings(path, fold, 32, epochs, size),
+            "candidates": [{"name": "hourglass_mlp", **model} for model in models],
+            "learning_rates": [3e-3, 1e-2],
+            "seeds": [0, 1, 2],
+        }
+    )
+
+
+def _settings(path: Path, fold: int, batch: int, epochs: int, size: int | None) -> dict[str, Any]:
+    train: dict[str, Any] = {"epochs": epochs, "batch_size": batch} | ({"stack": size} if size else {})
+    return {
+        "source": {"name": "table", "path": str(path), "targets": ["y"], "folds": 5, "fold": fold},
+        "task": {"name": "regression"},
+        "train": train,
+        "threads": 1,
+    }
+
+
+def write_table(path: Path) -> Path:
+    """500 rows of 10 columns, and what is to be predicted from them."""
+    draw = np.random.default_rng(0)
+    inputs = draw.normal(size=(500, 10))
+    target = np.sin(inputs[:, 0]) + inputs[:, 1] * inputs[:, 2] + 0.1 * draw.normal(size=500)
+    names = ",".join([*(f"x{number}" for number in range(10)), "y"])
+    np.savetxt(path, np.column_stack([inputs, target]), delimiter=",", header=names, comments="", fmt="%.5f")
+    return path
