@@ -198,13 +198,14 @@ class NetworkStack:
             buffer[place] = 0.0
 
     def _lay_out_decays(self, shapes: Mapping[str, torch.Size]) -> Tensor:
+        """The weight decay of each member, or of each of its weights if some are spared."""
         buffer, parts = lay_out(shapes, self.size, self.dtype)
         for place, training in enumerate(self.trainings):
             names = {weight: name for name, weight in training.model.named_parameters()}
             for group in training.optimizer.param_groups:
                 for weight in group["params"]:
                     parts[names[weight]][place] = group["weight_decay"]
-        return buffer
+        return buffer[:, :1].contiguous() if self.config.decayed == "all" else buffer
 
     # Rows
 
@@ -243,13 +244,14 @@ class NetworkStack:
             epoch, numbers[place] = divmod(self.trainings[place].position.step, self.per_epoch)
             if self._drawn[place] != epoch:
                 self._draw(place, epoch)
-        now = torch.tensor(numbers)
-        index = self.orders[self._places, now].flatten()
+        is_same = len({numbers[place] for place in places}) == 1
+        chosen: Any = (slice(None), numbers[places[0]]) if is_same else (self._places, torch.tensor(numbers))
+        index = self.orders[chosen].flatten()
         inputs, targets = (
             rows.flatten(0, 1).index_select(0, index).unflatten(0, (self.size, self.rows))
             for rows in (self.inputs, self.targets)
         )
-        return inputs, targets, self.shares[self._places, now]
+        return inputs, targets, self.shares[chosen]
 
     def _draw(self, place: int, epoch: int) -> None:
         training = self.trainings[place]
@@ -318,9 +320,9 @@ class NetworkStack:
     def _update(self, rates: Sequence[float], steps: Sequence[int]) -> None:
         """Adam or AdamW, with a learning rate and a number of steps for each member."""
         one, two = self.config.betas
-        rate = torch.tensor(rates, dtype=self.dtype)[:, None]
-        size = torch.tensor([r / (1 - one**n) for r, n in zip(rates, steps, strict=True)], dtype=self.dtype)[:, None]
-        root = torch.tensor([math.sqrt(1 - two**n) for n in steps], dtype=self.dtype)[:, None]
+        sizes = [rate / (1 - one**number) for rate, number in zip(rates, steps, strict=True)]
+        roots = [math.sqrt(1 - two**number) for number in steps]
+        rate, size, root = torch.tensor([rates, sizes, roots], dtype=self.dtype).unsqueeze(2)
         if self.config.optimizer == "adam":
             self.gradients.addcmul_(self.decays, self.weights)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -296,10 +297,11 @@ def test_what_cannot_be_stacked_is_refused(change: dict[str, Any], told: str) ->
 
 
 CHILD = """
+import json, sys
+from isthmus.core.config import run_config
 from isthmus.training.listener import Listener
-from isthmus.training.run import Options, run_together
-from tests.training.test_stacks import make_runs
-runs = [each for each in make_runs() if not each.has_ended]
+from isthmus.training.run import Options, prepare, run_together
+runs = [prepare(run_config(settings)) for settings in json.loads(sys.argv[1])]
 run_together(runs, Options(save_every=0.0), [Listener()] * len(runs))
 """
 
@@ -313,7 +315,8 @@ def test_a_killed_stack_goes_on_to_the_same_bits(expected: list[Any]) -> None:
         return sum(path.stat().st_size for each in runs for path in each.folder.glob("metrics.jsonl"))
 
     while not all(each.has_ended for each in runs):
-        child = subprocess.Popen([sys.executable, "-c", CHILD], env=os.environ.copy(), cwd=Path(__file__).parents[2])
+        settings = json.dumps([each.config.model_dump(mode="json") for each in runs if not each.has_ended])
+        child = subprocess.Popen([sys.executable, "-c", CHILD, settings], env=os.environ.copy())
         before = progress()
         while child.poll() is None and progress() <= before:
             time.sleep(0.002)
