@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +52,7 @@ from isthmus.training.devices import (
     started_by_torchrun,
 )
 from isthmus.training.journal import Journal
-from isthmus.training.listener import Listener
+from isthmus.training.listener import Interruptible, Listener, reach_by_pipe
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
@@ -308,7 +306,7 @@ def _run_on_all(config: RunConfig, options: Options, listener: Listener) -> None
     if started_by_torchrun():  # the listener of the first process hears of the run; the others' hear nothing
         on_every_device(config.train, _run_on, settings, options, listener)
         return
-    with _reached_by_pipe(listener) as remote:
+    with reach_by_pipe(listener) as remote:
         on_every_device(config.train, _run_on, settings, options, remote)
 
 
@@ -317,76 +315,8 @@ def _run_on(devices: Devices, settings: dict[str, Any], options: Options, listen
     with requests_to_stop(second_ends=False) as is_interrupted, contextlib.suppress(Stopped):
         prepared = prepare(run_config(settings), options)
         start = starting_model(prepared.config, options)
-        heard = _Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
+        heard = Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
         _train(prepared, start, options, devices, heard)
-
-
-class _Interruptible(Listener):
-    """Another listener that also stops when a signal arrives."""
-
-    def __init__(self, listener: Listener, is_interrupted: Callable[[], bool]) -> None:
-        self.step, self.line = listener.step, listener.line  # type: ignore[method-assign]
-        self._listener, self._is_interrupted = listener, is_interrupted
-
-    def should_stop(self) -> bool:
-        return self._is_interrupted() or self._listener.should_stop()
-
-
-class _Remote(Listener):
-    """Stands for a listener in another process, at the other end of a pipe."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-
-    def step(self, step: int, steps: int) -> None:
-        self._send("step", step, steps)
-
-    def line(self, line: Mapping[str, Any]) -> None:
-        self._send("line", line)
-
-    def end(self) -> None:
-        self._send()
-
-    def should_stop(self) -> bool:
-        try:
-            return self._pipe.poll() and bool(self._pipe.recv())
-        except (EOFError, OSError):  # the other process is gone, or its listener failed
-            return False
-
-    def _send(self, *call: Any) -> None:
-        with contextlib.suppress(OSError):
-            self._pipe.send(call)
-
-
-@contextmanager
-def _reached_by_pipe(listener: Listener) -> Iterator[_Remote]:
-    """A stand-in that can travel to another process. A thread here passes its calls on to the listener."""
-    here, there = Pipe()
-
-    def pass_on() -> None:
-        is_stopping = False
-        with here:  # closed also where a listener fails, so that nobody waits for it
-            while True:
-                if not is_stopping and (is_stopping := listener.should_stop()):
-                    here.send(True)
-                if not here.poll(_PAUSE):
-                    continue
-                if not (call := here.recv()):
-                    return
-                getattr(listener, call[0])(*call[1:])
-
-    thread, remote = threading.Thread(target=pass_on, daemon=True), _Remote(there)
-    thread.start()
-    try:
-        yield remote
-    finally:
-        remote.end()
-        thread.join()
-        there.close()
-
-
-_PAUSE = 0.2
-"""Seconds between two calls of ``should_stop`` while no news arrives."""
 
 
 @contextmanager

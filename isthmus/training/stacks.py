@@ -38,7 +38,7 @@ _MOST_GRAPHS = 64
 _graphs: dict[str, Callable[..., Any]] = {}
 
 
-_SIZES = {3e6: 8, 1e7: 4}
+_SIZES = {3e6: 8, 1e7: 4, 7e7: 2}
 """By the floating-point operations of a member's step, the places of a stack that pays: `isthmus bench stacks`, stored
 in results/bench/stacks.json. Beyond, matrix products take the time, and a stack leaves the cache."""
 

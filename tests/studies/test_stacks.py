@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import isthmus.studies.executors
 from isthmus.core.config import study_config
 from isthmus.core.record import read_record
 from isthmus.studies.executors import Advanced, Ended, Executor, Job, LocalWorkers, ThisProcess, work
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options, run
+from isthmus.training.run import Options, run, run_together
 from tests.training.bits import weights
 
 FIELDS: dict[str, Any] = {
@@ -53,7 +52,7 @@ def carry_out(study: Study, executor: Executor) -> list[dict[str, Any]]:
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many runs each call trained together."""
-    sizes, train = list[int](), isthmus.studies.executors.run_together
+    sizes, train = list[int](), run_together
 
     def counting(runs: Any, *more: Any) -> Any:
         sizes.append(len(runs))

@@ -67,10 +67,10 @@ def make_training(
         make = learned.evaluation_batch
         learned.evaluation_batch = lambda *given: Batch(*(part.double() for part in make(*given)))
     torch.manual_seed(seed)
-    fields = {"name": "hourglass_mlp", "d_in": 10, "d_out": outputs, "allow_any_shape": True}
-    model = model or isthmus.create_model(**fields, **(shape or SHAPE))
-    rows_of = [Rows.of(split, CPU) for split in (train, held_out)]
-    return Training(model.double() if double else model, learned, *rows_of, config, seed, OneDevice(config))
+    fields: dict[str, Any] = {"d_in": 10, "d_out": outputs, "allow_any_shape": True} | (shape or SHAPE)
+    model = model or isthmus.create_model("hourglass_mlp", **fields)
+    model = model.double() if double else model
+    return Training(model, learned, Rows.of(train, CPU), Rows.of(held_out, CPU), config, seed, OneDevice(config))
 
 
 def train_stack(trainings: Sequence[Training]) -> list[tuple[Outcome, list[dict[str, Any]]]]:
@@ -98,7 +98,11 @@ def are_equal(one: Outcome, other: Outcome) -> bool:
 )
 def test_a_stack_computes_what_runs_alone_compute(settings: dict[str, Any]) -> None:
     shape = SHAPE | {"w_in": "gaussian", "w_in_seed": 1} if settings.get("decayed") else SHAPE
-    members = [{"seed": 0}, {"seed": 1, "learning_rate": 3e-3}, {"seed": 2, "rows": 199, "epochs": 3}]
+    members: list[dict[str, Any]] = [
+        {"seed": 0},
+        {"seed": 1, "learning_rate": 3e-3},
+        {"seed": 2, "rows": 199, "epochs": 3},
+    ]
     alone, logs = [], []
     for each in members:
         log = Log()
@@ -107,12 +111,12 @@ def test_a_stack_computes_what_runs_alone_compute(settings: dict[str, Any]) -> N
     together = train_stack(
         [make_training(**{"shape": shape, "double": True, "stack": 4} | settings | each) for each in members]
     )
-    for expected, lines, (found, log) in zip(alone, logs, together, strict=True):
+    for expected, lines, (found, written) in zip(alone, logs, together, strict=True):
         assert found.step == expected.step
         for name, weight in expected.weights.items():
             assert (found.weights[name] - weight).abs().max() < 1e-10
-        assert [line["loss"] for line in log] == pytest.approx([line["loss"] for line in lines], abs=1e-6)
-        assert [sorted(line) for line in log] == [sorted(line) for line in lines]
+        assert [line["loss"] for line in written] == pytest.approx([line["loss"] for line in lines], abs=1e-6)
+        assert [sorted(line) for line in written] == [sorted(line) for line in lines]
 
 
 def need_same_bits(settings: dict[str, Any], size: int) -> None:
