@@ -88,18 +88,18 @@ def studies(
 @app.command()
 def stacks(
     repeats: Repeats = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Processes of the study.")] = 2,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the study's runs.")] = 50,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of every training.")] = 50,
     out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Small networks that train together against the same networks one after the other: a step, and a study."""
-    from benchmarks.stacks import measure_steps, measure_study
+    """Small networks that train together against the same networks one after the other: a step, and whole trainings."""
+    from benchmarks.stacks import measure_steps, measure_trainings
 
     with measuring():
-        found = {"steps": measure_steps(repeats), "study": measure_study(repeats, workers, epochs)}
+        found = {"steps": measure_steps(repeats), "trainings": measure_trainings(repeats, workers, epochs)}
     keep(out, found, 1)
-    answer(found, as_json, steps="A step of the stack", study="A study of a table")
+    answer(found, as_json, steps="A step", trainings="A table of 10 columns and 500 rows")
 
 
 @app.command()

@@ -1,14 +1,16 @@
 """Small networks that train together, against the same networks one after the other: a step, and a whole study.
 
-The steps say from which size on a stack pays, which ``training.stacks.choose_stack`` has as constants. The study is of
-a table of 10 columns and 500 rows: 3 seeds and 2 learning rates of each network in each of 5 folds.
+The steps say up to which size a stack pays, which ``training.stacks.choose_stack`` has as constants. The trainings are
+of a table of 10 columns and 500 rows.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ import numpy as np
 from benchmarks.studies import empty_home
 from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.core.config import StudyConfig, run_config, study_config
+from isthmus.core.files import home
+from isthmus.search.race import Network, Race
+from isthmus.studies.database import default_url
 from isthmus.studies.executors import LocalWorkers
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
@@ -24,7 +29,16 @@ from isthmus.studies.study import Study
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
 from isthmus.training.loop import NoJournal, Training
-from isthmus.training.run import Options, arithmetic, load_rows, make_training, prepare, starting_model
+from isthmus.training.run import (
+    Options,
+    arithmetic,
+    learn_task,
+    load_data,
+    load_rows,
+    make_training,
+    prepare,
+    starting_model,
+)
 from isthmus.training.stacks import NetworkStack
 
 SHAPES = ((32, 8, 1), (64, 16, 2), (64, 16, 4), (96, 48, 3), (256, 64, 4))
@@ -32,7 +46,7 @@ SHAPES = ((32, 8, 1), (64, 16, 2), (64, 16, 4), (96, 48, 3), (256, 64, 4))
 BATCHES, SIZES = (32, 400), (4, 8)
 STUDIED = ((32, 8, 1), (64, 16, 2), (32, 8, 4), (64, 16, 4))
 BAR = 0.25
-"""Of the study: four times as fast."""
+"""Of the trainings: four times as fast."""
 _STEPS = 20
 
 
@@ -50,7 +64,7 @@ def measure_steps(repeats: int) -> list[dict[str, Any]]:
 
 
 def _make(path: Path, shape: tuple[int, int, int], batch: int, size: int | None, number: int) -> list[Training]:
-    settings = _settings(path, 0, batch, 10**6, size)
+    settings = _settings(path, batch, 10**6, size)
     fields = dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
     made = []
     for seed in range(number):
@@ -98,51 +112,79 @@ def _stack(path: Path, shape: tuple[int, int, int], batch: int, size: int) -> tu
     return float(cost(members[0].model).training_flops * min(batch, len(members[0].train))), work
 
 
-def measure_study(rounds: int, workers: int, epochs: int) -> list[dict[str, Any]]:
-    """Seconds of all five folds, once the workers have started."""
+def measure_trainings(rounds: int, workers: int, epochs: int) -> list[dict[str, Any]]:
+    """Seconds of all trainings, once the workers have started: as a search carries them out, and as studies."""
+    return [
+        _compare(f"a search: 2 networks × 2 rates × 15 looks (5 folds, 3 seeds), {epochs} epochs, {workers} workers",
+                 lambda size: _search(size, workers, epochs), 8, rounds),
+        _compare(f"a study of a fold: 4 networks × 2 rates × 3 seeds, {epochs} epochs, {workers} workers",
+                 lambda size: _carry_out(size, workers, epochs), 6, rounds),
+    ]  # fmt: skip
+
+
+def _compare(measured: str, work: Callable[[int | None], float], size: int, rounds: int) -> dict[str, Any]:
     before, pairs = load(), []
     for number in range(rounds):
-        order = (6, None) if number % 2 else (None, 6)
-        seconds = {size: _carry_out(size, workers, epochs) for size in order}
-        pairs.append((seconds[6], seconds[None]))
-    runs = f"{len(STUDIED)} networks × 3 seeds × 2 rates × 5 folds"
-    return [row(f"{runs}, {epochs} epochs, {workers} workers, in stacks of 6", "s", pairs, BAR, before)]
+        order = (size, None) if number % 2 else (None, size)
+        seconds = {each: work(each) for each in order}
+        pairs.append((seconds[size], seconds[None]))
+    return row(f"{measured}, in stacks of {size}", "s", pairs, BAR, before)
 
 
 class _Kept(LocalWorkers):
-    """Workers that serve several studies."""
+    """Workers that outlive a study."""
 
     def __exit__(self, *error: object) -> None:
         pass
 
 
+@contextmanager
+def _workers(number: int, path: Path) -> Iterator[LocalWorkers]:
+    """Workers that have imported what they need."""
+    executor = _Kept(number, early=True)
+    try:
+        _carry_out_study(_study(path, None, 1), executor)
+        yield executor
+    finally:
+        LocalWorkers.__exit__(executor)
+
+
+def _search(size: int | None, workers: int, epochs: int) -> float:
+    with empty_home() as folder, _workers(workers, write_table(folder / "table.csv")) as executor:
+        networks = []
+        for shape, rate in itertools.product(STUDIED[:2], (3e-3, 1e-2)):
+            settings = _settings(folder / "table.csv", 32, epochs, size)
+            model = {"name": "hourglass_mlp"} | dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
+            train = settings["train"] | {"learning_rate": rate}
+            networks.append(Network(len(networks), run_config(settings | {"model": model, "train": train})))
+        began = time.perf_counter()
+        task = learn_task(networks[0].config.task, load_data(networks[0].config.source))
+        race = Race(networks, task, Options(), executor, time.monotonic() + 1e6, lambda *news: None)
+        race.carry_out([(network, look) for look in range(15) for network in networks])
+        assert all(race.has_ended(network, look) for network in networks for look in range(15))
+        return time.perf_counter() - began
+
+
 def _carry_out(size: int | None, workers: int, epochs: int) -> float:
-    with empty_home() as folder:
-        path, executor = write_table(folder / "table.csv"), _Kept(workers, early=True)
-        try:
-            _carry_out_fold(path, 0, size, 1, folder, executor)  # the workers have imported what they need
-            began = time.perf_counter()
-            for fold in range(5):
-                _carry_out_fold(path, fold, size, epochs, folder, executor)
-            return time.perf_counter() - began
-        finally:
-            LocalWorkers.__exit__(executor)
+    with empty_home() as folder, _workers(workers, write_table(folder / "table.csv")) as executor:
+        began = time.perf_counter()
+        _carry_out_study(_study(folder / "table.csv", size, epochs), executor)
+        return time.perf_counter() - began
 
 
-def _carry_out_fold(path: Path, fold: int, size: int | None, epochs: int, folder: Path, executor: LocalWorkers) -> None:
-    config = _study(path, fold, size, epochs)
+def _carry_out_study(config: StudyConfig, executor: LocalWorkers) -> None:
     plan = Plan.of(config, Options())
-    study = Study(plan, Storage(f"sqlite:///{folder}/study.db", config.name, plan.maximise))
+    study = Study(plan, Storage(default_url(home() / "studies" / config.name), config.name, plan.maximise))
     study.carry_out(executor, lambda trial, run, event: None)
     assert len(study.records()) == 6 * len(STUDIED)
 
 
-def _study(path: Path, fold: int, size: int | None, epochs: int) -> StudyConfig:
+def _study(path: Path, size: int | None, epochs: int) -> StudyConfig:
     models = [dict(zip(("d_z", "d_h", "depth"), shape, strict=True)) for shape in STUDIED]
     return study_config(
         {
-            "name": f"fold-{fold}-{epochs}",
-            "base": _settings(path, fold, 32, epochs, size),
+            "name": f"epochs-{epochs}",
+            "base": _settings(path, 32, epochs, size),
             "candidates": [{"name": "hourglass_mlp", **model} for model in models],
             "learning_rates": [3e-3, 1e-2],
             "seeds": [0, 1, 2],
@@ -150,12 +192,11 @@ def _study(path: Path, fold: int, size: int | None, epochs: int) -> StudyConfig:
     )
 
 
-def _settings(path: Path, fold: int, batch: int, epochs: int, size: int | None) -> dict[str, Any]:
-    train: dict[str, Any] = {"epochs": epochs, "batch_size": batch} | ({"stack": size} if size else {})
+def _settings(path: Path, batch: int, epochs: int, size: int | None) -> dict[str, Any]:
     return {
-        "source": {"name": "table", "path": str(path), "targets": ["y"], "folds": 5, "fold": fold},
+        "source": {"name": "table", "path": str(path), "targets": ["y"], "folds": 5},
         "task": {"name": "regression"},
-        "train": train,
+        "train": {"epochs": epochs, "batch_size": batch} | ({"stack": size} if size else {}),
         "threads": 1,
     }
 

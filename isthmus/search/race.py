@@ -301,9 +301,11 @@ class Race:
         """A look and those that train together with it, which are removed from the waiting ones."""
         run, together = self.run(network, look), [(network, look)]
         for place in list(waiting) if run.stack_key is not None else ():
+            if len(together) == run.config.train.stack:
+                break
             other = self.run(*place)
-            fits = len(together) < (run.config.train.stack or 1) and other.stack_key == run.stack_key
-            if fits and not other.has_ended and self._may_start(*place, other):
+            fits = other.stack_key == run.stack_key and not other.has_ended
+            if fits and self._may_start(*place, other):
                 together.append(place)
                 waiting.remove(place)
         return together

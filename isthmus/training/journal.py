@@ -68,7 +68,10 @@ class Journal(NoJournal):
             if self.writes and hashlib.sha256(kept.encode()).hexdigest() != known:
                 raise UserError(f"{log} was altered; `isthmus runs clean {self.folder.name}` starts the run again")
         if self.writes:
-            write_text(log, kept)
+            if kept:
+                write_text(log, kept)
+            else:
+                log.unlink(missing_ok=True)
             self._lines = log.open("a", encoding="utf-8")
         return saved
 

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -125,23 +126,30 @@ def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device:
             for inputs, target in zip(batch.input.split(part), batch.target.split(part), strict=True):
                 yield model(inputs), target
 
-    values = measure_outputs(task, outputs(), make_metrics(task, split, device))
+    values = measure_outputs(task, outputs(), split, device)
     values |= task.inspect(model, rows.inputs, split)
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def make_metrics(task: Task, split: SplitName, device: torch.device) -> MetricCollection:
-    metrics = task.metrics(split).to(device)
-    for metric in metrics.values():
-        metric.distributed_available_fn = lambda: False  # one process evaluates, so that it must not wait for others
-    return metrics
+_made: WeakKeyDictionary[Task, dict[tuple[SplitName, torch.device], MetricCollection]] = WeakKeyDictionary()
+"""The metrics of each task, because making them takes longer than an evaluation of a small table."""
+
+
+def _clear_metrics(task: Task, split: SplitName, device: torch.device) -> MetricCollection:
+    made = _made.setdefault(task, {})
+    if (split, device) not in made:
+        made[split, device] = task.metrics(split).to(device)
+        for metric in made[split, device].values():
+            metric.distributed_available_fn = lambda: False  # one process evaluates, and must not wait for others
+    made[split, device].reset()
+    return made[split, device]
 
 
 def measure_outputs(
-    task: Task, outputs: Iterable[tuple[Tensor, Tensor]], metrics: MetricCollection
+    task: Task, outputs: Iterable[tuple[Tensor, Tensor]], split: SplitName, device: torch.device
 ) -> dict[str, float]:
     """The mean loss and the metrics of a split, whose outputs come in blocks with their targets."""
-    loss, rows = 0.0, 0
+    metrics, loss, rows = _clear_metrics(task, split, device), 0.0, 0
     for output, target in outputs:
         loss += float(task.loss(output, target)) * len(target)
         rows += len(target)

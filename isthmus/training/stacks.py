@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value
-from torchmetrics import MetricCollection
 
 from isthmus.core.config import RunConfig
 from isthmus.core.errors import UserError
@@ -29,7 +28,7 @@ from isthmus.core.files import digest
 from isthmus.core.protocols import Batch
 from isthmus.training.graphs import ELEMENTS, FLOATS, CannotStack, trace
 from isthmus.training.listener import Listener
-from isthmus.training.loop import EVALUATION_BLOCK, NoJournal, Outcome, Training, make_metrics, measure_outputs
+from isthmus.training.loop import EVALUATION_BLOCK, NoJournal, Outcome, Training, measure_outputs
 from isthmus.training.schedules import learning_rate
 
 _MOST_VALUES = 2**27
@@ -157,7 +156,6 @@ class NetworkStack:
         self._lay_out_rows()
         self._held_out: dict[int, list[Tensor]] = {}
         self._targets: dict[int, list[Tensor]] = {}
-        self._metrics: dict[int, MetricCollection] = {}
         self._lay_out_held_out()
         self._compute_gradients = self._trace_step()
 
@@ -370,12 +368,8 @@ class NetworkStack:
 
     def _measure(self, place: int, outputs: Sequence[Tensor]) -> dict[str, float]:
         training, targets = self.trainings[place], self._targets[place]
-        if place not in self._metrics:
-            self._metrics[place] = make_metrics(training.task, "validation", torch.device("cpu"))
-        metrics = self._metrics[place]
-        metrics.reset()
         pairs = [(output[: len(target)], target) for output, target in zip(outputs, targets, strict=False)]
-        values = measure_outputs(training.task, pairs, metrics)
+        values = measure_outputs(training.task, pairs, "validation", torch.device("cpu"))
         values |= training.task.inspect(training.model, training.validation.inputs, "validation")
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
