@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,9 @@ import numpy as np
 
 from benchmarks.studies import empty_home
 from isthmus.analysis.ratios import compare_times, load, row
-from isthmus.core.config import StudyConfig, run_config, study_config
-from isthmus.core.files import home
+from isthmus.core.config import run_config
 from isthmus.search.race import Network, Race
-from isthmus.studies.database import default_url
 from isthmus.studies.executors import LocalWorkers
-from isthmus.studies.plan import Plan
-from isthmus.studies.storage import Storage
-from isthmus.studies.study import Study
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
 from isthmus.training.loop import NoJournal, Stopped, Training
@@ -44,10 +39,10 @@ from isthmus.training.stacks import NetworkStack
 SHAPES = ((32, 8, 1), (64, 16, 2), (64, 16, 4), (96, 48, 3), (256, 64, 4))
 """d_z, d_h and depth."""
 BATCHES, SIZES = (32, 400), (2, 4, 8)
-STUDIED = ((32, 8, 1), (64, 16, 2), (32, 8, 4), (64, 16, 4))
+TRAINED = ((32, 8, 1), (64, 16, 2))
 BAR = 0.25
 """Of the trainings: four times as fast."""
-_STEPS = 5
+_STEPS, _SIZE = 5, 8
 
 
 def measure_steps(repeats: int) -> list[dict[str, Any]]:
@@ -112,83 +107,41 @@ def _stack(path: Path, shape: tuple[int, int, int], batch: int, size: int) -> tu
 
 
 def measure_trainings(rounds: int, workers: int, epochs: int) -> list[dict[str, Any]]:
-    """Seconds of all trainings, once the workers have started: as a search carries them out, and as studies."""
-    return [
-        _compare(f"a search: 2 networks × 2 rates × 15 looks (5 folds, 3 seeds), {epochs} epochs, {workers} workers",
-                 lambda size: _search(size, workers, epochs), 8, rounds),
-        _compare(f"a study of a fold: 4 networks × 2 rates × 3 seeds, {epochs} epochs, {workers} workers",
-                 lambda size: _carry_out(size, workers, epochs), 6, rounds),
-    ]  # fmt: skip
-
-
-def _compare(measured: str, work: Callable[[int | None], float], size: int, rounds: int) -> dict[str, Any]:
+    """Seconds of all trainings, as a search carries them out, once the workers have started."""
     before, pairs = load(), []
     for number in range(rounds):
-        order = (size, None) if number % 2 else (None, size)
-        seconds = {each: work(each) for each in order}
-        pairs.append((seconds[size], seconds[None]))
-    return row(f"{measured}, in stacks of {size}", "s", pairs, BAR, before)
-
-
-class _Kept(LocalWorkers):
-    """Workers that outlive a study."""
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-
-@contextmanager
-def _workers(number: int, path: Path) -> Iterator[LocalWorkers]:
-    """Workers that have imported what they need."""
-    executor = _Kept(number, early=True)
-    try:
-        _carry_out_study(_study(path, None, 1, seeds=(3, 4, 5)), executor)
-        yield executor
-    finally:
-        LocalWorkers.__exit__(executor)
+        order = (_SIZE, None) if number % 2 else (None, _SIZE)
+        seconds = {size: _search(size, workers, epochs) for size in order}
+        pairs.append((seconds[_SIZE], seconds[None]))
+    runs = "2 networks × 2 rates × 3 seeds × 5 folds"
+    return [row(f"{runs}, {epochs} epochs, {workers} workers, in stacks of {_SIZE}", "s", pairs, BAR, before)]
 
 
 def _search(size: int | None, workers: int, epochs: int) -> float:
-    with empty_home() as folder, _workers(workers, write_table(folder / "table.csv")) as executor:
-        networks = []
-        for shape, rate in itertools.product(STUDIED[:2], (3e-3, 1e-2)):
-            settings = _settings(folder / "table.csv", 32, epochs, size)
-            model = {"name": "hourglass_mlp"} | dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
-            train = settings["train"] | {"learning_rate": rate}
-            networks.append(Network(len(networks), run_config(settings | {"model": model, "train": train})))
+    with empty_home() as folder, LocalWorkers(workers, early=True) as executor:
+        path = write_table(folder / "table.csv")
+        _carry_out(_list_networks(path, size, 1), workers, executor)  # the workers have imported what they need
         began = time.perf_counter()
-        task = learn_task(networks[0].config.task, load_data(networks[0].config.source))
-        race = Race(networks, task, Options(), executor, time.monotonic() + 1e6, lambda *news: None)
-        race.carry_out([(network, look) for look in range(15) for network in networks])
-        assert all(race.has_ended(network, look) for network in networks for look in range(15))
+        _carry_out(_list_networks(path, size, epochs), 15, executor)
         return time.perf_counter() - began
 
 
-def _carry_out(size: int | None, workers: int, epochs: int) -> float:
-    with empty_home() as folder, _workers(workers, write_table(folder / "table.csv")) as executor:
-        began = time.perf_counter()
-        _carry_out_study(_study(folder / "table.csv", size, epochs), executor)
-        return time.perf_counter() - began
+def _carry_out(networks: list[Network], looks: int, executor: LocalWorkers) -> None:
+    """A look has a seed and a fold of its own; after five of them the folds are drawn again."""
+    task = learn_task(networks[0].config.task, load_data(networks[0].config.source))
+    race = Race(networks, task, Options(), executor, time.monotonic() + 1e6, lambda *news: None)
+    race.carry_out([(network, look) for look in range(looks) for network in networks])
+    assert all(race.has_ended(network, look) for network in networks for look in range(looks))
 
 
-def _carry_out_study(config: StudyConfig, executor: LocalWorkers) -> None:
-    plan = Plan.of(config, Options())
-    study = Study(plan, Storage(default_url(home() / "studies" / config.name), config.name, plan.maximise))
-    study.carry_out(executor, lambda trial, run, event: None)
-    assert len(study.records()) == 6 * len(STUDIED)
-
-
-def _study(path: Path, size: int | None, epochs: int, seeds: tuple[int, ...] = (0, 1, 2)) -> StudyConfig:
-    models = [dict(zip(("d_z", "d_h", "depth"), shape, strict=True)) for shape in STUDIED]
-    return study_config(
-        {
-            "name": f"seeds-from-{seeds[0]}",
-            "base": _settings(path, 32, epochs, size),
-            "candidates": [{"name": "hourglass_mlp", **model} for model in models],
-            "learning_rates": [3e-3, 1e-2],
-            "seeds": seeds,
-        }
-    )
+def _list_networks(path: Path, size: int | None, epochs: int) -> list[Network]:
+    networks: list[Network] = []
+    for shape, rate in itertools.product(TRAINED, (3e-3, 1e-2)):
+        settings = _settings(path, 32, epochs, size)
+        model = {"name": "hourglass_mlp"} | dict(zip(("d_z", "d_h", "depth"), shape, strict=True))
+        train = settings["train"] | {"learning_rate": rate}
+        networks.append(Network(len(networks), run_config(settings | {"model": model, "train": train})))
+    return networks
 
 
 def _settings(path: Path, batch: int, epochs: int, size: int | None) -> dict[str, Any]:
