@@ -86,6 +86,23 @@ def studies(
 
 
 @app.command()
+def stacks(
+    repeats: Repeats = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of every training.")] = 50,
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Small networks that train together against the same networks one after the other: a step, and whole trainings."""
+    from benchmarks.stacks import measure_steps, measure_trainings
+
+    with measuring():
+        found = {"steps": measure_steps(repeats), "trainings": measure_trainings(repeats, workers, epochs)}
+    keep(out, found, 1)
+    answer(found, as_json, steps="A step", trainings="A table of 10 columns and 500 rows")
+
+
+@app.command()
 def mixers(repeats: Repeats = 15, threads: Threads = 2, as_json: Json = False) -> None:
     """Permuted, plain and sparse rivals of the mixers, and Table S.3 of the wide-and-sparse paper on this machine."""
     from benchmarks import mixers, sparse

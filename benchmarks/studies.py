@@ -26,7 +26,7 @@ def measure(trials: int) -> list[dict[str, Any]]:
     """The same trainings in both ways of using two cores, and a study that finds all its runs on record."""
     seconds: dict[int, float] = {}
     for workers, threads in ((1, 2), (2, 1), (2, 1), (1, 2)):  # interleaved: the machine's mood changes
-        with _empty_home():
+        with empty_home():
             seconds[workers] = seconds.get(workers, 0.0) + _carry_out(_long(threads), workers)
     per_trial = _driver_seconds(trials)
     return [
@@ -85,7 +85,7 @@ def _carry_out(config: StudyConfig, workers: int) -> float:
 
 def _driver_seconds(trials: int) -> float:
     """All but the training: trials are asked for, claimed, read from their records and told, in a real database."""
-    with _empty_home() as folder:
+    with empty_home() as folder:
         config = _short(trials)
         plan = Plan.of(config, Options())
         first = Study(plan, Storage(default_url(folder), "first", plan.maximise))
@@ -98,7 +98,7 @@ def _driver_seconds(trials: int) -> float:
 
 
 @contextmanager
-def _empty_home() -> Iterator[Path]:
+def empty_home() -> Iterator[Path]:
     before = os.environ.get("ISTHMUS_HOME")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ISTHMUS_HOME"] = folder

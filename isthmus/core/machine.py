@@ -78,13 +78,15 @@ def _processor() -> str:
 
 
 def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    found = {}
-    for name in packages:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "missing"
-    return found
+    return {name: _find_version(name) for name in packages}
+
+
+@cache  # reading a package's metadata takes two milliseconds
+def _find_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
 
 
 @cache

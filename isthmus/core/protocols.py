@@ -171,6 +171,8 @@ class Task(ABC):
     predictor: ClassVar[type[Predictor] | None] = None
     """Makes predictions from a user's files (default: images and rows, through ``encode`` and ``decode``)."""
 
+    _directions: dict[str, bool] | None = None
+
     @abstractmethod
     def __init__(self, config: Any) -> None: ...
 
@@ -206,6 +208,14 @@ class Task(ABC):
         ``index`` holds the rows' positions in the split, ``view`` their orientations.
         """
 
+    def fixed_batch(self, rows: Tensor, targets: Tensor | None) -> Batch | None:
+        """All training rows as every batch has them, if batches draw nothing; ``train.stack`` needs it."""
+        return None
+
+    def row_losses(self, output: Tensor, target: Tensor) -> Tensor:
+        """The loss of each row, whose mean is ``loss``; ``train.stack`` needs it."""
+        raise NotImplementedError
+
     @abstractmethod
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         """Batch ``block`` of the validation or test split: the same for every run, whatever its seed."""
@@ -220,12 +230,14 @@ class Task(ABC):
 
     def directions(self) -> dict[str, bool]:
         """Whether higher is better: of the loss, the objective and every metric with ``higher_is_better``."""
-        known: dict[str, bool] = {"loss": False}
-        for split in ("validation", "test"):
-            for name, metric in self.metrics(split).items():
-                if (direction := getattr(metric, "higher_is_better", None)) is not None:
-                    known[name] = bool(direction)
-        return known | {self.objective: self.maximise}
+        if self._directions is None:  # making metrics takes milliseconds
+            known: dict[str, bool] = {"loss": False}
+            for split in ("validation", "test"):
+                for name, metric in self.metrics(split).items():
+                    if (direction := getattr(metric, "higher_is_better", None)) is not None:
+                        known[name] = bool(direction)
+            self._directions = known | {self.objective: self.maximise}
+        return dict(self._directions)
 
     @abstractmethod
     def measure(self, metrics: MetricCollection, output: Tensor, target: Tensor) -> None: ...

@@ -188,7 +188,10 @@ class LogChecks:
         self._hash = hashlib.sha256(run.encode())
 
     def add(self, line: Mapping[str, Any]) -> str:
-        self._hash.update(json.dumps(line).encode() + b"\n")
+        return self.add_text(json.dumps(line))
+
+    def add_text(self, line: str) -> str:
+        self._hash.update(line.encode() + b"\n")
         return self._hash.hexdigest()[:16]
 
 

@@ -68,6 +68,10 @@ class TrainConfig(Settings):
     select: Literal["best", "last"] = "best"
     """Which weights are kept: those with the lowest validation loss, or the last ones."""
 
+    # Left out while it is None, so that the configs of other runs are written as before.
+    stack: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(exclude_if=lambda value: value is None)] = None
+    """Places of a stack, in which small networks of one shape train together (default: the run trains alone)."""
+
     @property
     def last_epoch(self) -> int:
         return self.stop_epoch or self.epochs
@@ -94,9 +98,21 @@ class TrainConfig(Settings):
             raise ValueError(f"optimizer=beta_lasso takes no weight_decay={self.weight_decay:g}; set lasso_lambda")
         if self.strategy == "fsdp" and (self.devices == 1 or self.average or self.optimizer == "beta_lasso"):
             raise ValueError("strategy=fsdp needs devices above 1, AdamW or SGD, and no average")
+        if self.stack is not None and (other := self.unstackable):
+            raise ValueError(f"stack={self.stack} does not work with {other}; leave stack out")
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov=true needs a momentum above 0")
         if self.batch_size < self.accumulate * self.devices:
             parts = f"accumulate={self.accumulate} × devices={self.devices}"
             raise ValueError(f"batch_size={self.batch_size} is less than {parts}")
         return self
+
+    @property
+    def unstackable(self) -> str:
+        """The settings with which a run cannot be part of a stack."""
+        known: dict[str, tuple[object, ...]] = {
+            "optimizer": ("adam", "adamw"), "accumulate": (1,), "clip_norm": (None,), "average": (None,),
+            "precision": ("float32",), "compile": (False,), "device": ("cpu",), "devices": (1,),
+        }  # fmt: skip
+        given = {name: getattr(self, name) for name in known}
+        return " ".join(f"{name}={value}" for name, value in given.items() if value not in known[name])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from isthmus.core.config import Overrides, override, parse_override, run_config
+from isthmus.core.config import Overrides, RunConfig, override, parse_override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user, home, make_folder
 from isthmus.core.interrupts import requests_to_stop
@@ -25,14 +25,16 @@ from isthmus.core.registry import model_title
 from isthmus.core.space import amount, parse_seconds
 from isthmus.search.answer import Answer
 from isthmus.search.display import Bar, Display, Silence
-from isthmus.search.networks import list_networks
+from isthmus.search.networks import STACKABLE, list_networks
 from isthmus.search.question import Question, ask
 from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
 from isthmus.search.references import Reference, fit_references, list_references
 from isthmus.search.scores import SCORES, bootstrap
 from isthmus.studies.executors import Executor, LocalWorkers, ThisProcess
+from isthmus.training.counting import cost
 from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared, arithmetic
+from isthmus.training.stacks import choose_stack
 from isthmus.training.tracking import prepare_tracking
 
 _POINTS, _CLASSES = 500, 20
@@ -156,10 +158,20 @@ class _Search:
         wanted = [value for path, value in map(parse_override, question.settings) if path == ["train", "epochs"]]
         epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
         proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
-        return [
-            Network(number, run_config(override(base | each, question.settings)))
-            for number, each in enumerate(proposed)
-        ]
+        configs = [run_config(override(base | each, question.settings)) for each in proposed]
+        return [Network(number, self._stack(config, rows["train"])) for number, config in enumerate(configs)]
+
+    def _stack(self, config: RunConfig, rows: int) -> RunConfig:
+        """The config with the stack in which its looks train together, if it is small and we know that it can be."""
+        model, learned = config.model, self.question.learned
+        is_plain = model.name in STACKABLE and getattr(model, "pathway", model).name == "plain"
+        if not is_plain or config.train.stack is not None or config.task.name not in SCORES:
+            return config
+        if len(learned.signature.input_shape) != 1:  # batches of images may draw
+            return config
+        flops = cost(model.complete(learned.signature, config.seed)).training_flops
+        size = choose_stack(config, flops, rows)
+        return config.model_copy(update={"train": config.train.model_copy(update={"stack": size})})
 
     @contextmanager
     def _beside(self, race: Race) -> Iterator[None]:

@@ -18,6 +18,8 @@ from isthmus.studies.budget import widest_mlp
 
 Settings = dict[str, Any]
 
+STACKABLE = ("hourglass_mlp", "conventional_mlp")
+"""Networks that can train together in a stack, with the plain pathway."""
 _ONE_BATCH = 4096
 """Up to so many rows are one batch."""
 _PENALTY = {"regression": 1.0, "classification": 10.0}

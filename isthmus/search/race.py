@@ -280,9 +280,11 @@ class Race:
                 if run.has_ended:
                     self._seconds.setdefault(network.number, read_record(run.folder).wall_seconds + _OVERHEAD)
                 elif self._may_start(network, look, run):
-                    running[run.id] = (network, look)
-                    job = Job(run.id, run.config.model_dump_json(), prepared=run)
-                    self.executor.start(job, self.options)
+                    together = self._take_stack(network, look, waiting)
+                    runs = [self.run(*place) for place in together]
+                    running |= {each.id: place for each, place in zip(runs, together, strict=True)}
+                    jobs = [Job(each.id, each.config.model_dump_json(), prepared=each) for each in runs]
+                    self.executor.start(jobs, self.options)
             for event in self.executor.events(_POLL) if running else ():
                 if isinstance(event, Advanced):
                     continue
@@ -292,6 +294,21 @@ class Race:
                 elif self._note(event, network, self.run(network, look)):
                     self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
+
+    def _take_stack(
+        self, network: Network, look: int, waiting: deque[tuple[Network, int]]
+    ) -> list[tuple[Network, int]]:
+        """A look and those that train together with it, which are removed from the waiting ones."""
+        run, together = self.run(network, look), [(network, look)]
+        for place in list(waiting) if run.stack_key is not None else ():
+            if len(together) == run.config.train.stack:
+                break
+            other = self.run(*place)
+            fits = other.stack_key == run.stack_key and not other.has_ended
+            if fits and self._may_start(*place, other):
+                together.append(place)
+                waiting.remove(place)
+        return together
 
     def _may_start(self, network: Network, look: int, run: Prepared) -> bool:
         """Whether there is time for a run, and for a refit of its network if it turns out to be the best."""

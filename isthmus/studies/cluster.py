@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class RayCluster(Executor):
             variables["ISTHMUS_DATA"] = str(data_dir().absolute())
         settings = {"max_retries": _RETRIES, "retry_exceptions": False, "runtime_env": {"env_vars": variables}}
         self.task = self.ray.remote(**settings)(_carry_out)
-        self.running: dict[Any, Job] = {}
+        self.running: dict[Any, Sequence[Job]] = {}
         self.cancelled: set[Any] = set()
         self.asked = False
         self.looked = self.fitted = time.monotonic()
@@ -66,10 +67,10 @@ class RayCluster(Executor):
     def has_room(self) -> bool:
         return len(self.running) < self.slots
 
-    def start(self, job: Job, options: Options) -> None:
+    def start(self, jobs: Sequence[Job], options: Options) -> None:
         options = replace(options, data_dir=options.data_dir and options.data_dir.absolute())
-        task = self.task.options(name=f"isthmus {job.id}", num_cpus=self.threads, num_gpus=self.gpus)
-        self.running[task.remote(job, options, code_version()["digest"])] = job
+        task = self.task.options(name=f"isthmus {jobs[0].id}", num_cpus=self.threads, num_gpus=self.gpus)
+        self.running[task.remote(jobs, options, code_version()["digest"])] = jobs
 
     def events(self, timeout: float) -> list[Event]:
         if self.asked:
@@ -78,7 +79,7 @@ class RayCluster(Executor):
             time.sleep(timeout)
             return []
         ready, _ = self.ray.wait(list(self.running), timeout=timeout)
-        events: list[Event] = [self._collect(reference) for reference in ready]
+        events: list[Event] = [event for reference in ready for event in self._collect(reference)]
         if time.monotonic() - self.looked > _LOOK_EVERY:
             self.looked = time.monotonic()
             self._look_at_nodes()
@@ -94,24 +95,22 @@ class RayCluster(Executor):
             self.cancelled.add(reference)
             self.ray.cancel(reference, force=False)
 
-    def _collect(self, reference: Any) -> Ended:
-        job, errors = self.running.pop(reference), self.ray.exceptions
+    def _collect(self, reference: Any) -> list[Ended]:
+        jobs, errors = self.running.pop(reference), self.ray.exceptions
         self.cancelled.discard(reference)
         try:
-            ended: Ended = self.ray.get(reference)
+            ended: list[Ended] = self.ray.get(reference)
         except errors.TaskCancelledError:
-            return Ended(job.id, "stopped")
+            return [Ended(job.id, "stopped") for job in jobs]
         except (errors.RayTaskError, errors.RuntimeEnvSetupError) as error:
             # Errors of a run are part of its result. This is one of the node, which would fail every run.
             cause = getattr(error, "cause", None) or error
-            return Ended(job.id, "refused", f"a node of the cluster cannot train runs: {_line(cause)}")
+            return [
+                Ended(job.id, "refused", f"a node of the cluster cannot train runs: {_line(cause)}") for job in jobs
+            ]
         except errors.RayError as error:
-            return Ended(job.id, "crashed", f"its process or its node died: {_line(error)}")
-        written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
-        if ended.how == "done" and not _appears(written):
-            share = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
-            return Ended(job.id, "refused", f"a node of the cluster trained it, but {written} is not here; {share}")
-        return ended
+            return [Ended(job.id, "crashed", f"its process or its node died: {_line(error)}") for job in jobs]
+        return [_need_written(job, each) for job, each in zip(jobs, ended, strict=True)]
 
     def _look_at_nodes(self) -> None:
         """Count how many jobs fit now. Where none fits, wait for an autoscaler to add a node."""
@@ -131,20 +130,30 @@ class RayCluster(Executor):
 
     def _progress(self) -> Iterator[Advanced]:
         """Progress, read from the logs of the runs in the shared home."""
-        for job in self.running.values():
+        for job in itertools.chain.from_iterable(self.running.values()):
             with contextlib.suppress(UserError):
                 if lines := read_metrics(runs_folder() / job.id):
                     yield Advanced(job.id, lines[-1]["epoch"] / json.loads(job.settings)["train"]["epochs"])
 
 
-def _carry_out(job: Job, options: Options, code: str) -> Ended:
+def _need_written(job: Job, ended: Ended) -> Ended:
+    """Refuse a run whose results were written to a place that this machine does not see."""
+    written = runs_folder() / job.id / (RECORD if job.until is None else METRICS)
+    if ended.how != "done" or _appears(written):
+        return ended
+    share = "all nodes must share ISTHMUS_HOME through a common file system, under the same path"
+    return Ended(job.id, "refused", f"a node of the cluster trained it, but {written} is not here; {share}")
+
+
+def _carry_out(jobs: Sequence[Job], options: Options, code: str) -> list[Ended]:
     """The task that Ray runs on a node."""
     node = socket.gethostname()
     if code_version()["digest"] != code:
-        return Ended(job.id, "refused", f"{node} has another isthmus than the driver; install the same one everywhere")
+        reason = f"{node} has another isthmus than the driver; install the same one everywhere"
+        return [Ended(job.id, "refused", reason) for job in jobs]
     with requests_to_stop(second_ends=False) as is_asked:  # Ray cancels a task by an interrupt
-        ended = work(job, options, lambda event: None, is_asked)
-    return replace(ended, reason=f"{node}: {ended.reason}") if ended.how == "refused" else ended
+        ended = work(jobs, options, lambda event: None, is_asked)
+    return [replace(each, reason=f"{node}: {each.reason}") if each.how == "refused" else each for each in ended]
 
 
 def _import_ray(address: str) -> Any:

@@ -19,8 +19,9 @@ from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
-from isthmus.training.loop import Diverged, NoJournal, Rows, Stopped, Training
-from isthmus.training.run import Options, Prepared, arithmetic, starting_model
+from isthmus.training.loop import Diverged, NoJournal, Stopped
+from isthmus.training.run import Options, Prepared, arithmetic, load_rows, make_training, starting_model
+from isthmus.training.stacks import Member, train_together
 
 _STEPS, _WARM_UP = 7, 3
 _START_OF_WORKERS = 5.0  # seconds
@@ -72,7 +73,8 @@ def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     for proposal in (ordered[0], ordered[-1]):
         run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0])
         try:
-            points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options)))
+            share = min(run.config.train.stack or 1, plan.runs_per_candidate)
+            points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options) / share))
         except UserError:
             raise
         except Exception:  # the study records a candidate that cannot be trained
@@ -98,14 +100,17 @@ class _Clock(Listener):
 
 
 def _step_seconds(run: Prepared, options: Options) -> float:
+    """Of the run, or of all runs of its stack."""
     config, clock = run.config, _Clock()
     with arithmetic(config.threads):
         devices = OneDevice(config.train)
         model = starting_model(config, options).model
-        rows = {split: Rows.of(run.data.split(split), devices.device) for split in SPLITS}
-        training = Training(model, run.task, rows["train"], rows["validation"], config.train, config.seed, devices)
+        training = make_training(run, model, load_rows(run, devices.device), devices)
         with suppress(Stopped, Diverged):
-            training.run(NoJournal(), clock)
+            if config.train.stack is None:
+                training.run(NoJournal(), clock)
+            else:
+                train_together([Member(training, NoJournal(), clock)], lambda member, outcome: None)
     steps = [later - earlier for earlier, later in itertools.pairwise(clock.times)]
     return statistics.median(steps[_WARM_UP:] or steps)
 

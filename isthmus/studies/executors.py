@@ -1,7 +1,7 @@
 """Where the runs of a study are trained: in this process, in several on this machine, or on a cluster.
 
 A run is a pure function of its config, so that an executor decides only when and where it is trained. It is given jobs
-while it has room for them, and returns events.
+while it has room for them, one or a stack of them at a time, and returns events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -30,7 +30,7 @@ from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Stopped
-from isthmus.training.run import InUse, Options, Prepared, learn_task, load_data, prepare, run
+from isthmus.training.run import InUse, Options, Prepared, learn_task, load_data, prepare, run, run_together
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ _NEEDED_BY_RUNS = ("torchmetrics", "torch._dynamo")
 
 class Executor(ABC):
     slots = 1
-    """Jobs at a time."""
+    """Jobs, or stacks of jobs, at a time."""
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +85,8 @@ class Executor(ABC):
     def has_room(self) -> bool: ...
 
     @abstractmethod
-    def start(self, job: Job, options: Options) -> None: ...
+    def start(self, jobs: Sequence[Job], options: Options) -> None:
+        """Start one job, or several whose runs have one ``stack_key``."""
 
     @abstractmethod
     def events(self, timeout: float) -> list[Event]:
@@ -115,11 +116,35 @@ class _JobListener(Listener):
         return self.has_reached_epoch or self.executor_should_stop()
 
 
-def work(job: Job, options: Options, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> Ended:
-    """Carry one job out in this process."""
+def work(
+    jobs: Sequence[Job], options: Options, report: Callable[[Event], None], should_stop: Callable[[], bool]
+) -> list[Ended]:
+    """Carry out a job, or a stack of jobs, in this process."""
+    if len(jobs) == 1:
+        return [_work_alone(jobs[0], options, report, should_stop)]
+    listeners = [_JobListener(job, report, should_stop) for job in jobs]
+    try:
+        runs = [job.prepared or _prepare(job, options) for job in jobs]
+        errors = run_together(runs, options, listeners)
+    except Exception:  # of one of them, perhaps; which one, it says alone
+        return [_work_alone(job, options, report, should_stop) for job in jobs]
+    return [_explain_end(listener, error) for listener, error in zip(listeners, errors, strict=True)]
+
+
+def _work_alone(job: Job, options: Options, report: Callable[[Event], None], should_stop: Callable[[], bool]) -> Ended:
     listener = _JobListener(job, report, should_stop)
     try:
         run(job.prepared or _prepare(job, options), options, listener)
+    except Exception as error:
+        return _explain_end(listener, error)
+    return _explain_end(listener, None)
+
+
+def _explain_end(listener: _JobListener, error: Exception | None) -> Ended:
+    job = listener.job
+    try:
+        if error is not None:
+            raise error
     except Stopped:
         return Ended(job.id, "done" if listener.has_reached_epoch else "stopped")
     except (InUse, Overtaken):
@@ -161,11 +186,11 @@ def _prepare(job: Job, options: Options) -> Prepared:
 
 
 class ThisProcess(Executor):
-    """One job at a time, in this process."""
+    """One job or stack at a time, in this process."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
-        self.waiting: tuple[Job, Options] | None = None
+        self.waiting: tuple[Sequence[Job], Options] | None = None
         self.tell: Callable[[Event], None] = lambda event: None
         """Called with progress at once, because ``events`` returns only when a job has ended."""
 
@@ -175,15 +200,15 @@ class ThisProcess(Executor):
     def has_room(self) -> bool:
         return self.waiting is None
 
-    def start(self, job: Job, options: Options) -> None:
-        self.waiting = (job, options)
+    def start(self, jobs: Sequence[Job], options: Options) -> None:
+        self.waiting = (jobs, options)
 
     def events(self, timeout: float) -> list[Event]:
         if self.waiting is None:
             self.asked.wait(timeout)
             return []
-        (job, options), self.waiting = self.waiting, None
-        return [work(job, options, self.tell, self.asked.is_set)]
+        (jobs, options), self.waiting = self.waiting, None
+        return [*work(jobs, options, self.tell, self.asked.is_set)]
 
     def stop(self) -> None:
         self.asked.set()
@@ -207,18 +232,18 @@ class LocalWorkers(Executor):
             worker.end()
 
     def has_room(self) -> bool:
-        return sum(worker.job is not None for worker in self.workers) < self.slots
+        return sum(bool(worker.jobs) for worker in self.workers) < self.slots
 
-    def start(self, job: Job, options: Options) -> None:
-        for worker in [worker for worker in self.workers if worker.job is None]:
-            if worker.give(job, options):
+    def start(self, jobs: Sequence[Job], options: Options) -> None:
+        for worker in [worker for worker in self.workers if not worker.jobs]:
+            if worker.give(jobs, options):
                 return
             self.workers.remove(worker)  # it was killed while it had nothing to do
         self.workers.append(_Worker(self.context))
-        self.workers[-1].give(job, options)
+        self.workers[-1].give(jobs, options)
 
     def events(self, timeout: float) -> list[Event]:
-        busy = [worker for worker in self.workers if worker.job is not None]
+        busy = [worker for worker in self.workers if worker.jobs]
         if not busy:
             time.sleep(timeout)
             return []
@@ -257,15 +282,16 @@ class _Worker:
         with hide_main():
             self.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
-        self.job: Job | None = None
+        self.jobs: set[str] = set()
+        """The ids of those that have not ended."""
         self.is_alive = True
 
-    def give(self, job: Job, options: Options) -> bool:
+    def give(self, jobs: Sequence[Job], options: Options) -> bool:
         try:
-            self.pipe.send((job, options))
+            self.pipe.send((jobs, options))
         except OSError:
             return False
-        self.job = job
+        self.jobs = {job.id for job in jobs}
         return True
 
     def news(self) -> list[Event]:
@@ -275,19 +301,18 @@ class _Worker:
             while self.pipe.poll():
                 events.append(self.pipe.recv())
                 if isinstance(events[-1], Ended):
-                    self.job = None
+                    self.jobs.discard(events[-1].id)
         except (EOFError, OSError):
             self.process.join()
             self.is_alive = False
-            if self.job is not None:
-                code = self.process.exitcode or 0
-                how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                events.append(Ended(self.job.id, "crashed", f"its process ended with {how}"))
+            code = self.process.exitcode or 0
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            events += [Ended(job, "crashed", f"its process ended with {how}") for job in sorted(self.jobs)]
         return events
 
     def end(self) -> None:
         self.pipe.close()
-        if self.job is not None:
+        if self.jobs:
             self.process.join(30)
         self.process.kill()  # without a job it has nothing to save, and taking Python down takes a second
         self.process.join()
@@ -303,5 +328,6 @@ def _serve(pipe: Connection) -> None:
         importlib.import_module(name)
     with contextlib.suppress(EOFError, OSError):
         while message := pipe.recv():
-            job, options = message
-            pipe.send(work(job, options, pipe.send, pipe.poll))
+            jobs, options = message
+            for ended in work(jobs, options, pipe.send, pipe.poll):
+                pipe.send(ended)

@@ -92,9 +92,9 @@ class Study(Progress):
         stopped, looked = False, time.monotonic()
         while running or (waiting and not stopped):
             stopped = stopped or self._should_stop()
-            while self._executor.has_room() and not stopped and (task := self._take(waiting, resting)):
-                running[task.prepared_run.id] = task
-                self._executor.start(task.job, self.plan.options)
+            while self._executor.has_room() and not stopped and (tasks := self._take_stack(waiting, resting, crashes)):
+                running |= {task.prepared_run.id: task for task in tasks}
+                self._executor.start([task.job for task in tasks], self.plan.options)
             if not running and waiting and time.monotonic() - looked > _POLL_OTHERS:
                 self._refresh()
                 looked = time.monotonic()
@@ -130,9 +130,28 @@ class Study(Progress):
             task.trial.failures[event.id] = event.reason
         return False
 
-    def _take(self, waiting: list[_Task], resting: Mapping[str, float]) -> _Task | None:
-        """Remove and return the first task that no other driver works on."""
-        for task in list(waiting):
+    def _take_stack(
+        self, waiting: list[_Task], resting: Mapping[str, float], crashes: Mapping[str, int]
+    ) -> list[_Task]:
+        """Remove and return the first task that no other driver works on, and those that train together with it.
+
+        A run that lost its process trains alone, because it may take its neighbours with it again.
+        """
+        first = self._take(waiting, resting, lambda task: True)
+        key = None if first is None else _stack_key(first, crashes)
+        if first is None or key is None:
+            return [] if first is None else [first]
+        tasks = [first]
+        while len(tasks) < (first.prepared_run.config.train.stack or 1):
+            task = self._take(waiting, resting, lambda task: _stack_key(task, crashes) == key)
+            if task is None:
+                break
+            tasks.append(task)
+        return tasks
+
+    def _take(self, waiting: list[_Task], resting: Mapping[str, float], fits: Callable[[_Task], bool]) -> _Task | None:
+        """Remove and return the first fitting task that no other driver works on."""
+        for task in filter(fits, list(waiting)):
             run = task.prepared_run.id
             if resting.get(run, 0.0) > time.monotonic() or not self.storage.claim(run):
                 continue
@@ -257,3 +276,9 @@ class _Task:
     def job(self) -> Job:
         run = self.prepared_run
         return Job(run.id, run.config.model_dump_json(), self.until, run)
+
+
+def _stack_key(task: _Task, crashes: Mapping[str, int]) -> str | None:
+    """Tasks with the same key train together."""
+    key = task.prepared_run.stack_key
+    return None if key is None or crashes.get(task.prepared_run.id) else f"{key} {task.until}"

@@ -113,6 +113,13 @@ class Classification(Task):
             inputs = orient(inputs, view)
         return Batch(*hide_and_mix(inputs, targets, self.classes, augment, seed, step))
 
+    def fixed_batch(self, rows: Tensor, targets: Tensor | None) -> Batch | None:
+        return self.evaluation_batch(rows, targets, "train", 0) if rows.ndim == 2 else None
+
+    def row_losses(self, output: Tensor, target: Tensor) -> Tensor:
+        smoothing = self.config.label_smoothing
+        return torch.nn.functional.cross_entropy(output, target, label_smoothing=smoothing, reduction="none")
+
     def _mean_colour(self, channels: int) -> Tensor:
         """The colour of pixels that a policy moves in from outside the image."""
         return self.scaling.mean.flatten().round() if self.config.standardise else torch.full((channels,), 128.0)

@@ -68,7 +68,10 @@ class Journal(NoJournal):
             if self.writes and hashlib.sha256(kept.encode()).hexdigest() != known:
                 raise UserError(f"{log} was altered; `isthmus runs clean {self.folder.name}` starts the run again")
         if self.writes:
-            write_text(log, kept)
+            if kept:
+                write_text(log, kept)
+            else:
+                log.unlink(missing_ok=True)
             self._lines = log.open("a", encoding="utf-8")
         return saved
 
@@ -76,7 +79,8 @@ class Journal(NoJournal):
         if self._lines is None:
             return
         self._check_ownership()
-        self._lines.write(json.dumps({**line, "check": self._checks.add(line)}) + "\n")
+        text = json.dumps(line)
+        self._lines.write(f'{text[:-1]}, "check": "{self._checks.add_text(text)}"}}\n')
         self._lines.flush()
         self.listener.line(line)
 

@@ -7,13 +7,15 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchmetrics import MetricCollection
 
 from isthmus.core.draws import key, torch_generator
 from isthmus.core.protocols import Batch, Split, SplitName, Task
@@ -116,20 +118,43 @@ class Outcome:
 def evaluate(model: nn.Module, task: Task, rows: Rows, split: SplitName, device: torch.device) -> dict[str, float]:
     """The mean loss and the task's metrics over a split, in float32 and fixed blocks; only finite values."""
     model.eval()
-    metrics = task.metrics(split).to(device)
-    for metric in metrics.values():
-        metric.distributed_available_fn = lambda: False  # one process evaluates, so that it must not wait for others
-    loss = 0.0
-    for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
-        batch = task.evaluation_batch(*rows.block(start, device), split, block)
-        part = max(1, EVALUATION_VALUES // batch.input[0].numel())
-        for inputs, target in zip(batch.input.split(part), batch.target.split(part), strict=True):
-            output = model(inputs)
-            loss += float(task.loss(output, target)) * len(inputs)
-            task.measure(metrics, output, target)
-    values = {"loss": loss / len(rows)} | {name: float(value) for name, value in metrics.compute().items()}
+
+    def outputs() -> Iterator[tuple[Tensor, Tensor]]:
+        for block, start in enumerate(range(0, len(rows), EVALUATION_BLOCK)):
+            batch = task.evaluation_batch(*rows.block(start, device), split, block)
+            part = max(1, EVALUATION_VALUES // batch.input[0].numel())
+            for inputs, target in zip(batch.input.split(part), batch.target.split(part), strict=True):
+                yield model(inputs), target
+
+    values = measure_outputs(task, outputs(), split, device)
     values |= task.inspect(model, rows.inputs, split)
     return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+_made: WeakKeyDictionary[Task, dict[tuple[SplitName, torch.device], MetricCollection]] = WeakKeyDictionary()
+"""The metrics of each task, because making them takes longer than an evaluation of a small table."""
+
+
+def _clear_metrics(task: Task, split: SplitName, device: torch.device) -> MetricCollection:
+    made = _made.setdefault(task, {})
+    if (split, device) not in made:
+        made[split, device] = task.metrics(split).to(device)
+        for metric in made[split, device].values():
+            metric.distributed_available_fn = lambda: False  # one process evaluates, and must not wait for others
+    made[split, device].reset()
+    return made[split, device]
+
+
+def measure_outputs(
+    task: Task, outputs: Iterable[tuple[Tensor, Tensor]], split: SplitName, device: torch.device
+) -> dict[str, float]:
+    """The mean loss and the metrics of a split, whose outputs come in blocks with their targets."""
+    metrics, loss, rows = _clear_metrics(task, split, device), 0.0, 0
+    for output, target in outputs:
+        loss += float(task.loss(output, target)) * len(target)
+        rows += len(target)
+        task.measure(metrics, output, target)
+    return {"loss": loss / rows} | {name: float(value) for name, value in metrics.compute().items()}
 
 
 class Training:
@@ -159,20 +184,33 @@ class Training:
 
     def run(self, journal: NoJournal, listener: Listener) -> Outcome:
         """Train to the end, from where the journal says that the run stopped."""
-        self._restore(journal)
+        self.restore(journal)
         prepared, prepared_optimizer = self.devices.setup(self.model, self.optimizer)
         prepared.train()
         forward = torch.compile(prepared) if self.config.compile else prepared
         began = time.perf_counter() - self.position.seconds
         for index, view in self._batches():
             self._step(forward, prepared, prepared_optimizer, index, view)
-            self.position.step += 1
-            self.position.seconds = time.perf_counter() - began
-            self._write_down(journal, listener)
-            listener.step(self.position.step, self.steps)
+            self.end_step(time.perf_counter() - began, journal, listener, self._evaluate)
+        return self.conclude()
+
+    def end_step(
+        self, seconds: float, journal: NoJournal, listener: Listener, evaluate: Callable[[], dict[str, float]]
+    ) -> None:
+        """Count a step and write down what is due; ``seconds`` have passed since the first."""
+        self.position.step += 1
+        self.position.seconds = seconds
+        self._write_down(journal, listener, evaluate)
+        listener.step(self.position.step, self.steps)
+
+    def conclude(self) -> Outcome:
         if self.config.select == "last":
             self._keep(self.position.step, math.inf)
         return Outcome(self.best, self.position.best_step, self.position.best_step / self.steps_per_epoch)
+
+    @property
+    def is_over(self) -> bool:
+        return self.position.step >= self.steps
 
     @property
     def samples_seen(self) -> int:
@@ -184,9 +222,12 @@ class Training:
         size = self.config.batch_size
         while self.position.step < self.steps:
             epoch, start = divmod(self.position.step, self.steps_per_epoch)
-            order = torch.randperm(self.examples, generator=torch_generator(self.seed, "order", epoch))
-            for chosen in order.split(size)[start:]:
+            for chosen in self.draw_order(epoch).split(size)[start:]:
                 yield chosen % len(self.train), chosen // len(self.train)
+
+    def draw_order(self, epoch: int) -> Tensor:
+        """The order of an epoch's examples: its rows, each in all its views."""
+        return torch.randperm(self.examples, generator=torch_generator(self.seed, "order", epoch))
 
     def _step(
         self,
@@ -241,14 +282,19 @@ class Training:
             if name in kept:
                 buffer.copy_(theirs[name])  # not averaged: counts and signs have no mean
 
-    def _write_down(self, journal: NoJournal, listener: Listener) -> None:
+    def is_validated_at(self, step: int) -> bool:
+        """Whether a validation follows this step: at the end of some epochs."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        is_due = epoch % self.config.evaluate_every == 0 or epoch == self.config.last_epoch
+        return within == 0 and is_due and len(self.validation) > 0
+
+    def _write_down(self, journal: NoJournal, listener: Listener, evaluate: Callable[[], dict[str, float]]) -> None:
         """After a step: write the log, validate at the end of an epoch, and save the state where it is due."""
         position = self.position
-        epoch, within = divmod(position.step, self.steps_per_epoch)
-        if within == 0 or position.step % LOG_EVERY == 0:
+        if position.step % self.steps_per_epoch == 0 or position.step % LOG_EVERY == 0:
             self._log_loss(journal)
-        if within == 0 and (epoch % self.config.evaluate_every == 0 or epoch == self.config.last_epoch):
-            self._validate(journal, epoch)
+        if self.is_validated_at(position.step):
+            self._validate(journal, position.step // self.steps_per_epoch, evaluate)
         mine = listener.should_stop(), self.devices.rank == 0 and journal.save_is_due(), position.loss_sum
         stops, dues, sums = zip(*self.devices.each(*mine), strict=True)  # one that should stop stops them all
         healthy = all(map(math.isfinite, sums))  # a diverged state is not saved; the next log ends the run
@@ -277,14 +323,16 @@ class Training:
         )
         position.loss_sum, position.loss_count = 0.0, 0
 
-    def _validate(self, journal: NoJournal, epoch: int) -> None:
-        if not len(self.validation):
-            return
+    def _evaluate(self) -> dict[str, float]:
+        model = self.averaged or self.model
+        values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
+        model.train()
+        return values
+
+    def _validate(self, journal: NoJournal, epoch: int, evaluate: Callable[[], dict[str, float]]) -> None:
         values: dict[str, float] = {}
         if self.devices.rank == 0 or self.devices.sharded:  # a sharded model needs all processes
-            model = self.averaged or self.model
-            values = evaluate(model, self.task, self.validation, "validation", self.devices.device)
-            model.train()
+            values = evaluate()
         if not self.devices.total("loss" in values):  # only the first process knows it
             raise Diverged(f"the validation loss is not finite after epoch {epoch}")
         if values:
@@ -302,6 +350,9 @@ class Training:
         self.position.best_step, self.position.best_loss = step, loss
 
     def _tensors(self) -> dict[str, Tensor]:
+        for memory in self.optimizer.state.values():
+            if "step" in memory:
+                memory["step"].fill_(self.position.step)  # the step of a stack does not count itself
         weights = self.devices.whole(self.model.state_dict())
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -309,7 +360,7 @@ class Training:
             tensors |= {f"average.{name}": tensor for name, tensor in self.averaged.state_dict().items()}
         return tensors | self.devices.whole(optimizer_tensors(self.optimizer))
 
-    def _restore(self, journal: NoJournal) -> None:
+    def restore(self, journal: NoJournal) -> None:
         saved = journal.resume()
         if saved is None:
             return

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +52,11 @@ from isthmus.training.devices import (
     started_by_torchrun,
 )
 from isthmus.training.journal import Journal
-from isthmus.training.listener import Listener
+from isthmus.training.listener import Interruptible, Listener, reach_by_pipe
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Diverged, Outcome, Rows, Stopped, Training, evaluate
 from isthmus.training.samples import write_sheet, write_values
+from isthmus.training.stacks import Member, stack_key, train_together
 from isthmus.training.tracking import NO_TRACKING, Tracked, Tracking, track
 
 _TURN = threading.RLock()
@@ -95,6 +95,11 @@ class Prepared:
     @property
     def has_ended(self) -> bool:
         return (self.folder / RECORD).exists()
+
+    @cached_property
+    def stack_key(self) -> str | None:
+        """Runs with the same key can train together; None if the run trains alone."""
+        return stack_key(self.config, len(self.data.train))
 
     @property
     def work(self) -> float:
@@ -153,6 +158,10 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
     if (prepared.folder / RECORD).exists():
         return finished_record(prepared)
     config = prepared.config
+    if config.train.stack is not None:
+        if error := run_together([prepared], options, [listener])[0]:
+            raise error
+        return finished_record(prepared)
     check_processes(config.train)
     devices = OneDevice(config.train)  # before the folder, so that a run that cannot start leaves none
     start = None if config.train.devices > 1 else starting_model(config, options)
@@ -165,10 +174,7 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
     with _own(prepared.folder):
         if (prepared.folder / RECORD).exists():  # finished by another process since
             return finished_record(prepared)
-        for leftover in list_temporary(prepared.folder):  # by a process that was killed
-            leftover.unlink(missing_ok=True)
-        _write_config(prepared.folder / CONFIG, config.model_dump(mode="json"))
-        write_tensors(prepared.folder / TASK, prepared.task.memory())
+        _begin(prepared)
         if start is None:
             _run_on_all(config, options, listener)
         else:
@@ -176,6 +182,79 @@ def run(config: RunConfig | Prepared, options: Options | None = None, listener: 
         if not (prepared.folder / RECORD).exists():
             raise Stopped
     return finished_record(prepared)
+
+
+def run_together(runs: Sequence[Prepared], options: Options, listeners: Sequence[Listener]) -> list[Exception | None]:
+    """Train or resume the runs of a stack, which have one ``stack_key``; each gets its record when it has ended.
+
+    For each of them, what kept it from its record: ``Stopped``, ``InUse``, any other error, or nothing.
+    """
+    errors: list[Exception | None] = [None] * len(runs)
+    with contextlib.ExitStack() as all_open, arithmetic(1):
+        members, ends = dict[int, Member](), dict[int, Callable[[Outcome | Exception], None]]()
+        for place, (run, listener) in enumerate(zip(runs, listeners, strict=True)):
+            own = all_open.enter_context(contextlib.ExitStack())
+            try:
+                if opened := _open_member(run, options, listener, own):
+                    members[place], ends[place] = opened
+            except (UserError, OSError) as error:  # the others go on
+                errors[place] = error
+                own.close()
+        places = {id(member): place for place, member in members.items()}
+
+        def end(member: Member, outcome: Outcome | Exception) -> None:
+            place = places[id(member)]
+            try:
+                ends.pop(place)(outcome)
+            except Exception as error:
+                errors[place] = error
+
+        if members:
+            train_together(list(members.values()), end)
+    return errors
+
+
+def _open_member(
+    run: Prepared, options: Options, listener: Listener, own: contextlib.ExitStack
+) -> tuple[Member, Callable[[Outcome | Exception], None]] | None:
+    """A run of a stack, restored, and what writes its results; None if it has ended. ``own`` closes what it opened."""
+    if run.has_ended:
+        return None
+    if run.config.threads != 1:
+        raise UserError(f"train.stack={run.config.train.stack} needs threads=1, not threads={run.config.threads}")
+    devices, start = OneDevice(run.config.train), starting_model(run.config, options)
+    make_folder(run.folder)
+    own.enter_context(_own(run.folder))
+    if run.has_ended:  # by another process since
+        return None
+    _begin(run)
+    heard = own.enter_context(
+        track(listener, options.tracking, run.folder, run.config.model_dump(mode="json"), options.command)
+    )
+    rows = load_rows(run, devices.device)
+    training = make_training(run, start.model, rows, devices)
+    journal = _journal(run, options, devices, heard)
+    writing = own.enter_context(contextlib.ExitStack())
+    writing.enter_context(journal)
+    training.restore(journal)
+
+    def end(outcome: Outcome | Exception) -> None:
+        with own:
+            if isinstance(outcome, Outcome | Diverged):
+                writing.close()
+                _write_record(run, start, training, outcome, rows, options, heard)
+            else:
+                raise outcome
+
+    return Member(training, journal, heard), end
+
+
+def _begin(prepared: Prepared) -> None:
+    """Write what a run folder holds from the start."""
+    for leftover in list_temporary(prepared.folder):  # by a process that was killed
+        leftover.unlink(missing_ok=True)
+    _write_config(prepared.folder / CONFIG, prepared.config.model_dump(mode="json"))
+    write_tensors(prepared.folder / TASK, prepared.task.memory())
 
 
 def finished_record(prepared: Prepared) -> RunRecord:
@@ -227,7 +306,7 @@ def _run_on_all(config: RunConfig, options: Options, listener: Listener) -> None
     if started_by_torchrun():  # the listener of the first process hears of the run; the others' hear nothing
         on_every_device(config.train, _run_on, settings, options, listener)
         return
-    with _reached_by_pipe(listener) as remote:
+    with reach_by_pipe(listener) as remote:
         on_every_device(config.train, _run_on, settings, options, remote)
 
 
@@ -236,76 +315,8 @@ def _run_on(devices: Devices, settings: dict[str, Any], options: Options, listen
     with requests_to_stop(second_ends=False) as is_interrupted, contextlib.suppress(Stopped):
         prepared = prepare(run_config(settings), options)
         start = starting_model(prepared.config, options)
-        heard = _Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
+        heard = Interruptible(listener if devices.rank == 0 else Listener(), is_interrupted)
         _train(prepared, start, options, devices, heard)
-
-
-class _Interruptible(Listener):
-    """Another listener that also stops when a signal arrives."""
-
-    def __init__(self, listener: Listener, is_interrupted: Callable[[], bool]) -> None:
-        self.step, self.line = listener.step, listener.line  # type: ignore[method-assign]
-        self._listener, self._is_interrupted = listener, is_interrupted
-
-    def should_stop(self) -> bool:
-        return self._is_interrupted() or self._listener.should_stop()
-
-
-class _Remote(Listener):
-    """Stands for a listener in another process, at the other end of a pipe."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-
-    def step(self, step: int, steps: int) -> None:
-        self._send("step", step, steps)
-
-    def line(self, line: Mapping[str, Any]) -> None:
-        self._send("line", line)
-
-    def end(self) -> None:
-        self._send()
-
-    def should_stop(self) -> bool:
-        try:
-            return self._pipe.poll() and bool(self._pipe.recv())
-        except (EOFError, OSError):  # the other process is gone, or its listener failed
-            return False
-
-    def _send(self, *call: Any) -> None:
-        with contextlib.suppress(OSError):
-            self._pipe.send(call)
-
-
-@contextmanager
-def _reached_by_pipe(listener: Listener) -> Iterator[_Remote]:
-    """A stand-in that can travel to another process. A thread here passes its calls on to the listener."""
-    here, there = Pipe()
-
-    def pass_on() -> None:
-        is_stopping = False
-        with here:  # closed also where a listener fails, so that nobody waits for it
-            while True:
-                if not is_stopping and (is_stopping := listener.should_stop()):
-                    here.send(True)
-                if not here.poll(_PAUSE):
-                    continue
-                if not (call := here.recv()):
-                    return
-                getattr(listener, call[0])(*call[1:])
-
-    thread, remote = threading.Thread(target=pass_on, daemon=True), _Remote(there)
-    thread.start()
-    try:
-        yield remote
-    finally:
-        remote.end()
-        thread.join()
-        there.close()
-
-
-_PAUSE = 0.2
-"""Seconds between two calls of ``should_stop`` while no news arrives."""
 
 
 @contextmanager
@@ -375,25 +386,49 @@ def _train(prepared: Prepared, start: Start, options: Options, devices: Devices,
 
 def _train_heard(prepared: Prepared, start: Start, options: Options, devices: Devices, listener: Tracked) -> None:
     """Train in this process. The first of several processes writes the results, and the record last."""
-    config, folder, task, model = prepared.config, prepared.folder, prepared.task, start.model
-    reason, outcome = "", None
+    config = prepared.config
     with arithmetic(config.threads):
-        rows = {split: Rows.of(prepared.data.split(split), devices.device) for split in SPLITS}
-        training = Training(model, task, rows["train"], rows["validation"], config.train, config.seed, devices)
+        rows = load_rows(prepared, devices.device)
+        training = make_training(prepared, start.model, rows, devices)
         with _journal(prepared, options, devices, listener) as journal:
             try:
-                outcome = training.run(journal, listener)
+                outcome: Outcome | Diverged = training.run(journal, listener)
             except Diverged as error:
-                reason = str(error)
+                outcome = error
         if devices.rank > 0:
             return
         if devices.sharded:  # this process holds only a part of the model
-            model = starting_model(config, options).model.to(devices.device)
-        metrics = {} if outcome is None else _write_results(prepared, model, outcome, rows, devices.device, options)
+            start = start._replace(model=starting_model(config, options).model.to(devices.device))
+        _write_record(prepared, start, training, outcome, rows, options, listener)
+
+
+def load_rows(prepared: Prepared, device: torch.device) -> dict[SplitName, Rows]:
+    return {split: Rows.of(prepared.data.split(split), device) for split in SPLITS}
+
+
+def make_training(prepared: Prepared, model: nn.Module, rows: Mapping[SplitName, Rows], devices: Devices) -> Training:
+    config = prepared.config
+    return Training(model, prepared.task, rows["train"], rows["validation"], config.train, config.seed, devices)
+
+
+def _write_record(
+    prepared: Prepared,
+    start: Start,
+    training: Training,
+    outcome: Outcome | Diverged,
+    rows: Mapping[SplitName, Rows],
+    options: Options,
+    listener: Tracked,
+) -> None:
+    """Write the results of a training that has ended, and the record last."""
+    config, folder, task = prepared.config, prepared.folder, prepared.task
+    finished = outcome if isinstance(outcome, Outcome) else None
+    device = training.devices.device
+    metrics = {} if finished is None else _write_results(prepared, start.model, finished, rows, device, options)
     record = RunRecord(
         id=prepared.id,
-        status="failed" if outcome is None else "finished",
-        reason=reason,
+        status="failed" if finished is None else "finished",
+        reason="" if finished is not None else str(outcome),
         config=config.model_dump(mode="json"),
         seed=config.seed,
         fingerprint=prepared.data.fingerprint,
@@ -407,7 +442,7 @@ def _train_heard(prepared: Prepared, start: Start, options: Options, devices: De
         metrics=metrics,
         directions=task.directions(),
         metric_versions=dict(task.metric_versions),
-        selected=_selection(config, outcome, start.fresh),
+        selected=_selection(config, finished, start.fresh),
         steps=training.position.step,
         wall_seconds=round(training.position.seconds, 3),
         samples_per_second=round(training.samples_seen / max(training.position.seconds, 1e-9), 1),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
-from benchmarks import studies, training
+from benchmarks import stacks, studies, training
 from benchmarks.command import app
 from tests.command_line import call
 
@@ -20,6 +20,7 @@ SMALLEST = {
     "hyperset": ONE_ROUND,
     "inference": ["T7.13", *ONE_ROUND, "--eager-only"],
     "pathways": ["ladder", "rezero", "--depth", "4", *ONE_ROUND],
+    "stacks": ["--repeats", "1", "--epochs", "1", "--workers", "1"],
     "studies": ["--trials", "2"],
     "training": ONE_ROUND,
 }
@@ -43,6 +44,7 @@ def test_every_benchmark_is_here() -> None:
 def test_a_benchmark_runs_at_its_smallest(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "CASES", training.CASES[:1])
     monkeypatch.setattr(studies, "_long", lambda threads: studies._short(2))
+    monkeypatch.setattr(stacks, "SHAPES", stacks.SHAPES[:1])
     found = call("bench", name, *SMALLEST[name], "--json").json()
     tables = found.values() if isinstance(found, dict) else [found]
     assert all(rows and all(isinstance(row, dict) for row in rows) for rows in tables)

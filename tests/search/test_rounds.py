@@ -1,14 +1,17 @@
-"""All rounds of a search, which default tests shorten: thirty trainings of the last two networks."""
+"""The rounds of a search: which looks are trained together, and all rounds, which default tests shorten."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import isthmus
 from isthmus.search.race import FOLDS, Round
+from isthmus.studies.executors import ThisProcess
 
 ROUNDS = {True: (Round(range(2), 8), Round(range(2, FOLDS), 4), Round(range(FOLDS, 10), 2), Round(range(10, 15), 1))}
 
@@ -24,3 +27,29 @@ def test_the_last_two_networks_are_looked_at_fifteen_times(tmp_path: Path, monke
     assert looks[2:4] == [10, 10]
     assert looks[4:8] == [5, 5, 5, 5]
     assert found.content["is_whole"]
+
+
+@pytest.mark.slow
+def test_looks_at_networks_of_one_shape_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that differ in their penalty, and folds; a network without a stack trains alone."""
+    monkeypatch.setattr("isthmus.search.race.ROUNDS", {True: (Round(range(2), 1),)})
+    started, start = list[list[dict[str, Any]]](), ThisProcess.start
+
+    def watch(executor: ThisProcess, jobs: Any, options: Any) -> None:
+        started.append([json.loads(job.settings) for job in jobs])
+        start(executor, jobs, options)
+
+    monkeypatch.setattr(ThisProcess, "start", watch)
+    x = np.random.default_rng(0).normal(size=(80, 3))
+    settings = ["train.epochs=2"]
+    isthmus.find(x, x[:, 0] - x[:, 1], budget="1k", within="10m", workers=1, settings=settings, progress=False)
+    looks = [jobs for jobs in started if jobs[0]["source"]["folds"]]
+    assert all(len({str(job["model"]) for job in jobs}) == 1 for jobs in looks)
+    linear = next(jobs for jobs in looks if jobs[0]["model"]["depth"] == 0)
+    assert {job["train"]["stack"] for job in linear} == {8}
+    assert len({job["train"]["weight_decay"] for job in linear}) == 3
+    assert {job["source"]["fold"] for job in linear} == {0, 1}
+    started.clear()
+    other = [*settings, "train.clip_norm=1.0"]
+    isthmus.find(x, x[:, 0] - x[:, 1], budget="1k", within="10m", workers=1, settings=other, progress=False)
+    assert {len(jobs) for jobs in started} == {1}, "what cannot be stacked is not"

@@ -138,7 +138,7 @@ from isthmus.studies.cluster import RayCluster
 from isthmus.studies.executors import Job
 with RayCluster(sys.argv[1], threads=64, patience=3.0) as cluster:
     assert cluster.slots == 1
-    cluster.start(Job("0" * 16, "{}"), Options())
+    cluster.start([Job("0" * 16, "{}")], Options())
     while True:
         assert not cluster.events(0.2)
 """
@@ -162,7 +162,7 @@ plan = Plan.of(study_config(json.loads(sys.argv[2])), Options())
 run = plan.run(plan.candidates[0].model, 1e-3, 0)
 with cluster.RayCluster(sys.argv[1]) as executor:
     os.environ["ISTHMUS_HOME"] = sys.argv[3]
-    executor.start(Job(run.id, run.config.model_dump_json()), Options())
+    executor.start([Job(run.id, run.config.model_dump_json())], Options())
     while not (events := executor.events(0.2)):
         pass
     print(events[0].how, events[0].reason)

@@ -90,7 +90,7 @@ def test_a_worker_never_trains_on_stale_rows(tmp_path: Path) -> None:
         return Job(run.id, run.config.model_dump_json())
 
     def carry_out(job: Job) -> Any:
-        return work(job, Options(), lambda event: None, lambda: False)
+        return work([job], Options(), lambda event: None, lambda: False)[0]
 
     path = write_table(tmp_path / "table.csv")
     first = job(plan_of(path))

@@ -23,9 +23,9 @@ from isthmus.core.registry import create_model
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
-from isthmus.training.listener import Listener
+from isthmus.training.listener import Listener, reach_by_pipe
 from isthmus.training.loop import NoJournal, Rows, Stopped, Training
-from isthmus.training.run import Options, _reached_by_pipe, prepare, run, starting_model
+from isthmus.training.run import Options, prepare, run, starting_model
 from isthmus.training.schedules import optimizer
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ class Heard(Listener):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
     heard = Heard()
-    with _reached_by_pipe(heard) as remote:
+    with reach_by_pipe(heard) as remote:
         remote.line({"step": 1})
         remote.step(1, 2)
         assert not remote.should_stop()
@@ -83,7 +83,7 @@ def test_listeners_hear_in_order_and_one_that_fails_holds_nobody_up() -> None:
         def step(self, step: int, steps: int) -> None:
             raise ValueError
 
-    with _reached_by_pipe(Failing()) as remote:
+    with reach_by_pipe(Failing()) as remote:
         for step in range(10_000):  # more than a pipe holds
             remote.step(step, 10_000)
         assert not remote.should_stop(), "a listener that failed has not asked to stop"
