@@ -87,7 +87,7 @@ class Grid:
     def of(cls, plan: Plan) -> Grid:
         curves, quality = {}, {}
         for proposal in plan.candidates:
-            folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0]).folder
+            folder = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0], proposal.recipe).folder
             lines = [line for line in read_metrics(folder, sealed=True) if line["split"] == "validation"]
             curves[proposal.key] = [line[plan.quality] for line in lines]
             quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]

@@ -75,18 +75,18 @@ class Plan:
     def judge(self) -> Judge:
         return Judge(self.config, self.task.signature)
 
-    def run(self, model: ModelConfig, rate: float, seed: int) -> Prepared:
+    def run(self, model: ModelConfig, rate: float, seed: int, recipe: Mapping[str, Any] | None = None) -> Prepared:
         """A run of a candidate, prepared once."""
-        config = self.config.run(model, rate, seed)
+        config = self.config.run(model, rate, seed, recipe)
         place = runs_folder(), config.model_dump_json()
         if place not in self._runs:
             self._runs[place] = prepare(config, self.options, self.data, self.task)
         return self._runs[place]
 
-    def runs(self, model: ModelConfig) -> dict[Run, Prepared]:
+    def runs(self, candidate: Proposal | Trial) -> dict[Run, Prepared]:
         """The runs of a candidate with every learning rate and seed."""
         runs = itertools.product(self.config.rates, self.config.seeds)
-        return {(rate, seed): self.run(model, rate, seed) for rate, seed in runs}
+        return {(rate, seed): self.run(candidate.model, rate, seed, candidate.recipe) for rate, seed in runs}
 
     @cached_property
     def candidates(self) -> list[Proposal]:

@@ -66,12 +66,12 @@ class Progress:
     def recorded_runs(self) -> int:
         """How many runs need no more training."""
         remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
-        ended = [sum(run.has_ended for run in self.plan.runs(item.model).values()) for item in remaining]
+        ended = [sum(run.has_ended for run in self.plan.runs(item).values()) for item in remaining]
         return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in ended)
 
     def _is_on_record(self, proposal: Proposal) -> bool:
         """Whether other studies have trained what this one needs: every rate with its search seeds, one with all."""
-        ended = {run for run, prepared in self.plan.runs(proposal.model).items() if prepared.has_ended}
+        ended = {run for run, prepared in self.plan.runs(proposal).items() if prepared.has_ended}
         rates, seeds = self.config.rates, self.config.seeds
         is_searched = ended.issuperset(itertools.product(rates, self.plan.search_seeds))
         return is_searched and any(ended.issuperset(itertools.product([rate], seeds)) for rate in rates)
@@ -121,7 +121,7 @@ class Progress:
                 self.plan.check_progress(trial)
                 if trial.number >= len(self.trials):
                     self.plan.check(trial, self.trials[-1] if self.trials else None)
-                    trial.runs = self.plan.runs(trial.model)
+                    trial.runs = self.plan.runs(trial)
                     self.trials.append(trial)
             except (ValueError, TypeError, KeyError) as error:
                 raise self.storage.damage(f"trial {trial.number}: {error}") from None

@@ -47,6 +47,18 @@ def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch)
     assert result(again)["trials"] == result(first)["trials"]
 
 
+def test_recipes_are_trained_as_they_are_proposed() -> None:
+    recipe = {"train.learning_rate": [1e-3, 4e-3], "train.weight_decay": [0.1]}
+    space = TWO[0] | {"vary": {"d_z": [65], "d_h": [4], **recipe}}
+    study = opened(settings(spaces=[space]))
+    assert len(carry_out(study)) == 2
+    trained = [record.config["train"] for record in study.records()]
+    assert [(train["learning_rate"], train["weight_decay"]) for train in trained] == [(1e-3, 0.1), (4e-3, 0.1)]
+    again = opened(settings(spaces=[space]))
+    assert again.is_complete
+    assert [trial.recipe["learning_rate"] for trial in again.trials] == [1e-3, 4e-3]
+
+
 def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(settings(spaces=TWO, seeds=[0, 1]))
     kind = type(study.plan.task)
