@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from isthmus.core.config import Pruning, Sampling, StudyConfig
 from isthmus.core.files import make_folder, write_json, write_with
 from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import find
+from isthmus.studies.decisions import choose
 from isthmus.studies.plan import Plan
-from isthmus.studies.proposals import Trial
+from isthmus.studies.proposals import Proposal, Trial
 from isthmus.studies.pruning import prune as prune_dominated
 from isthmus.studies.sampling import draw
 from isthmus.studies.volumes import Reference, area
@@ -82,6 +83,7 @@ class Grid:
     quality: dict[str, float]
     cost: dict[str, float]
     epochs: int
+    maximise: bool = True
 
     @classmethod
     def of(cls, plan: Plan) -> Grid:
@@ -92,23 +94,52 @@ class Grid:
             curves[proposal.key] = [line[plan.quality] for line in lines]
             quality[proposal.key] = read_record(folder).metrics["validation"][plan.quality]
         cost = {proposal.key: proposal.cost["params"] for proposal in plan.candidates}
-        return cls(curves, quality, cost, plan.config.base.train.epochs)
+        return cls(curves, quality, cost, plan.config.base.train.epochs, plan.maximise)
+
+    @classmethod
+    def recorded(cls, plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Grid:
+        """The grid as :func:`recorded_curves` wrote it."""
+        known = {repr(line["model"]): line["quality"] for line in lines}
+        # Families may vary the same fields, but not with the same values.
+        curves = {proposal.key: known[repr(_model_of(proposal))] for proposal in plan.candidates}
+        best = max if plan.maximise else min
+        cost = {proposal.key: proposal.cost["params"] for proposal in plan.candidates}
+        quality = {key: best(curve) for key, curve in curves.items()}
+        return cls(curves, quality, cost, plan.config.base.train.epochs, plan.maximise)
+
+    def best(self, key: str, epoch: int) -> float:
+        """The best quality up to an epoch."""
+        return (max if self.maximise else min)(self.curves[key][:epoch])
 
     def points(self, keys: Iterable[str]) -> list[tuple[float, float]]:
         return [(self.cost[key], self.quality[key]) for key in keys]
 
+    def volume(self, keys: Iterable[str]) -> float:
+        return area(self.points(keys), self.reference, self.maximise)
+
     @property
     def reference(self) -> Reference:
         """The worst of the grid in both respects: from 0 dB, any point would look good."""
-        return Reference(max(self.cost.values()), min(self.quality.values()))
+        return Reference(max(self.cost.values()), (min if self.maximise else max)(self.quality.values()))
 
     def progress(self, search: Sequence[Trial]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Parts of the grid's steps, and of its hypervolume, whenever a candidate has been trained to its end.
 
         Within a generation the rungs come first: all that reach one are trained to it before any goes on.
         """
-        whole, target = self.epochs * len(self.quality), area(self.points(self.quality), self.reference)
+        whole, target = self.epochs * len(self.quality), self.volume(self.quality)
         used, ended, steps, volumes = 0, list[str](), list[float](), list[float]()
+        decisions = {number: (trial.key, epoch) for trial in search for number, epoch in trial.decisions.items()}
+        reached: dict[str, int] = {}
+        for _, (key, epoch) in sorted(decisions.items()):
+            used += epoch - reached.get(key, 0)
+            reached[key] = epoch
+            if epoch == self.epochs:
+                ended.append(key)
+                steps.append(used / whole)
+                volumes.append(self.volume(ended) / target)
+        if decisions:
+            return tuple(steps), tuple(volumes)
         for _, members in itertools.groupby(search, key=lambda outcome: outcome.generation):
             generation = list(members)
             used += sum(max(outcome.rungs, default=0) for outcome in generation)
@@ -116,12 +147,14 @@ class Grid:
                 used += self.epochs - max(outcome.rungs, default=0)
                 ended.append(outcome.key)
                 steps.append(used / whole)
-                volumes.append(area(self.points(ended), self.reference) / target)
+                volumes.append(self.volume(ended) / target)
         return tuple(steps), tuple(volumes)
 
 
 def searched(plan: Plan, known: Grid) -> list[Trial]:
     """What a study of this plan would do, decided by the study's own functions (a test compares the two)."""
+    if plan.config.sampling.name == "model":
+        return _decide_all(plan, known)
     rule, search = plan.config.pruning, list[Trial]()
     for generation in itertools.count():
         if plan.config.sampling.name == "grid":
@@ -135,6 +168,24 @@ def searched(plan: Plan, known: Grid) -> list[Trial]:
         for trial in (trial for trial in new if trial.state == "open"):
             trial.state, trial.quality = "finished", known.quality[trial.key]
         search += new
+    return search
+
+
+def _decide_all(plan: Plan, known: Grid) -> list[Trial]:
+    search: list[Trial] = []
+    for number in itertools.count():
+        decision = choose(plan.pool, search, number, plan.maximise)
+        if decision is None:
+            break
+        trial = decision.trial or Trial.of(decision.proposal, len(search), len(search))
+        search += [] if decision.trial else [trial]
+        trial.decisions = {**trial.decisions, number: decision.epoch}
+        if decision.epoch == known.epochs:
+            trial.state, trial.quality = "finished", known.quality[trial.key]
+        else:
+            trial.rungs = {**trial.rungs, decision.epoch: known.best(trial.key, decision.epoch)}
+    for trial in search:
+        trial.state = "finished" if trial.quality is not None else "pruned"
     return search
 
 
@@ -155,7 +206,7 @@ def _compare(new: list[Trial], search: list[Trial], known: Grid, rung: int, rule
     assert rule is not None
     alive = {trial.key: trial for trial in new if trial.state == "open"}
     for trial in alive.values():
-        trial.rungs = {**trial.rungs, rung: max(known.curves[trial.key][:rung])}
+        trial.rungs = {**trial.rungs, rung: known.best(trial.key, rung)}
     before = [trial for trial in search if rung in trial.rungs]
     points = {
         trial.key: (trial.model.name, float(known.cost[trial.key]), trial.rungs[rung])
@@ -198,13 +249,18 @@ def _at(curve: Curve, part: float) -> float:
     return max((volume for step, volume in zip(curve.steps, curve.volume, strict=True) if step <= part), default=0.0)
 
 
+def _model_of(proposal: Proposal) -> dict[str, Any]:
+    """The fields in which the networks of a grid differ; with the family where there are several."""
+    return dict(proposal.varied)
+
+
 def recorded_curves(recipe: str) -> list[dict[str, Any]]:
     """Cost and validation quality per epoch of every network of a grid that is on record."""
     plan = Plan.of(find("recipes", recipe)(), Options())
     known = Grid.of(plan)
     return [
         {
-            "model": dict(proposal.varied),
+            "model": _model_of(proposal),
             "cost": known.cost[proposal.key],
             "quality": [round(value, 4) for value in known.curves[proposal.key]],
         }

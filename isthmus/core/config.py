@@ -73,12 +73,18 @@ class RunConfig(Setup):
 class Sampling(Settings):
     """How candidates are chosen from the spaces."""
 
-    name: Literal["grid", "random", "tpe", "nsga2", "gp"] = "grid"
-    """Every network of the spaces (``grid``), random ones, or one of Optuna's samplers."""
+    name: Literal["grid", "random", "tpe", "nsga2", "gp", "model"] = "grid"
+    """Every network of the spaces (``grid``), random ones, one of Optuna's samplers, or our own (``model``)."""
     candidates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples)."""
+    """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples).
+
+    With ``model``, the number of whole trainings, which may be spent on more candidates that stop early.
+    """
     generation: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Candidates proposed at once; each generation uses the results of all earlier ones."""
+    """Candidates proposed at once; each generation uses the results of all earlier ones.
+
+    With ``model``, decision n uses the results of all decisions up to n minus this number.
+    """
     seed: Seed = 0
     """Seed of the sampler."""
 
@@ -91,7 +97,8 @@ class Pruning(Settings):
     """Which candidates stop early. Costs are known before training, so rungs compare quality only."""
 
     rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    """Epochs after which candidates are compared with each other."""
+    """Epochs after which candidates are compared with each other. With ``sampling.name=model``, the epochs at which a
+    candidate may pause; the fields below have no effect then."""
     keep: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The fraction that continues at a rung, by non-dominated rank; non-dominated candidates always continue."""
     margin: Annotated[float, Field(ge=0)] = 1.0
@@ -141,7 +148,8 @@ class StudyConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         train = self.base.train
-        find("costs", self.cost)
+        if find("costs", self.cost).is_measured and self.sampling.name == "model":
+            raise ValueError(f"sampling.name=model needs a cost that is counted; {self.cost} is measured, use tpe")
         if not self.candidates and not self.spaces:
             raise ValueError("a study needs candidates or spaces")
         if any(rate < train.final_learning_rate for rate in self.learning_rates):

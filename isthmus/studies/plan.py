@@ -17,6 +17,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.core.record import runs_folder
 from isthmus.core.space import Range, Space
+from isthmus.studies.decisions import Pool
 from isthmus.studies.proposals import Judge, Proposal, Run, Trial
 from isthmus.studies.sampling import describe_parameters, draw, list_candidates
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
@@ -94,6 +95,11 @@ class Plan:
         return list_candidates(self.config, self.judge)
 
     @cached_property
+    def pool(self) -> Pool:
+        """The candidates among which ``sampling.name=model`` chooses."""
+        return Pool.of(self.config, self.judge)
+
+    @cached_property
     def parameters(self) -> dict[str, BaseDistribution]:
         """What Optuna's dashboard shows of a candidate."""
         return describe_parameters(self.config)
@@ -154,7 +160,8 @@ class Plan:
 
     def _propose_again(self, trial: Trial) -> Proposal:
         spaces = self.config.spaces
-        if not isinstance(trial.space, int) or not 0 <= trial.space < len(spaces) or not self.quotas[trial.space]:
+        is_drawn = self.config.sampling.name != "grid"
+        if not isinstance(trial.space, int) or not 0 <= trial.space < len(spaces) or not is_drawn:
             raise ValueError(f"there is no space {trial.space}")
         space, proposal = spaces[trial.space], None
         if _is_in(space, trial.varied):

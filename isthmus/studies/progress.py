@@ -12,6 +12,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import RunRecord, differences, drop_stale, read_metrics
+from isthmus.studies.decisions import count_left
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
@@ -55,7 +56,12 @@ class Progress:
     def is_complete(self) -> bool:
         """Whether every candidate has ended and its records are here."""
         self._compare_with_records()
-        return len(self.trials) >= self.expected_candidates and not any(trial.is_open for trial in self.trials)
+        if any(trial.is_open for trial in self.trials):
+            return False
+        if self.config.sampling.name != "model":
+            return len(self.trials) >= self.expected_candidates
+        is_spent = count_left(self.config, self.trials) < self.config.base.train.last_epoch
+        return is_spent or len(self.trials) == len(self.plan.pool.proposals)
 
     def remaining_candidates(self) -> list[Proposal]:
         """The candidates still to be trained, with random ones for those that a sampler has yet to choose."""

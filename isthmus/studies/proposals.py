@@ -69,6 +69,8 @@ class Trial:
     state: State = "open"
     quality: float | None = None
     rungs: Mapping[int, float] = field(default_factory=dict)
+    decisions: Mapping[int, int] = field(default_factory=dict)
+    """The numbers of the decisions to train it, and until which epoch; of a sampler that decides step by step."""
     failures: dict[str, str] = field(default_factory=dict)
     """Runs that failed without leaving a record, and why."""
     reason: str = ""
