@@ -66,7 +66,7 @@ class Study(Progress):
     # Searching, one decision after the other
 
     def _search(self) -> None:
-        """Carry out decisions until the budget is spent. Those whose results are not needed yet run at the same time."""
+        """Carry out decisions until the budget is spent, at the same time those that wait for no result."""
         lag = self.config.sampling.generation
         for number in itertools.count():
             if number >= lag:

@@ -67,7 +67,7 @@ def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.
     assert study.recorded_runs() == 0
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "model"])
 def test_a_lost_database_is_made_again_from_the_records(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,9 +80,12 @@ def test_a_lost_database_is_made_again_from_the_records(
     assert result(again) == result(whole)
 
 
-def test_an_interrupted_study_goes_on_to_the_same_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "model"])
+def test_an_interrupted_study_goes_on_to_the_same_trials(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C after every third run, also between two of them, where no job is there to hear it."""
-    given = settings(**SAMPLED["tpe"])
+    given = settings(**SAMPLED[sampler])
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "whole"))
     whole = opened(given)
     trained = carry_out(whole)
