@@ -2,13 +2,15 @@
 
 Every network of a grid is trained once. After that each sampler, with and without pruning, searches the same grid: its
 candidates are on record already, so what it would have trained is counted and not trained again. A pruned candidate
-counts the steps up to its rung, and nothing towards the front. A sampler draws at most a third of the grid. Quality is
-the validation PSNR that a search sees.
+counts the steps up to its rung, and nothing towards the front. A sampler draws at most a third of the grid; our own may
+spend the steps of an eighth. Quality is what a search sees on validation data. MOASHA, which needs a package of its
+own, is measured by `benchmarks/moasha.py`.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,9 +30,19 @@ from isthmus.studies.sampling import draw
 from isthmus.studies.volumes import Reference, area
 from isthmus.training.run import Options
 
-RECIPES = ("digits-shapes", "mnist5k-shapes")
-SAMPLERS = ("grid", "random", "tpe", "nsga2")
+RECIPES = ("digits-shapes", "mnist5k-shapes", "mnist5k-families")
+SAMPLERS = ("grid", "random", "tpe", "nsga2", "gp", "model")
+COLOURS = dict(
+    zip(
+        (*SAMPLERS, "moasha"),
+        ("#6b7280", "#d97706", "#2563eb", "#059669", "#7c3aed", "#dc2626", "#0891b2"),
+        strict=True,
+    )
+)
 RUNGS = (1, 3, 8)
+PAUSES = (0.1, 0.2, 0.4)
+"""The parts of a training after which our own sampler may pause it."""
+MOASHA = "moasha.json"
 GENERATION = 4
 GOAL = 0.99
 
@@ -52,26 +64,54 @@ class Curve:
         return next((step for step, volume in zip(self.steps, self.volume, strict=True) if volume >= GOAL), None)
 
 
-def measure(seeds: int, workers: int, tell: Callable[[str], None]) -> list[Curve]:
-    """Train the grids (or find them on record), then search them."""
-    curves = []
+def measure(
+    seeds: int, workers: int, tell: Callable[[str], None], folder: Path | None = None, only: Sequence[str] = ()
+) -> list[Curve]:
+    """Search the grids. Those that a folder of earlier results lacks are trained first, or found on record.
+
+    With ``only`` some samplers are measured, and the curves of the others are taken from the folder.
+    """
+    curves = [] if folder is None else [curve for curve in read_curves(folder) if only and curve.sampler not in only]
     for recipe in RECIPES:
-        config: StudyConfig = find("recipes", recipe)()
-        complete_study(config, Options(command=f"isthmus study {recipe}"), workers)
-        plan = Plan.of(config, Options())
-        known = Grid.of(plan)
-        for sampler, prune in itertools.product(SAMPLERS, (False, True)):
+        plan, known = find_grid(recipe, workers, folder)
+        for sampler, prune in itertools.product(only or SAMPLERS, (False, True)):
+            if sampler == "gp" and prune:
+                continue  # it takes seconds for a proposal
             tell(f"{recipe}: {sampler}{' with pruning' * prune}")
             for seed in range(seeds if sampler != "grid" else 1):
                 search = searched(_changed(plan, sampler, prune, seed), known)
                 curves.append(Curve(recipe, sampler, prune, seed, *known.progress(search)))
-    return curves
+    order = {name: place for place, name in enumerate((*RECIPES, *COLOURS))}
+    return sorted(curves, key=lambda curve: (order[curve.recipe], order[curve.sampler], curve.pruned, curve.seed))
+
+
+def find_grid(recipe: str, workers: int, folder: Path | None = None) -> tuple[Plan, Grid]:
+    config: StudyConfig = find("recipes", recipe)()
+    path = None if folder is None else folder / f"{recipe}.json"
+    if path is None or not path.exists():
+        complete_study(config, Options(command=f"isthmus study {recipe}"), workers)
+    plan = Plan.of(config, Options())
+    if path is None:
+        return plan, Grid.of(plan)
+    if not path.exists():
+        write_json(path, recorded_curves(plan))
+    return plan, Grid.recorded(plan, json.loads(path.read_text()))
+
+
+def read_curves(folder: Path) -> list[Curve]:
+    """The curves of earlier measurements, MOASHA's included."""
+    found = []
+    for name in ("search.json", MOASHA):
+        if (folder / name).exists():
+            found += [Curve(**fields) for fields in json.loads((folder / name).read_text())["curves"]]
+    return list({(curve.recipe, curve.sampler, curve.pruned, curve.seed): curve for curve in found}.values())
 
 
 def _changed(plan: Plan, sampler: str, prune: bool, seed: int) -> Plan:
-    number = None if sampler == "grid" else len(plan.candidates) // 3
+    number = None if sampler == "grid" else len(plan.candidates) // (8 if sampler == "model" else 3)
     sampling = Sampling.model_validate({"name": sampler, "candidates": number, "generation": GENERATION, "seed": seed})
-    changes = {"sampling": sampling, "pruning": Pruning(rungs=RUNGS) if prune else None}
+    rungs = RUNGS if sampler != "model" else [round(part * plan.config.base.train.epochs) for part in PAUSES]
+    changes = {"sampling": sampling, "pruning": Pruning(rungs=tuple(rungs)) if prune else None}
     return replace(plan, config=plan.config.model_copy(update=changes))
 
 
@@ -99,9 +139,8 @@ class Grid:
     @classmethod
     def recorded(cls, plan: Plan, lines: Sequence[Mapping[str, Any]]) -> Grid:
         """The grid as :func:`recorded_curves` wrote it."""
-        known = {repr(line["model"]): line["quality"] for line in lines}
-        # Families may vary the same fields, but not with the same values.
-        curves = {proposal.key: known[repr(_model_of(proposal))] for proposal in plan.candidates}
+        known = {json.dumps(line["model"]): line["quality"] for line in lines}
+        curves = {proposal.key: known[json.dumps(_model_of(plan, proposal))] for proposal in plan.candidates}
         best = max if plan.maximise else min
         cost = {proposal.key: proposal.cost["params"] for proposal in plan.candidates}
         quality = {key: best(curve) for key, curve in curves.items()}
@@ -191,14 +230,13 @@ def _decide_all(plan: Plan, known: Grid) -> list[Trial]:
 
 def _draw_generation(plan: Plan, search: list[Trial], generation: int) -> list[Trial]:
     new: list[Trial] = []
-    sampling = plan.config.sampling
-    while len(new) < sampling.generation and len(search) + len(new) < sampling.draws:
-        past = [*search, *new]
-        taken = {trial.key for trial in past}
-        found = draw(plan.judge, 0, len(past), taken, past, maximise=plan.maximise, generation=generation)
-        if found is None:
-            break
-        new.append(Trial.of(found[0], len(past), generation, found[1]))
+    for _, (space, quota) in itertools.product(range(plan.config.sampling.generation), enumerate(plan.quotas)):
+        past = [trial for trial in (*search, *new) if trial.space == space]
+        taken = {trial.key for trial in (*search, *new)}
+        if len(past) < quota and (
+            found := draw(plan.judge, space, len(past), taken, past, maximise=plan.maximise, generation=generation)
+        ):
+            new.append(Trial.of(found[0], len(search) + len(new), generation, found[1]))
     return new
 
 
@@ -208,8 +246,9 @@ def _compare(new: list[Trial], search: list[Trial], known: Grid, rung: int, rule
     for trial in alive.values():
         trial.rungs = {**trial.rungs, rung: known.best(trial.key, rung)}
     before = [trial for trial in search if rung in trial.rungs]
+    sign = 1 if known.maximise else -1
     points = {
-        trial.key: (trial.model.name, float(known.cost[trial.key]), trial.rungs[rung])
+        trial.key: (trial.model.name, float(known.cost[trial.key]), sign * trial.rungs[rung])
         for trial in (*before, *alive.values())
     }
     for key in prune_dominated(points, alive, rule):
@@ -233,7 +272,7 @@ def summary(curves: list[Curve]) -> list[dict[str, Any]]:
                 "worst seed": _percent(max(reached)) if len(reached) == len(goals) else "–",
                 **{
                     f"volume at {part:.0%}": _percent(statistics.fmean(_at(c, part) for c in members))
-                    for part in (0.1, 0.25, 0.5)
+                    for part in (0.03, 0.05, 0.1, 0.25)
                 },
             }
         )
@@ -249,18 +288,17 @@ def _at(curve: Curve, part: float) -> float:
     return max((volume for step, volume in zip(curve.steps, curve.volume, strict=True) if step <= part), default=0.0)
 
 
-def _model_of(proposal: Proposal) -> dict[str, Any]:
-    """The fields in which the networks of a grid differ; with the family where there are several."""
-    return dict(proposal.varied)
+def _model_of(plan: Plan, proposal: Proposal) -> dict[str, Any]:
+    """The fields in which the networks of a grid differ."""
+    return ({"name": proposal.architecture} if len(plan.config.spaces) > 1 else {}) | dict(proposal.varied)
 
 
-def recorded_curves(recipe: str) -> list[dict[str, Any]]:
+def recorded_curves(plan: Plan) -> list[dict[str, Any]]:
     """Cost and validation quality per epoch of every network of a grid that is on record."""
-    plan = Plan.of(find("recipes", recipe)(), Options())
     known = Grid.of(plan)
     return [
         {
-            "model": _model_of(proposal),
+            "model": _model_of(plan, proposal),
             "cost": known.cost[proposal.key],
             "quality": [round(value, 4) for value in known.curves[proposal.key]],
         }
@@ -269,13 +307,11 @@ def recorded_curves(recipe: str) -> list[dict[str, Any]]:
 
 
 def save(curves: list[Curve], folder: Path) -> None:
-    """``search.json`` (a line per method and the curves), ``search.png``, and the grids' recorded training curves."""
+    """``search.json`` (a line per method and the curves) and ``search.png``."""
     make_folder(folder)
     content = {"summary": summary(curves), "curves": [_rounded(curve) for curve in curves]}
     write_json(folder / "search.json", content)
     write_with(folder / "search.png", lambda path: draw_curves(curves, path))
-    for recipe in RECIPES:
-        write_json(folder / f"{recipe}.json", recorded_curves(recipe))
 
 
 def _rounded(curve: Curve) -> dict[str, Any]:
@@ -291,10 +327,9 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     grid_points = [i / 200 for i in range(201)]
-    figure, panels = plt.subplots(1, len(RECIPES), figsize=(11, 4.4), sharey=True, layout="constrained")
-    colours = dict(zip(SAMPLERS, ("#6b7280", "#d97706", "#2563eb", "#059669"), strict=True))
+    figure, panels = plt.subplots(1, len(RECIPES), figsize=(15, 4.4), sharey=True, layout="constrained")
     for panel, recipe in zip(panels, RECIPES, strict=True):
-        for sampler, prune in itertools.product(SAMPLERS, (False, True)):
+        for sampler, prune in itertools.product(COLOURS, (False, True)):
             mine = [c for c in curves if (c.recipe, c.sampler, c.pruned) == (recipe, sampler, prune)]
             if not mine:
                 continue
@@ -303,14 +338,12 @@ def draw_curves(curves: list[Curve], path: Path) -> None:
             style = "-" if prune else "--"
             label = f"{sampler}{', pruned' * prune}"
             x = [100 * part for part in parts]
-            panel.plot(x, [statistics.fmean(h) for h in heights], style, color=colours[sampler], label=label, lw=1.6)
+            panel.plot(x, [statistics.fmean(h) for h in heights], style, color=COLOURS[sampler], label=label, lw=1.6)
             if prune:
-                panel.fill_between(
-                    x, list(map(min, heights)), list(map(max, heights)), color=colours[sampler], alpha=0.12
-                )
+                low, high = list(map(min, heights)), list(map(max, heights))
+                panel.fill_between(x, low, high, color=COLOURS[sampler], alpha=0.12)
         panel.axhline(100 * GOAL, color="#9ca3af", lw=0.8)
-        panel.axvline(25, color="#9ca3af", lw=0.8)
-        panel.set(title=recipe, xlabel="Training steps, % of the full grid", xlim=(0, 100), ylim=(60, 101))
+        panel.set(title=recipe, xlabel="Training steps, % of the full grid", xlim=(0, 35), ylim=(60, 101))
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Hypervolume, % of the full grid")
     handles, labels = max((panel.get_legend_handles_labels() for panel in panels), key=lambda found: len(found[1]))
