@@ -57,16 +57,22 @@ def training(repeats: Repeats = 7, threads: Threads = 2, as_json: Json = False) 
 
 @app.command()
 def search(
-    seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 8,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train the grids.")] = 2,
-    out: Annotated[Path | None, typer.Option(help="Also write the curves as JSON and PNG into this folder.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Measure this sampler; keep the others' curves.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Read recorded grids from this folder; write the curves there as JSON and PNG.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hypervolume over training steps: grid, random, TPE and NSGA-II, with and without pruning, on two grids."""
-    from benchmarks.search import measure, save, summary
+    """Hypervolume over training steps: grid, random, Optuna's samplers and our own, with and without pruning."""
+    from benchmarks.search import SAMPLERS, measure, save, summary
     from isthmus.cli import terminal
+    from isthmus.core.errors import UserError, nearest
 
-    curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False))
+    if unknown := sorted({*(only or ())} - {*SAMPLERS}):
+        raise UserError(f"--only {unknown[0]}: there is no such sampler; {nearest(unknown[0], SAMPLERS)}")
+    curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False), out, only or ())
     if out is not None:
         save(curves, out)
     answer(summary(curves), as_json)

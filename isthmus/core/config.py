@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from isthmus.core.errors import UserError
+from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest, read_text
 from isthmus.core.protocols import Component, ModelConfig, Settings
 from isthmus.core.registry import build_config, catalogue, component, find
-from isthmus.core.space import Budget, Space
+from isthmus.core.space import Budget, Space, split_recipe
 from isthmus.core.train_config import TrainConfig
 
 _LARGEST_GRID, _MOST_RUNS = 10_000, 1_000_000
@@ -26,6 +26,10 @@ _LARGEST_FILE, _MOST_VALUES, _LONGEST_SCALAR, _DEEPEST = 2**20, 100_000, 10_000,
 _LONGEST_OVERRIDE = 100_000
 _NAMES = ("name", "pathway")
 """Fields that name a component; a pathway may be given by its name alone."""
+
+_FIXED = ("epochs", "stop_epoch", "evaluate_every", "device", "devices", "strategy", "compile")
+_VARIABLE = [name for name in TrainConfig.model_fields if name not in _FIXED]
+"""The training settings that a space may vary: not those that decide when runs are compared, or where they are."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 SourceField = Annotated[SerializeAsAny[Component], BeforeValidator(lambda value: component("sources", value))]
@@ -69,12 +73,18 @@ class RunConfig(Setup):
 class Sampling(Settings):
     """How candidates are chosen from the spaces."""
 
-    name: Literal["grid", "random", "tpe", "nsga2", "gp"] = "grid"
-    """Every network of the spaces (``grid``), random ones, or one of Optuna's samplers."""
+    name: Literal["grid", "random", "tpe", "nsga2", "gp", "model"] = "grid"
+    """Every network of the spaces (``grid``), random ones, one of Optuna's samplers, or our own (``model``)."""
     candidates: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples)."""
+    """Number of candidates over all spaces; a grid is thinned to it (default: the whole grid, or 40 samples).
+
+    With ``model``, the number of whole trainings, which may be spent on more candidates that stop early.
+    """
     generation: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Candidates proposed at once; each generation uses the results of all earlier ones."""
+    """Candidates proposed at once; each generation uses the results of all earlier ones.
+
+    With ``model``, decision n uses the results of all decisions up to n minus this number.
+    """
     seed: Seed = 0
     """Seed of the sampler."""
 
@@ -87,7 +97,8 @@ class Pruning(Settings):
     """Which candidates stop early. Costs are known before training, so rungs compare quality only."""
 
     rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    """Epochs after which candidates are compared with each other."""
+    """Epochs after which candidates are compared with each other. With ``sampling.name=model``, the epochs at which a
+    candidate may pause; the fields below have no effect then."""
     keep: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The fraction that continues at a rung, by non-dominated rank; non-dominated candidates always continue."""
     margin: Annotated[float, Field(ge=0)] = 1.0
@@ -137,7 +148,8 @@ class StudyConfig(Settings):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         train = self.base.train
-        find("costs", self.cost)
+        if find("costs", self.cost).is_measured and self.sampling.name == "model":
+            raise ValueError(f"sampling.name=model needs a cost that is counted; {self.cost} is measured, use tpe")
         if not self.candidates and not self.spaces:
             raise ValueError("a study needs candidates or spaces")
         if any(rate < train.final_learning_rate for rate in self.learning_rates):
@@ -146,6 +158,8 @@ class StudyConfig(Settings):
             given = getattr(self, name)
             if twice := [value for value in set(given) if given.count(value) > 1]:
                 raise ValueError(f"{name} contains {min(twice)} twice")
+        for space in self.spaces:
+            self._check_recipe(split_recipe(space.vary)[1])
         for rung in self.pruning.rungs if self.pruning else ():
             if rung >= train.epochs or rung % train.evaluate_every:
                 raise ValueError(
@@ -153,6 +167,14 @@ class StudyConfig(Settings):
                     f"(epochs={train.epochs}, evaluate_every={train.evaluate_every})"
                 )
         return self
+
+    def _check_recipe(self, recipe: Mapping[str, Any]) -> None:
+        for name in recipe:
+            if name not in _VARIABLE:
+                known = [f"train.{known}" for known in _VARIABLE]
+                raise ValueError(f"a space cannot vary train.{name}; {nearest(f'train.{name}', known)}")
+        if "learning_rate" in recipe and self.learning_rates:
+            raise ValueError("give learning_rates, or vary train.learning_rate, not both")
 
     @model_validator(mode="after")
     def _can_be_counted(self) -> Self:
@@ -171,9 +193,9 @@ class StudyConfig(Settings):
     def rates(self) -> tuple[float, ...]:
         return self.learning_rates or (self.base.train.learning_rate,)
 
-    def run(self, model: ModelConfig, rate: float, seed: int) -> RunConfig:
-        """The config of one run of a candidate."""
-        train = TrainConfig(**self.base.train.model_dump() | {"learning_rate": rate})
+    def run(self, model: ModelConfig, rate: float, seed: int, recipe: Mapping[str, Any] | None = None) -> RunConfig:
+        """The config of one run of a candidate. Its ``recipe`` overrides training settings, the rate included."""
+        train = build_config(TrainConfig, self.base.train.model_dump() | {"learning_rate": rate} | dict(recipe or {}))
         shared = {name: getattr(self.base, name) for name in Setup.model_fields}
         return RunConfig(**shared | {"model": model, "seed": seed, "train": train})
 

@@ -3,6 +3,7 @@
 model: {name: hourglass_mlp, norm: layer}          fixed fields
 vary:
   d_z: [785, 1000]                                 choices
+  train.weight_decay: [0, 0.1]                     a training setting, by its full name
   d_h: {low: 16, high: 512, log: true, points: 6}  a range; a grid takes six values, a sampler any
   depth: {low: 2, high: 6}
 where: [d_z > d_in, d_h < d_z, params <= 2M]       conditions on fields and costs
@@ -106,6 +107,13 @@ class Range(Settings):
 
 
 Choices = Annotated[tuple[Value, ...], Field(min_length=1)]
+_RECIPE = "train."
+
+
+def split_recipe(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of a candidate's model, and its training settings by their names in ``train``."""
+    model = {name: value for name, value in settings.items() if not name.startswith(_RECIPE)}
+    return model, {name.removeprefix(_RECIPE): value for name, value in settings.items() if name not in model}
 
 
 class Space(Settings):
@@ -114,7 +122,7 @@ class Space(Settings):
     model: dict[str, Any]
     """The architecture's name and its fixed fields."""
     vary: dict[str, Range | Choices] = Field(default_factory=dict)
-    """The fields that differ, each with its choices or its range."""
+    """The fields that differ, each with its choices or its range; ``train.…`` is a training setting."""
     where: tuple[str, ...] = ()
     """Conditions that a candidate must meet, such as ``d_h < d_z`` or ``params <= 2M``."""
 

@@ -57,6 +57,28 @@ def cifar10_vit_shapes() -> StudyConfig:
     )
 
 
+def mnist5k_families() -> StudyConfig:
+    """`isthmus study mnist5k-families`: 48 small networks of four families on 5,000 digits, each with six recipes."""
+    recipe = {"train.learning_rate": [5e-4, 2e-3, 8e-3], "train.weight_decay": [0.0, 0.1]}
+    families: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"name": "hourglass_mlp"}, {"d_z": [48, 96, 192], "d_h": [12, 36]}),
+        ({"name": "conventional_mlp"}, {"d_z": [16, 32, 64], "d_h": [96, 192]}),
+        ({"name": "sw_mlp", "patch": 7}, {"m": [128, 256, 512], "p": [0.05, 0.2]}),
+        ({"name": "mlp_mixer", "patch": 7}, {"C": [8, 16, 32], "gamma": [1, 2]}),
+    ]
+    return study_config(
+        {
+            "name": "mnist5k-families",
+            "base": {
+                "source": {"name": "mnist5k"}, "task": {"name": "classification"}, "threads": 1,
+                "train": {"epochs": 12, "betas": [0.9, 0.99], "decayed": "matrices"},
+            },
+            "spaces": [{"model": model, "vary": {**shape, "depth": [1, 3], **recipe}} for model, shape in families],
+            "quality": "loss",  # smoother than the accuracy of 500 rows
+        }
+    )  # fmt: skip
+
+
 RECIPES = {
     "cifar10-vit": recipe(
         "`isthmus train cifar10-vit`: half of an Hourglass ViT-Tiny, patches of 8 pixels, 20 epochs of crops and "
@@ -64,6 +86,7 @@ RECIPES = {
         _cifar10, **VIT,
     ),
     "cifar10-vit-shapes": cifar10_vit_shapes,
+    "mnist5k-families": mnist5k_families,
     "cifar10-imixer": recipe(
         "`isthmus train cifar10-imixer`: 64 channels, four blocks, patches of 4 pixels, 20 epochs of crops and flips.",
         _cifar10, name="imixer", patch=4, C=64, depth=4,

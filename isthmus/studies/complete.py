@@ -138,8 +138,10 @@ def _describe(study: Study, needed: Estimate, workers: int, recorded: int) -> st
 
 def _tell(watcher: Watcher, study: Study, trial: Trial, run: Run, event: Event) -> None:
     varied = sorted({field for space in study.config.spaces for field in space.vary})
-    name = f"{model_title(trial.model.model_dump(), varied)} rate={run[0]:g} seed={run[1]}"
     prepared, work = trial.runs[run], trial.runs[run].work
+    recipe = {"rate": prepared.config.train.learning_rate} | trial.recipe | {"seed": run[1]}
+    recipe.pop("learning_rate", None)
+    name = " ".join([model_title(trial.model.model_dump(), varied), *(f"{key}={recipe[key]}" for key in recipe)])
     if not isinstance(event, Ended):
         watcher.advance(prepared.id, work, event.fraction, name)
     elif event.how == "done" and prepared.has_ended:

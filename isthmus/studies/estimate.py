@@ -71,7 +71,7 @@ def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
     batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
     points = []
     for proposal in (ordered[0], ordered[-1]):
-        run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0])
+        run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0], proposal.recipe)
         try:
             share = min(run.config.train.stack or 1, plan.runs_per_candidate)
             points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options) / share))

@@ -17,6 +17,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.protocols import Data, ModelConfig, Task
 from isthmus.core.record import runs_folder
 from isthmus.core.space import Range, Space
+from isthmus.studies.decisions import Pool
 from isthmus.studies.proposals import Judge, Proposal, Run, Trial
 from isthmus.studies.sampling import describe_parameters, draw, list_candidates
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
@@ -75,23 +76,28 @@ class Plan:
     def judge(self) -> Judge:
         return Judge(self.config, self.task.signature)
 
-    def run(self, model: ModelConfig, rate: float, seed: int) -> Prepared:
+    def run(self, model: ModelConfig, rate: float, seed: int, recipe: Mapping[str, Any] | None = None) -> Prepared:
         """A run of a candidate, prepared once."""
-        config = self.config.run(model, rate, seed)
+        config = self.config.run(model, rate, seed, recipe)
         place = runs_folder(), config.model_dump_json()
         if place not in self._runs:
             self._runs[place] = prepare(config, self.options, self.data, self.task)
         return self._runs[place]
 
-    def runs(self, model: ModelConfig) -> dict[Run, Prepared]:
+    def runs(self, candidate: Proposal | Trial) -> dict[Run, Prepared]:
         """The runs of a candidate with every learning rate and seed."""
         runs = itertools.product(self.config.rates, self.config.seeds)
-        return {(rate, seed): self.run(model, rate, seed) for rate, seed in runs}
+        return {(rate, seed): self.run(candidate.model, rate, seed, candidate.recipe) for rate, seed in runs}
 
     @cached_property
     def candidates(self) -> list[Proposal]:
         """The candidates that are known before anything is trained."""
         return list_candidates(self.config, self.judge)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The candidates among which ``sampling.name=model`` chooses."""
+        return Pool.of(self.config, self.judge)
 
     @cached_property
     def parameters(self) -> dict[str, BaseDistribution]:
@@ -154,7 +160,8 @@ class Plan:
 
     def _propose_again(self, trial: Trial) -> Proposal:
         spaces = self.config.spaces
-        if not isinstance(trial.space, int) or not 0 <= trial.space < len(spaces) or not self.quotas[trial.space]:
+        is_drawn = self.config.sampling.name != "grid"
+        if not isinstance(trial.space, int) or not 0 <= trial.space < len(spaces) or not is_drawn:
             raise ValueError(f"there is no space {trial.space}")
         space, proposal = spaces[trial.space], None
         if _is_in(space, trial.varied):

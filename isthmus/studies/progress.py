@@ -12,6 +12,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import RunRecord, differences, drop_stale, read_metrics
+from isthmus.studies.decisions import count_left
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
@@ -55,7 +56,12 @@ class Progress:
     def is_complete(self) -> bool:
         """Whether every candidate has ended and its records are here."""
         self._compare_with_records()
-        return len(self.trials) >= self.expected_candidates and not any(trial.is_open for trial in self.trials)
+        if any(trial.is_open for trial in self.trials):
+            return False
+        if self.config.sampling.name != "model":
+            return len(self.trials) >= self.expected_candidates
+        is_spent = count_left(self.config, self.trials) < self.config.base.train.last_epoch
+        return is_spent or len(self.trials) == len(self.plan.pool.proposals)
 
     def remaining_candidates(self) -> list[Proposal]:
         """The candidates still to be trained, with random ones for those that a sampler has yet to choose."""
@@ -66,12 +72,12 @@ class Progress:
     def recorded_runs(self) -> int:
         """How many runs need no more training."""
         remaining, each = self.remaining_candidates(), self.plan.runs_per_candidate
-        ended = [sum(run.has_ended for run in self.plan.runs(item.model).values()) for item in remaining]
+        ended = [sum(run.has_ended for run in self.plan.runs(item).values()) for item in remaining]
         return (self.expected_candidates - len(remaining)) * each + sum(min(number, each) for number in ended)
 
     def _is_on_record(self, proposal: Proposal) -> bool:
         """Whether other studies have trained what this one needs: every rate with its search seeds, one with all."""
-        ended = {run for run, prepared in self.plan.runs(proposal.model).items() if prepared.has_ended}
+        ended = {run for run, prepared in self.plan.runs(proposal).items() if prepared.has_ended}
         rates, seeds = self.config.rates, self.config.seeds
         is_searched = ended.issuperset(itertools.product(rates, self.plan.search_seeds))
         return is_searched and any(ended.issuperset(itertools.product([rate], seeds)) for rate in rates)
@@ -121,7 +127,7 @@ class Progress:
                 self.plan.check_progress(trial)
                 if trial.number >= len(self.trials):
                     self.plan.check(trial, self.trials[-1] if self.trials else None)
-                    trial.runs = self.plan.runs(trial.model)
+                    trial.runs = self.plan.runs(trial)
                     self.trials.append(trial)
             except (ValueError, TypeError, KeyError) as error:
                 raise self.storage.damage(f"trial {trial.number}: {error}") from None

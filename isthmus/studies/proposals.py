@@ -13,7 +13,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest
 from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.core.registry import component
-from isthmus.core.space import condition
+from isthmus.core.space import condition, split_recipe
 from isthmus.training.counting import count_costs
 from isthmus.training.run import Prepared
 
@@ -41,6 +41,11 @@ class Proposal:
         """Of its model, in plain values."""
         return plain_settings(self.model)
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The training settings that are its own."""
+        return split_recipe(self.varied)[1]
+
 
 def plain_settings(model: ModelConfig) -> dict[str, Any]:
     """The settings of a model that differ from their defaults, and its name."""
@@ -64,6 +69,8 @@ class Trial:
     state: State = "open"
     quality: float | None = None
     rungs: Mapping[int, float] = field(default_factory=dict)
+    decisions: Mapping[int, int] = field(default_factory=dict)
+    """The numbers of the decisions to train it, and until which epoch; of a sampler that decides step by step."""
     failures: dict[str, str] = field(default_factory=dict)
     """Runs that failed without leaving a record, and why."""
     reason: str = ""
@@ -89,6 +96,11 @@ class Trial:
     def model(self) -> ModelConfig:
         return cast("ModelConfig", component("models", dict(self.settings)))
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The training settings that are its own."""
+        return split_recipe(self.varied)[1]
+
 
 class Judge:
     """Accepts proposals, and counts why others were refused."""
@@ -100,15 +112,19 @@ class Judge:
 
     def judge(self, settings: Mapping[str, Any], space: int | None, taken: Collection[str] = ()) -> Proposal | None:
         """The proposal with these settings, or None if it breaks a condition or the budget, or is already taken."""
+        model, recipe = split_recipe(settings)
         try:
-            config = component("models", dict(settings))
+            config = component("models", model)
             assert isinstance(config, ModelConfig)
+            if recipe:
+                self.config.run(config, self.config.rates[0], self.config.seeds[0], recipe)  # refuses wrong values
             complete = config.complete(self.signature, self.config.seeds[0])
             counted = count_costs(complete, [self.config.cost, *(self.config.budget.model_extra or ())])
         except UserError as error:
             self.refused[str(error)] += 1
             return None
-        names, key = complete.model_dump() | counted, digest(complete.model_dump(mode="json"), 16)
+        names, network = complete.model_dump() | counted, complete.model_dump(mode="json")
+        key = digest({"model": network, "train": recipe} if recipe else network, 16)
         conditions = [] if space is None else self.conditions[space]
         reasons = [text for text, holds in conditions if not _check(text, holds, names)]
         if over := self.config.budget.exceeded_limit(counted):

@@ -41,7 +41,7 @@ _TRIALS = sql.Table(
     sql.Column("seal", sql.String(64), nullable=False),
     sql.UniqueConstraint("study", "key"),
 )
-_FAILURE, _RUNG, _ENDED = "failure ", "rung ", "ended"
+_FAILURE, _RUNG, _DECISION, _ENDED = "failure ", "rung ", "decision ", "ended"
 _OPTUNA_TABLES = (
     "studies", "study_directions", "study_user_attributes", "study_system_attributes", "trials",
     "trial_user_attributes", "trial_system_attributes", "trial_params", "trial_values", "trial_intermediate_values",
@@ -94,7 +94,7 @@ class Storage(Leases):
         if trial is None or known is not found:
             read = self._read(found, key, seal)
             trial = trial or read
-            for name in ("state", "quality", "rungs", "failures", "reason"):
+            for name in ("state", "quality", "rungs", "decisions", "failures", "reason"):
                 setattr(trial, name, getattr(read, name))
             self._trials[found.number] = found, trial
         return trial
@@ -106,11 +106,15 @@ class Storage(Leases):
         if key != given["key"] or seal != digest(fields | {"memory": found.system_attrs}):
             raise self.damage(f"trial {found.number} was altered")
         notes: dict[str, Any] = {}
-        for name in (name for name in given if name.startswith((_FAILURE, _RUNG, _ENDED))):
+        for name in (name for name in given if name.startswith((_FAILURE, _RUNG, _DECISION, _ENDED))):
             notes[name] = given[name]["value"]
             if given[name]["seal"] != _seal(key, name, notes[name]):
                 raise self.damage(f"{name!r} of trial {found.number} was altered")
-        rungs = {int(name.removeprefix(_RUNG)): value for name, value in notes.items() if name.startswith(_RUNG)}
+        rungs, later = (
+            {int(name.removeprefix(kind)): value for name, value in notes.items() if name.startswith(kind)}
+            for kind in (_RUNG, _DECISION)
+        )
+        first = found.system_attrs.get("decision")
         ended = notes.get(_ENDED) if state != "open" else None
         if state != "open" and (ended is None or ended != _describe_end(state, found.values, rungs, ended["reason"])):
             raise self.damage(f"how trial {found.number} ended was altered")
@@ -122,6 +126,7 @@ class Storage(Leases):
             state=state,
             quality=found.values[0] if found.values and ended else None,
             rungs=rungs,
+            decisions=({} if first is None else {first[0]: first[1]}) | later,
             failures={name.removeprefix(_FAILURE): why for name, why in notes.items() if name.startswith(_FAILURE)},
             reason=ended["reason"] if ended else "",
         )
@@ -215,6 +220,10 @@ class Storage(Leases):
         self._note(self._acting, number, f"{_RUNG}{rung}", float(quality))
         # For Optuna's dashboard; we read the note, which has a checksum.
         self._write(self._acting, self._storage.set_trial_intermediate_value, number, rung, quality)
+
+    def note_decision(self, number: int, decision: int, epoch: int) -> None:
+        """A decision to continue a trial until an epoch. The one that starts it is in the trial's memory."""
+        self._note(self._acting, number, f"{_DECISION}{decision}", epoch)
 
     def note_failure(self, number: int, run: str, reason: str) -> None:
         """Each run under its own name, so that two processes do not overwrite each other's notes."""

@@ -19,6 +19,7 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.registry import find
+from isthmus.studies.decisions import choose
 from isthmus.studies.executors import Ended, Event, Executor, Job
 from isthmus.studies.leases import LeaseLost
 from isthmus.studies.progress import Progress
@@ -44,12 +45,16 @@ class Study(Progress):
         assert self.plan.preview  # raises any error about the candidates before the study takes its name
         with executor, requests_to_stop(executor.stop) as self._should_stop, self.storage.renew_leases():
             self._executor, self._report = executor, report
+            self._waiting, self._running = list[_Task](), dict[str, _Task]()
             self._check_identity(self.storage.begin(self.plan.identity, [self.plan.quality, self.config.cost]))
             self._refresh()
             self._compare_with_records()
             if lost := [trial for trial in self.trials if trial.has_lost_records]:
                 self._train_to_the_end(lost)
             for number in itertools.count():
+                if self.config.sampling.name == "model" and number >= bool(self.plan.candidates):
+                    self._search()
+                    return
                 self._alone("ask", self._propose, number)
                 generation = [trial for trial in self.trials if trial.generation == number]
                 if not generation:
@@ -57,6 +62,59 @@ class Study(Progress):
                 self._write_summary()
                 self._train(generation)
                 self._write_summary()
+
+    # Searching, one decision after the other
+
+    def _search(self) -> None:
+        """Carry out decisions until the budget is spent, at the same time those that wait for no result."""
+        lag = self.config.sampling.generation
+        for number in itertools.count():
+            if number >= lag:
+                self._carry_out_decision(number - lag)
+            self._alone("ask", self._decide_next, number)
+            if not (found := self._find_decision(number)):
+                break
+            self._write_summary()
+            trial, epoch = found
+            self._queue(self._tasks([trial], self._search_runs, self._until(epoch)))
+        for earlier in range(max(0, number - lag + 1), number):
+            self._carry_out_decision(earlier)
+        self._decide(self._stop_paused, self.trials)
+        self._write_summary()
+
+    def _carry_out_decision(self, number: int) -> None:
+        found = self._find_decision(number)
+        assert found is not None
+        trial, epoch = found
+        if (until := self._until(epoch)) is None:
+            self._train_to_the_end([trial])
+        elif until not in trial.rungs:
+            self._work(self._tasks([trial], self._search_runs, until))
+            self._decide(self._note_rung, [trial], until)
+
+    def _until(self, epoch: int) -> int | None:
+        return None if epoch == self.config.base.train.last_epoch else epoch
+
+    def _find_decision(self, number: int) -> tuple[Trial, int] | None:
+        return next(((trial, trial.decisions[number]) for trial in self.trials if number in trial.decisions), None)
+
+    def _decide_next(self, number: int) -> None:
+        """Make a decision, unless it was made before a crash or by another driver."""
+        if self._find_decision(number) or any(trial.state == "pruned" for trial in self.trials):
+            return
+        found = choose(self.plan.pool, self.trials, number, self.plan.maximise)
+        if found is None:
+            return
+        if found.trial is not None:
+            self.storage.note_decision(found.trial.number, number, found.epoch)
+        else:
+            generation = self.trials[-1].generation + 1 if self.trials else 0
+            self._add(found.proposal, generation, {"decision": [number, found.epoch]})
+
+    def _stop_paused(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            if trial.is_open:
+                self._stop(trial, f"paused at epoch {max(trial.rungs)}")
 
     # Training
 
@@ -83,14 +141,14 @@ class Study(Progress):
         return [task for task in tasks if self._is_wanted(task)]
 
     def _work(self, tasks: list[_Task]) -> None:
-        """Complete every task, here or by other drivers of this study."""
+        """Complete these tasks, here or by other drivers of this study. Others that were queued go on meanwhile."""
         # The longest first, so that no worker idles long at the end.
-        waiting = sorted(tasks, key=lambda task: -task.prepared_run.work)
-        running: dict[str, _Task] = {}
+        self._queue(sorted(tasks, key=lambda task: -task.prepared_run.work))
+        waiting, running, ours = self._waiting, self._running, {task.prepared_run.id for task in tasks}
         resting: dict[str, float] = {}
         crashes: Counter[str] = Counter()
         stopped, looked = False, time.monotonic()
-        while running or (waiting and not stopped):
+        while running if stopped else not ours.isdisjoint([*running, *(task.prepared_run.id for task in waiting)]):
             stopped = stopped or self._should_stop()
             while self._executor.has_room() and not stopped and (tasks := self._take_stack(waiting, resting, crashes)):
                 running |= {task.prepared_run.id: task for task in tasks}
@@ -98,7 +156,7 @@ class Study(Progress):
             if not running and waiting and time.monotonic() - looked > _POLL_OTHERS:
                 self._refresh()
                 looked = time.monotonic()
-                waiting = [task for task in waiting if self._is_wanted(task)]
+                waiting[:] = [task for task in waiting if self._is_wanted(task)]
             for event in self._executor.events(_POLL):
                 task = running[event.id]
                 if isinstance(event, Ended):
@@ -115,6 +173,11 @@ class Study(Progress):
                 self._report(task.trial, task.run, event)
         if stopped:
             raise KeyboardInterrupt
+
+    def _queue(self, tasks: Sequence[_Task]) -> None:
+        """Have tasks done by workers that would idle otherwise."""
+        known = {*self._running, *(task.prepared_run.id for task in self._waiting)}
+        self._waiting += [task for task in tasks if task.prepared_run.id not in known]
 
     def _must_repeat(self, task: _Task, event: Ended, crashes: int) -> bool:
         """Whether a task must be done again; after a failure, if another driver has taken the run meanwhile."""
@@ -181,11 +244,7 @@ class Study(Progress):
 
     def _prune(self, generation: Sequence[Trial], rung: int) -> None:
         assert self.config.pruning is not None
-        for trial in (trial for trial in generation if trial.is_open):
-            if found := self._best_rate(trial, rung):
-                self.storage.note_rung(trial.number, rung, found[1])
-            else:
-                self._fail(trial)
+        self._note_rung(generation, rung)
         self._refresh()
         last, sign = generation[0].generation, 1 if self.plan.maximise else -1
         points = {
@@ -196,10 +255,20 @@ class Study(Progress):
         stopping = prune(points, {str(trial.number) for trial in generation}, self.config.pruning)
         for trial in generation:
             if str(trial.number) in stopping and trial.is_open:
-                self.storage.end(trial.number, "pruned", reason=f"dominated at epoch {rung}")
-                for run in trial.runs.values():
-                    if not run.has_ended:
-                        State(run.folder).clear()
+                self._stop(trial, f"dominated at epoch {rung}")
+
+    def _stop(self, trial: Trial, reason: str) -> None:
+        self.storage.end(trial.number, "pruned", reason=reason)
+        for run in trial.runs.values():
+            if not run.has_ended:
+                State(run.folder).clear()
+
+    def _note_rung(self, generation: Sequence[Trial], rung: int) -> None:
+        for trial in (trial for trial in generation if trial.is_open):
+            if found := self._best_rate(trial, rung):
+                self.storage.note_rung(trial.number, rung, found[1])
+            else:
+                self._fail(trial)
 
     def _choose_rates(self, generation: Sequence[Trial]) -> None:
         for trial in (trial for trial in generation if trial.is_open):

@@ -37,6 +37,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
         "sampling": {"name": "tpe", "candidates": 6, "generation": 3},
         "pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0, "across_architectures": True},
     },
+    "model": {"sampling": {"name": "model", "candidates": 6, "generation": 2}, "pruning": {"rungs": [1]}},
 }
 
 

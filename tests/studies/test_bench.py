@@ -45,7 +45,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "sampler", ["tpe", pytest.param("grid", marks=pytest.mark.slow), pytest.param("nsga2", marks=pytest.mark.slow)]
+    "sampler",
+    ["tpe", "model", pytest.param("grid", marks=pytest.mark.slow), pytest.param("nsga2", marks=pytest.mark.slow)],
 )
 def test_a_counted_search_is_the_study(
     sampler: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -53,7 +54,7 @@ def test_a_counted_search_is_the_study(
     monkeypatch.setenv("ISTHMUS_HOME", str(trained))
     whole = plan()
     sampling = Sampling.model_validate(
-        {"name": sampler, "candidates": None if sampler == "grid" else 9, "generation": 3}
+        {"name": sampler, "candidates": None if sampler == "grid" else 6 if sampler == "model" else 9, "generation": 3}
     )
     changes = {"name": "search", "sampling": sampling, "pruning": Pruning(rungs=(1, 2), margin=0.05, keep=0.0)}
     smaller = replace(whole, config=whole.config.model_copy(update=changes))

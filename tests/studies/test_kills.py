@@ -32,9 +32,12 @@ GIVEN = settings(
         },
         {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": {"low": 8, "high": 40}, "d_h": [64, 96]}},
     ],
-    sampling={"name": "tpe", "candidates": TRIALS, "generation": 8},
     pruning={"rungs": [3], "keep": 0.6},
 )
+SAMPLING: dict[str, dict[str, Any]] = {
+    "tpe": {"name": "tpe", "candidates": TRIALS, "generation": 8},
+    "model": {"name": "model", "candidates": TRIALS // 2, "generation": 4},
+}
 
 
 class Watch:
@@ -64,8 +67,8 @@ def progress() -> int:
 class Command:
     """`isthmus study`, started again whenever it was killed."""
 
-    def __init__(self, folder: Path) -> None:
-        write_json(folder / "killed.json", GIVEN)
+    def __init__(self, folder: Path, given: dict[str, Any]) -> None:
+        write_json(folder / "killed.json", given)
         self.words = [sys.executable, "-m", "isthmus", "study", str(folder / "killed.json"), "--workers", "2"]
         self.log = folder / "log"
         self.orphans: set[int] = set()
@@ -121,16 +124,18 @@ def _trains(command: Command, before: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_twenty_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "model"])
+def test_twenty_kills_change_nothing(sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = GIVEN | {"sampling": SAMPLING[sampler]}
     with monkeypatch.context() as patch:
         patch.setenv("ISTHMUS_HOME", str(tmp_path / "undisturbed"))
-        study = opened(GIVEN)
+        study = opened(given)
         study.carry_out(LocalWorkers(2), lambda trial, run, event: None)
         expected, whole = result(study), progress()
     assert {trial["state"] for trial in expected["trials"]} == {"finished", "pruned"}
 
     watch = Watch(default_url(home() / "studies" / "killed"))
-    command = Command(tmp_path)
+    command = Command(tmp_path, given)
     try:
         disturb(command, random.Random(0), watch, whole)
         while command.is_running():
@@ -144,8 +149,8 @@ def test_twenty_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     eventually(lambda: not any(map(is_running, command.orphans)))
 
     trials = optuna.load_study(study_name="killed", storage=watch.url).trials
-    assert len(trials) == len({trial.user_attrs["key"] for trial in trials}) == TRIALS
-    study = opened(GIVEN)
+    assert len(trials) == len({trial.user_attrs["key"] for trial in trials}) == len(expected["trials"])
+    study = opened(given)
     assert study.is_complete
     found = result(study)
     assert found["models"].keys() == watch.records.keys()

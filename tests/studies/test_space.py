@@ -132,6 +132,9 @@ WIDE = {"low": 1, "high": 10**8}
         ({"d_z": WIDE}, {"sampling": {"name": "tpe", "candidates": 10_000}, "seeds": list(range(101))}, "runs"),
         ({"d_z": {"low": 1, "high": 10**400}}, {}, "high"),
         ({"d_z": {"low": -1e300, "high": 1.0}}, {"sampling": {"name": "tpe"}}, "low"),
+        ({"train.weight_decoy": [0.1]}, {}, "did you mean 'train.weight_decay'"),
+        ({"train.epochs": [1, 2]}, {}, r"cannot vary train\.epochs"),
+        ({"train.learning_rate": [1e-3]}, {"learning_rates": [1e-3]}, "not both"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -154,6 +157,16 @@ def test_the_grid_is_the_product_without_what_cannot_be_trained() -> None:
     assert shapes == [(z, h, depth) for z in (65, 96) for h in (8, 64, 80) for depth in (1, 2) if h < z]
     assert found[0].cost["params"] == 2 * 64 * 65 + 2 * 65 * 8
     assert found[0].varied == {"d_z": 65, "d_h": 8, "depth": 1}
+
+
+def test_a_recipe_varies_with_the_network() -> None:
+    recipe = {"train.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True, "points": 2}, "train.batch_size": [0, 32]}
+    space = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": [65], "d_h": [8], **recipe}}
+    found = proposals(study := config(space))
+    assert [item.recipe for item in found] == [{"learning_rate": rate, "batch_size": 32} for rate in (1e-4, 1e-2)]
+    assert len({item.key for item in found}) == 2, "one network, two recipes"
+    train = study.run(found[1].model, 1e-3, 0, found[1].recipe).train
+    assert (train.learning_rate, train.batch_size, train.epochs) == (1e-2, 32, 4)
 
 
 def test_conditions_and_budgets_refuse_before_training() -> None:

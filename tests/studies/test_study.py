@@ -47,6 +47,18 @@ def test_what_is_on_record_is_not_trained_again(monkeypatch: pytest.MonkeyPatch)
     assert result(again)["trials"] == result(first)["trials"]
 
 
+def test_recipes_are_trained_as_they_are_proposed() -> None:
+    recipe = {"train.learning_rate": [1e-3, 4e-3], "train.weight_decay": [0.1]}
+    space = TWO[0] | {"vary": {"d_z": [65], "d_h": [4], **recipe}}
+    study = opened(settings(spaces=[space]))
+    assert len(carry_out(study)) == 2
+    trained = [record.config["train"] for record in study.records()]
+    assert [(train["learning_rate"], train["weight_decay"]) for train in trained] == [(1e-3, 0.1), (4e-3, 0.1)]
+    again = opened(settings(spaces=[space]))
+    assert again.is_complete
+    assert [trial.recipe["learning_rate"] for trial in again.trials] == [1e-3, 4e-3]
+
+
 def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.MonkeyPatch) -> None:
     study = opened(settings(spaces=TWO, seeds=[0, 1]))
     kind = type(study.plan.task)
@@ -55,7 +67,7 @@ def test_a_look_at_the_records_does_not_read_the_data_again(monkeypatch: pytest.
     assert study.recorded_runs() == 0
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "model"])
 def test_a_lost_database_is_made_again_from_the_records(
     sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,9 +80,12 @@ def test_a_lost_database_is_made_again_from_the_records(
     assert result(again) == result(whole)
 
 
-def test_an_interrupted_study_goes_on_to_the_same_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "model"])
+def test_an_interrupted_study_goes_on_to_the_same_trials(
+    sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ctrl-C after every third run, also between two of them, where no job is there to hear it."""
-    given = settings(**SAMPLED["tpe"])
+    given = settings(**SAMPLED[sampler])
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "whole"))
     whole = opened(given)
     trained = carry_out(whole)

@@ -76,7 +76,7 @@ def test_a_worker_may_have_processes_of_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["grid", "random", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", "random", "tpe", "model"])
 def test_any_number_of_workers_finds_the_same(sampler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = settings(**SAMPLED[sampler])
     expected = undisturbed(given, tmp_path / "undisturbed", monkeypatch)
@@ -86,7 +86,7 @@ def test_any_number_of_workers_finds_the_same(sampler: str, tmp_path: Path, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "model"])
 def test_two_drivers_at_once_train_no_run_twice(
     sampler: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_two_drivers_at_once_train_no_run_twice(
         ended = {name: driver.lines() for name, driver in (("first", first), ("second", second))}
     trained = Counter(identity for lines in ended.values() for identity, how, _ in lines)
     assert all(how == "done" for lines in ended.values() for _, how, _ in lines)
-    stages = 2 if sampler == "tpe" else 1  # until the rung, and after it
+    stages = 1 if sampler == "grid" else 2  # until the rung, and after it
     assert set(trained) == {folder.name for folder in run_folders()}
     assert max(trained.values()) == stages
     finished = Counter(read_record(folder).command for folder in run_folders() if (folder / "record.json").exists())
