@@ -24,13 +24,16 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.patches import Size
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace, Varied
+from isthmus.layers.patches import SMALL_BUDGET, Size, list_patches
 from isthmus.layers.permuted_kronecker import Arrangement, apply_in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
@@ -70,6 +73,18 @@ class MLPMixer(Mixer):
 
     def make_mixing(self, axis: Axis, arrangement: Arrangement) -> MixingMLP:
         return MixingMLP(arrangement, self.config.hidden(axis), self.config)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images. Images are restored better from a head that starts at zero."""
+    is_small = budget < SMALL_BUDGET
+    init = "xavier" if len(signature.output_shape) == 3 else "lecun"
+    if patches := list_patches(signature, budget):
+        varied: Varied = {
+            "token_hidden": (32, 16), "channel_hidden/C": (2.0, 1.0), "depth": (2, 4) if is_small else (4, 2),
+            "patch": patches, "train.learning_rate": (1e-2, 3e-3) if is_small else (3e-3, 1e-3),
+        }  # fmt: skip
+        yield FittedSpace(model={"name": "mlp_mixer", "init": init}, vary=varied, width="C", low=4)
 
 
 def _variant(size: int, classes: int, **fields: int | float) -> dict[str, Any]:

@@ -23,7 +23,8 @@ def network(depth: int, tests: tuple[float, ...], pathway: dict[str, Any] | None
     model = {"name": "hourglass_mlp", "d_z": 80, "d_h": 8, "depth": depth} | ({"pathway": pathway} if pathway else {})
     title = architecture_of(model)
     candidate = make_candidate(1000 * depth, tests[0], title, identity=f"{title} {depth}")
-    fixed: dict[str, Any] = {"settings": {"model": model, "source": {"name": "digits"}}, "seeds": tuple(range(len(tests)))}
+    settings = {"model": model, "source": {"name": "digits"}}
+    fixed: dict[str, Any] = {"settings": settings, "seeds": tuple(range(len(tests)))}
     return replace(candidate, **fixed, metrics={candidate.objective: tests}, **others)
 
 
