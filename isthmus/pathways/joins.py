@@ -124,7 +124,8 @@ class Balance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Gradients:
         _refuse_second_gradients()
-        return differentiate_balance(g.unsqueeze(-1), *ctx.saved_tensors, ctx.eps).squeeze(-1), None, None
+        soft, matrix, sums = ctx.saved_tensors
+        return differentiate_balance(g.unsqueeze(-1), soft, matrix, sums, ctx.eps).squeeze(-1), None, None
 
 
 def balance(soft: Tensor, iterations: int, eps: float) -> tuple[Tensor, Tensor]:

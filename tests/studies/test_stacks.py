@@ -71,7 +71,7 @@ def test_rates_and_seeds_of_a_candidate_train_together_rung_by_rung(
     assert pruned
     assert together == [4] * (3 + 3 - pruned), "each candidate to the rung, and those that are left to the end"
     monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "alone"))
-    alone = {each.id: each for model in study.plan.candidates for each in study.plan.runs(model.model).values()}
+    alone = {each.id: each for proposal in study.plan.candidates for each in study.plan.runs(proposal).values()}
     for folder in study.folders[:3]:
         run(alone[folder.name])
         assert weights(folder) == weights(alone[folder.name].folder)
@@ -121,7 +121,7 @@ def test_a_stack_that_fails_is_tried_run_by_run(table: Path, tmp_path: Path, mon
 
     monkeypatch.setattr("isthmus.studies.executors.run_together", fail)
     plan = make_study(table, tmp_path / "one").plan
-    runs = list(plan.runs(plan.candidates[0].model).values())
+    runs = list(plan.runs(plan.candidates[0]).values())
     jobs = [Job(each.id, each.config.model_dump_json(), prepared=each) for each in runs]
     ended = work(jobs, Options(), lambda event: None, lambda: False)
     assert Counter(each.how for each in ended) == {"done": 4}
