@@ -208,6 +208,8 @@ def test_equal_seconds_gives_plain_the_steps_of_a_slower_pathway():
         judged = claims.equal_seconds(Findings([first, *longer], {"costs": costs}))
         assert judged.measured == answer
         assert f"against {steps} times its steps: delta/value" in judged.because
+    alone = claims.equal_seconds(Findings([first], {"costs": costs}))
+    assert "against 1 times its steps: delta/value" in alone.because, "of a partial result"
 
 
 def curve(growth: Sequence[float], diverged: int, explained: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from isthmus.papers.engine.claims import (
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.pathways.studies import LONGER, label, of_pathway
+from isthmus.papers.pathways.studies import label, of_pathway
 from isthmus.studies.statistics import combine as weigh
 from isthmus.studies.statistics import compare_runs
 
@@ -224,15 +224,20 @@ def blocks_keep_the_gain(findings: Findings) -> Judgement:
     return _each(findings, test)
 
 
+def _plain_by_steps(parts: Sequence[MeasuredPart]) -> dict[int, Network | None]:
+    """Plain by the multiple of the first part's steps; longer trainings are in parts with no other pathway."""
+    first, *others = parts
+    alone = [item for item in others if len(item.networks) == 1]
+    epochs = first.part.study.base.train.epochs
+    return {item.part.study.base.train.epochs // epochs: of_pathway(item.networks, "plain") for item in (first, *alone)}
+
+
 @claim("T1")
 def equal_seconds(findings: Findings) -> Judgement:
     """At λ = 2, every pathway less plain trained for 1, 2 or 4 times the steps, the most that take no longer by the CPU
     time of a step: yes if every interval lies below the tolerance of 0.01 of R², no if one lies above it."""
-    first, *longer = findings.parts
-    plains = {1: of_pathway(first.networks, "plain")}
-    plains |= {
-        times: of_pathway(item.networks, "plain") for times, item in zip(LONGER, longer[-len(LONGER) :], strict=True)
-    }
+    first = findings.parts[0]
+    plains = _plain_by_steps(findings.parts)
     lines: dict[str, Finding] = {}
     for network in first.networks:
         if label(network.model) in ("plain", "none"):
