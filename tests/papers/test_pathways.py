@@ -265,6 +265,14 @@ def test_growth_with_depth_is_judged_by_every_draw():
         assert judged.measured == answer or (answer == "no" and judged.measured == "undecided")
 
 
+def test_what_is_not_finite_before_training_is_left_out():
+    """A deep network without skip connections and norms ends at zero, and zero has no dilution."""
+    assert untrained._mean([1.0, float("nan")]) is None
+    values = {"growth": 0.0, "last dilution": untrained._mean([float("nan")]), "first dilution": 0.5}
+    (quantity,) = untrained._start_quantities({"none": {"none": {"256": values}}})
+    assert (quantity.measured, quantity.note) == (0.0, "first dilution 0.5")
+
+
 def test_recomputed_memory_must_not_grow():
     def line(saved: float) -> dict[str, Any]:
         return {"plain": {"saved": 10 * saved}, "reversible/recomputed": {"saved": saved}}

@@ -89,7 +89,7 @@ def starts(findings: Findings) -> Figure:
         for axis, (key, title) in zip(row, keys.items(), strict=True):
             for place, (name, by_depth) in enumerate(by_name.items()):
                 line = "-" if place < 8 else "--"
-                values = [max(each[key], 1e-12) for each in by_depth.values()]
+                values = [float("nan") if each[key] is None else max(each[key], 1e-12) for each in by_depth.values()]
                 axis.plot([int(depth) for depth in by_depth], values, line, label=name, markersize=4, **style(place))
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -204,4 +203,4 @@ def fit_saturation(curve: Sequence[float | None]) -> dict[str, float]:
         if best is None or rest < best[0]:
             best = rest, {"a": float(a), "b": float(b), "c": float(c)}
     assert best is not None
-    return best[1] | {"explained": 1 - best[0] / total if total > 0 else math.nan}
+    return best[1] | {"explained": 1 - best[0] / total if total > 0 else 0.0}

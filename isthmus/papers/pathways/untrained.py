@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ STARTED = (
     "plain", "none", "scaled/sqrt", "scaled/depth", "delayed/ladder", "delayed/parallel", "reversible", "delta/value",
     "delta/erase-and-add", "attended/blocks-8", "streams/static-2", "post_norm/deepnorm",
 )  # fmt: skip
+BOUNDED = ("plain", "scaled/sqrt", "scaled/depth")
+"""Whose growth is a claim."""
 START_DEPTHS: Mapping[Scale, Sequence[int]] = {"smoke": (8, 16), "cpu": (16, 64, 256), "paper": (16, 64, 256)}
 DRAWS: Mapping[Scale, int] = {"smoke": 2, "cpu": 5, "paper": 20}
 ENDS = 32
@@ -159,10 +162,8 @@ def start_networks(given: AnalysisInput) -> dict[str, Any]:
                 draws.append(
                     _describe_start(create_model(**mlp(name, D_Z, D_H, depth, **fields)), torch.randn(64, ENDS))
                 )
-        starts[norm].setdefault(name, {})[str(depth)] = {
-            key: statistics.fmean(draw[key] for draw in draws) for key in draws[0]
-        }
-        if norm == "none":
+        starts[norm].setdefault(name, {})[str(depth)] = {key: _mean([draw[key] for draw in draws]) for key in draws[0]}
+        if norm == "none" and name in BOUNDED:
             growth.setdefault(name, {})[str(depth)] = [draw["growth"] for draw in draws]
     identities = [_check_identities(seed) for seed in range(DRAWS[given.scale])]
     return {
@@ -172,8 +173,13 @@ def start_networks(given: AnalysisInput) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _mean(values: Sequence[float]) -> float | None:
+    """None where a value is not finite, as the dilution of a stream that is zero."""
+    return statistics.fmean(values) if all(map(math.isfinite, values)) else None
+
+
 def _describe_start(model: Any, x: Tensor) -> dict[str, float]:
-    """Growth, the largest dilution, the gradient at the first place over the last, and the largest stretch of a row."""
+    """Growth, dilution at both ends, the gradient at the first place over the last, and the largest singular value."""
     with torch.no_grad():
         stream = model.embed(x)
         growth = walk(model.blocks, stream).output.norm(dim=-1) / stream.norm(dim=-1)
@@ -203,7 +209,8 @@ def _start_quantities(starts: Mapping[str, Any]) -> Iterator[Quantity]:
         words = "with LayerNorm" if norm == "layer" else "without norms"
         for name, by_depth in by_name.items():
             for depth, values in by_depth.items():
-                note = ", ".join(f"{key} {value:.3g}" for key, value in values.items() if key != "growth")
+                known = {key: value for key, value in values.items() if key != "growth" and value is not None}
+                note = ", ".join(f"{key} {value:.3g}" for key, value in known.items())
                 what = f"‖x_L‖ / ‖x_0‖ before training, {words}, {depth} blocks"
                 yield Quantity(f"{name}, {norm}, {depth}", what, None, values["growth"], note=note)
 
