@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from isthmus.analysis.pictures import DASHED, finish, matrix, style
@@ -10,6 +11,7 @@ from isthmus.papers.engine.exhibit import Findings, MeasuredPart
 from isthmus.papers.engine.figures import draw_band, logarithmic, page
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.pathways.studies import label, of_pathway
+from isthmus.reports.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 QUALITY = {"": "Test R²", "dB": "Test PSNR (dB)", "points": "Test accuracy (%)"}
 COLUMNS = 3
+TINY = 1e-6
+"""What is smaller is not drawn: a network without skip connections and norms ends at nothing."""
 
 
 def by_pathway(findings: Findings) -> Figure:
@@ -88,14 +92,17 @@ def starts(findings: Findings) -> Figure:
     for row, (norm, by_name) in zip(axes, findings.analysis["starts"].items(), strict=True):
         for axis, (key, title) in zip(row, keys.items(), strict=True):
             for place, (name, by_depth) in enumerate(by_name.items()):
-                line = "-" if place < 8 else "--"
-                values = [float("nan") if each[key] is None else max(each[key], 1e-12) for each in by_depth.values()]
-                axis.plot([int(depth) for depth in by_depth], values, line, label=name, markersize=4, **style(place))
+                line = ("-", "--", ":")[place // len(COLOURS) % 3]
+                depths = sorted(map(int, by_depth))
+                values = [by_depth[str(depth)][key] for depth in depths]
+                shown = [value if value is not None and value > TINY else nan for value in values]
+                axis.plot(depths, shown, line, label=name, markersize=4, **style(place))
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             words = "LayerNorm" if norm == "layer" else "no norms"
             finish(axis, f"{title}, {words}", "blocks", "mean of all draws")
-            axis.legend(frameon=False, fontsize=6, ncols=2)
+            axis.get_legend().remove()
+        row[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
@@ -110,7 +117,7 @@ def tokens(findings: Findings) -> Figure:
         axis.axis("off")
     panels = [axis for row in axes[1:] for axis in row]
     for axis, (name, found) in zip(panels, mixing.items(), strict=False):
-        values = [[value if value is not None and i <= row else float("nan") for i, value in enumerate(line)]
+        values = [[value if value is not None and i <= row else nan for i, value in enumerate(line)]
                   for row, line in enumerate(found["mixing"])]  # fmt: skip
         image = matrix(axis, values, f"|A|, ViT, {name}", vmin=0)
         figure.colorbar(image, ax=axis, shrink=0.8)
@@ -125,7 +132,7 @@ def iterations(findings: Findings) -> Figure:
     figure, (axes,) = page(1, len(titles))
     for axis, (key, title) in zip(axes, titles.items(), strict=True):
         for place, (name, entry) in enumerate(findings.analysis["curves"].items()):
-            runs = [[float("nan") if value is None else value for value in run] for run in entry[key]]
+            runs = [[nan if value is None else value for value in run] for run in entry[key]]
             draw_band(axis, runs, f"{name} (n = {len(runs)})", place, x=range(1, len(runs[0]) + 1))
             axis.axvline(entry["trained"], **DASHED)
         if key != "accuracy":
