@@ -143,6 +143,8 @@ def test_h3_asks_for_a_loss_exactly_beyond_first_order(gaps, answer):
     orders = dict(zip((item.part.title for item in parts), (0.01, 1.2), strict=True))
     judged = hypotheses.parallel_loses_beyond_first_order(Findings(parts, {"orders": orders}))
     assert judged.measured == answer
+    one_side = hypotheses.parallel_loses_beyond_first_order(Findings(parts[1:], {"orders": orders}))
+    assert one_side.measured != "yes", "a partial result lacks the other side"
 
 
 @pytest.mark.parametrize(("lead", "answer"), [(-0.05, "yes"), (0.0, "yes"), (0.05, "no")])
@@ -208,7 +210,8 @@ def test_equal_seconds_gives_plain_the_steps_of_a_slower_pathway():
         judged = claims.equal_seconds(Findings([first, *longer], {"costs": costs}))
         assert judged.measured == answer
         assert f"against {steps} times its steps: delta/value" in judged.because
-    alone = claims.equal_seconds(Findings([first], {"costs": costs}))
+    begun = measured(PARTS["E2", "smoke"][2], {"reversible": 0.9})
+    alone = claims.equal_seconds(Findings([first, begun], {"costs": costs}))
     assert "against 1 times its steps: delta/value" in alone.because, "of a partial result"
 
 
@@ -311,6 +314,7 @@ def test_a_partial_result_says_how_many_runs_have_ended(tmp_path, monkeypatch):
     assert "conventional, 4 blocks, tower: 32 of 32 runs have ended so far" in result["differences"]
     assert "hourglass 1/4, 12 blocks, tower: 1 of 32 runs have ended so far" in result["differences"]
     assert "hourglass 1/45, 256 blocks, tower: 0 of 40 runs have ended so far" in result["differences"]
+    assert all(claim["because"].startswith("so far: ") for claim in result["claims"])
     rows = table(result)
     assert {row["seeds"] for row in rows} == {"1", "3"}
     assert "streams(count=2,dynamic=False,constrain=none)" in {row["pathway"] for row in rows}

@@ -98,7 +98,8 @@ def reproduce(
         "command": command,
         "differences": [*unfinished, *_differences(parts), *analysis.get("differences", ())],
         "rows": make_rows(measured, analysis.get("rows", {})),
-        "claims": _judge_claims(exhibit, findings),
+        "claims": _judge_claims(exhibit, findings, partial=partial),
+        "partial": partial,
         "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
         "analysis": {name: value for name, value in analysis.items() if name not in ("quantities", "differences")},
         "studies": [part.study.model_dump(mode="json", exclude_defaults=True) for part in parts],
@@ -129,7 +130,9 @@ def judge_below(root: Path) -> Iterator[Path]:
             candidates = [recall_candidate(row, find("tasks", row["config"]["task"]["name"]).maximise) for row in rows]
             measured.append(identify(part, candidates, (), extra))
         result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
-        result["claims"] = _judge_claims(exhibit, Findings(measured, result["analysis"]), result["claims"])
+        result["claims"] = _judge_claims(
+            exhibit, Findings(measured, result["analysis"]), result["claims"], result.get("partial", False)
+        )
         _write_tables(path.parent, result)
         yield path.parent
 
@@ -150,12 +153,16 @@ def _differences(parts: Sequence[Part]) -> list[str]:
     return own + [line for line in parts[0].differences if line in shared]
 
 
-def _judge_claims(exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+def _judge_claims(
+    exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = (), partial: bool = False
+) -> list[dict[str, Any]]:
     """The claims with their answers. A claim that needs a metric missing from ``stored`` keeps its old answer."""
     claims, known = [], {claim["id"]: claim for claim in stored}
     for name, test in exhibit.tests.items():
         try:
             judgement = vars(test.judge(findings))
+            if partial:
+                judgement = judgement | {"because": f"so far: {judgement['because']}"}
         except NotStored:
             claims.append(known[name])
             continue

@@ -227,7 +227,7 @@ def blocks_keep_the_gain(findings: Findings) -> Judgement:
 def _plain_by_steps(parts: Sequence[MeasuredPart]) -> dict[int, Network | None]:
     """Plain by the multiple of the first part's steps; longer trainings are in parts with no other pathway."""
     first, *others = parts
-    alone = [item for item in others if len(item.networks) == 1]
+    alone = [item for item in others if {label(network.model) for network in item.networks} == {"plain"}]
     epochs = first.part.study.base.train.epochs
     return {item.part.study.base.train.epochs // epochs: of_pathway(item.networks, "plain") for item in (first, *alone)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import nan
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from isthmus.analysis.pictures import DASHED, finish, matrix, style
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 QUALITY = {"": "Test R²", "dB": "Test PSNR (dB)", "points": "Test accuracy (%)"}
 COLUMNS = 3
+FAR = 40
+"""How many median deviations below the median a network may be and still be drawn to scale."""
 TINY = 1e-6
 """What is smaller is not drawn: a network without skip connections and norms ends at nothing."""
 
@@ -38,8 +41,12 @@ def by_pathway(findings: Findings) -> Figure:
 
 def draw_part(axis: Axes, item: MeasuredPart) -> None:
     networks = list(item.networks)
+    least = _least_shown([network.quality.mean for network in networks])
     for place, network in enumerate(networks):
         quality, look = network.quality, style(0 if label(network.model) == "plain" else 1)
+        if quality.mean < least:
+            axis.text(least, place, f"← {quality.mean:.3g}", va="center", fontsize=8, color=look["color"])
+            continue
         axis.errorbar(
             quality.mean, place, xerr=quality.std or 0.0, fmt=look["marker"], color=look["color"], capsize=2.5
         )
@@ -48,6 +55,13 @@ def draw_part(axis: Axes, item: MeasuredPart) -> None:
     axis.set_yticks(range(len(networks)), [_name(network, networks) for network in networks], fontsize=7)
     axis.invert_yaxis()
     finish(axis, item.part.title, f"{QUALITY[networks[0].unit]}, mean ± 1 σ; dashed: plain", "")
+
+
+def _least_shown(values: Sequence[float]) -> float:
+    """Networks that learn next to nothing would squeeze all others together; they are named at the edge."""
+    middle = median(values)
+    usual = median(abs(value - middle) for value in values)
+    return min(value for value in values if value >= middle - FAR * usual)
 
 
 def _name(network: Network, others: Sequence[Network]) -> str:

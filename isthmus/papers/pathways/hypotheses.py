@@ -67,6 +67,9 @@ def parallel_loses_beyond_first_order(findings: Findings) -> Judgement:
             lines[f"share {share:.3f}"] = level(ours, plain)
         elif share > BIG:
             lines[f"share {share:.3f}"] = versus(ours, plain, Rule.trails())
+    shares = [findings.analysis["orders"][item.part.title] for item in compared(findings)]
+    if not shares or min(shares) >= SMALL or max(shares) <= BIG:
+        lines["both sides"] = "undecided", {"said": "targets of small and of large share are needed"}
     return conclude(lines)
 
 
