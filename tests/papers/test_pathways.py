@@ -145,6 +145,9 @@ def test_h3_asks_for_a_loss_exactly_beyond_first_order(gaps, answer):
     assert judged.measured == answer
     one_side = hypotheses.parallel_loses_beyond_first_order(Findings(parts[1:], {"orders": orders}))
     assert one_side.measured != "yes", "a partial result lacks the other side"
+    begun = measured(parts[0].part, {"plain": 0.6, "weighted": 0.6})
+    other = hypotheses.parallel_loses_beyond_first_order(Findings([begun, parts[1]], {"orders": orders}))
+    assert other.measured != "yes", "nor does a part that has just begun"
 
 
 @pytest.mark.parametrize(("lead", "answer"), [(-0.05, "yes"), (0.0, "yes"), (0.05, "no")])
