@@ -145,6 +145,9 @@ def test_h3_asks_for_a_loss_exactly_beyond_first_order(gaps, answer):
     assert judged.measured == answer
     one_side = hypotheses.parallel_loses_beyond_first_order(Findings(parts[1:], {"orders": orders}))
     assert one_side.measured != "yes", "a partial result lacks the other side"
+    begun = measured(parts[0].part, {"plain": 0.6, "weighted": 0.6})
+    other = hypotheses.parallel_loses_beyond_first_order(Findings([begun, parts[1]], {"orders": orders}))
+    assert other.measured != "yes", "nor does a part that has just begun"
 
 
 @pytest.mark.parametrize(("lead", "answer"), [(-0.05, "yes"), (0.0, "yes"), (0.05, "no")])
@@ -317,7 +320,7 @@ def test_a_partial_result_says_how_many_runs_have_ended(tmp_path, monkeypatch):
     assert all(claim["because"].startswith("so far: ") for claim in result["claims"])
     rows = table(result)
     assert {row["seeds"] for row in rows} == {"1", "3"}
-    assert "streams(count=2,dynamic=False)" in {row["pathway"] for row in rows}
+    assert "streams(count=2,dynamic=False,constrain=none)" in {row["pathway"] for row in rows}
     assert "plain" in {row["pathway"] for row in rows}
     before = json.loads((tmp_path / "result.json").read_text())["claims"]
     list(judge_below(tmp_path))

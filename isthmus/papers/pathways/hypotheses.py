@@ -60,16 +60,17 @@ def parallel_loses_beyond_first_order(findings: Findings) -> Judgement:
     """All branches side by side less plain, by the share of the target beyond first order: below 0.1 the interval lies
     within the tolerance of 0.01 of R², above 0.4 it lies below 0: yes if all are so, no if one is decided otherwise."""
     lines: dict[str, Finding] = {}
+    addressed = []
     for item in compared(findings):
         share = findings.analysis["orders"][item.part.title]
         ours, plain = (of_pathway(item.networks, name) for name in ("delayed/parallel", "plain"))
-        if share < SMALL:
-            lines[f"share {share:.3f}"] = level(ours, plain)
-        elif share > BIG:
-            lines[f"share {share:.3f}"] = versus(ours, plain, Rule.trails())
-    shares = [findings.analysis["orders"][item.part.title] for item in compared(findings)]
-    if not shares or min(shares) >= SMALL or max(shares) <= BIG:
-        lines["both sides"] = "undecided", {"said": "targets of small and of large share are needed"}
+        if SMALL <= share <= BIG:
+            continue
+        found = level(ours, plain) if share < SMALL else versus(ours, plain, Rule.trails())
+        lines[f"share {share:.3f}"] = found
+        addressed.append((share, found[0]))
+    if {share < SMALL for share, answer in addressed if answer != "not addressed"} != {True, False}:
+        lines["both sides"] = "undecided", {"said": "results for a small and for a large share are needed"}
     return conclude(lines)
 
 
