@@ -236,3 +236,39 @@ def _number(value: Any, what: str) -> Any:
     if not _is_number(value):
         raise TypeError(f"{what} is {value!r}, not a finite number")
     return value
+
+
+class FittedSpace(Space):
+    """What a search varies in one architecture whose width is fitted to a budget of parameters.
+
+    A model's file declares it in ``search_space(signature, budget)``. ``vary`` names fields of the model, multiples of
+    the width (``d_h/d_z``) and training settings (``train.learning_rate``). Choices are given the most promising first.
+    """
+
+    width: str
+    """The field that is fitted: the largest value within the budget is taken."""
+    step: Annotated[int, Field(ge=1)] = 1
+    """The width is a multiple of it."""
+    low: Annotated[int, Field(ge=1)] = 1
+    """Narrower networks are not worth trying."""
+
+    def shapes(self) -> list[dict[str, Any]]:
+        """Every choice of what varies: the most promising first, then those that differ from it in one field, …"""
+        ranked = (tuple(enumerate(axis)) for axis in self._axes())
+        chosen = sorted(itertools.product(*ranked), key=lambda choice: sum(rank for rank, _ in choice))
+        return [dict(zip(self.vary, (value for _, value in choice), strict=True)) for choice in chosen]
+
+    def widen(self, shape: Mapping[str, Any], width: int) -> dict[str, Any]:
+        """The model settings of a shape with this width."""
+        fields = self.model | {self.width: width}
+        for name, value in shape.items():
+            field, _, of_width = name.partition("/")
+            if of_width:
+                fields[field] = max(1, round(value * width))
+            elif not name.startswith("train."):
+                fields[name] = value
+        return fields
+
+    def recipe(self, shape: Mapping[str, Any]) -> dict[str, Any]:
+        """The training settings of a shape."""
+        return {name.removeprefix("train."): value for name, value in shape.items() if name.startswith("train.")}

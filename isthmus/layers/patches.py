@@ -74,6 +74,23 @@ class ImageModelConfig(ModelConfig):
         return self.require(input_shape=signature.input_shape, output_shape=signature.output_shape)
 
 
+def list_patches(signature: Signature, budget: int) -> tuple[int, ...]:
+    """Patch sizes that a search tries for images, the most promising first; none if the task has no images.
+
+    Between 4 and 256 tokens, at first about 20, which are quick to train. A width of 16 must leave half of the budget,
+    so that small budgets have small patches.
+    """
+    if len(signature.input_shape) != 3:
+        return ()
+    _, height, width = signature.input_shape
+    values = math.prod(signature.input_shape)
+    if len(signature.output_shape) == 3:
+        values += math.prod(signature.output_shape)
+    tokens = {p: height * width // p**2 for p in range(1, height + 1) if height % p == width % p == 0}
+    fitting = [p for p, number in tokens.items() if 4 <= number <= 256 and 32 * values <= budget * number]
+    return tuple(sorted(fitting, key=lambda p: abs(math.log(tokens[p] / 20)))[:3])
+
+
 class PatchEmbedding(nn.Module):
     """The same linear map for every patch: a convolution with stride equal to its kernel, as one matrix product."""
 

@@ -118,13 +118,12 @@ class RandomPermutation(Permutation):
     def __init__(self, size: int, rows: int, seed: int, name: str) -> None:
         super().__init__()
         self.rows = rows
-        generator = torch_generator(seed, f"permutation/{name}")
-        index = (
-            torch.empty(size, dtype=torch.long)
-            if on_meta()
-            else torch.randperm(size, generator=generator, device="cpu")
-        )
-        register_drawn(self, index=index, inverse=index.argsort())
+        if on_meta():
+            index = inverse = torch.empty(size, dtype=torch.long)
+        else:
+            index = torch.randperm(size, generator=torch_generator(seed, f"permutation/{name}"), device="cpu")
+            inverse = index.argsort()
+        register_drawn(self, index=index, inverse=inverse)
 
     def sigma(self) -> Int[Tensor, " size"]:
         return self.index

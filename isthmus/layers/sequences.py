@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.layers.patches import Size, cut_patches
+from isthmus.core.space import FittedSpace
+from isthmus.layers.patches import Size, cut_patches, list_patches
 from isthmus.layers.residual import Block, Layout, Pass, ResidualConfig, Stack, StackKind, Step
 
 
@@ -113,6 +114,18 @@ def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "pla
 def rms_norm(width: int) -> nn.RMSNorm:
     """Uses float32's epsilon in every precision, because bfloat16's is not negligible for small tokens."""
     return nn.RMSNorm(width, eps=torch.finfo(torch.float32).eps)
+
+
+def declare_space(
+    model: dict[str, Any], signature: Signature, budget: int, varied: Mapping[str, tuple[Any, ...]]
+) -> Iterator[FittedSpace]:
+    """What a search varies in a recurrent model: of images with classes, and of tokens."""
+    patches = list_patches(signature, budget) if len(signature.output_shape) == 1 else ()
+    if not (patches or signature.vocabulary):
+        return
+    model = {**model, "positions": "learned", "num_heads": 4}
+    varied = {**varied, "layers": (1, 2), "iterations": (4, 8)} | ({"patch": patches} if patches else {})
+    yield FittedSpace(model=model, vary=varied | {"train.learning_rate": (3e-3, 1e-3)}, width="d", step=8, low=8)
 
 
 class Embedding(nn.Module):

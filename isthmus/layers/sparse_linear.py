@@ -72,6 +72,8 @@ def _subset(size: int, count: int, generator: torch.Generator) -> Int[Tensor, " 
 
 
 def _pattern(flat: Int[Tensor, " connections"], rows: int, columns: int) -> list[Tensor]:
+    if flat.is_meta:  # sizes are enough, and are quicker to find without sorting
+        return [torch.empty(size, dtype=torch.int32) for size in (rows + 1, len(flat), columns + 1, *[len(flat)] * 2)]
     row, column = flat // columns, flat % columns
     order = column.argsort(stable=True)
     index_type = torch.int32 if len(flat) < 2**31 else torch.int64

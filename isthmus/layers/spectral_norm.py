@@ -17,8 +17,10 @@ import contextlib
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from isthmus.core.errors import UserError
+from isthmus.layers.seeded import on_meta
 
 LARGEST_SLOPE = {"gelu": 1.1289042, "relu": 1.0, "silu": 1.0998394}
 """Of the activations in ``layers/pointwise.py``, rounded up: their Lipschitz constants."""
@@ -40,8 +42,8 @@ class SpectralLinear(nn.Linear):
             raise UserError(f"power_iterations={power_iterations}: must be at least 1")
         self.contraction = contraction
         self.power_iterations = power_iterations
-        self.register_buffer("u", nn.functional.normalize(torch.randn(d_out), dim=0))
-        self.register_buffer("v", nn.functional.normalize(torch.randn(d_in), dim=0))
+        for name, size in (("u", d_out), ("v", d_in)):
+            self.register_buffer(name, torch.empty(size) if on_meta() else normalize(torch.randn(size), dim=0))
         self.follow(_FIRST)
 
     @torch.no_grad()
@@ -51,8 +53,8 @@ class SpectralLinear(nn.Linear):
             return
         with _full_precision(self.weight):
             for _ in range(iterations):
-                self.v.copy_(nn.functional.normalize(torch.mv(self.weight.T, self.u), dim=0))
-                self.u.copy_(nn.functional.normalize(torch.mv(self.weight, self.v), dim=0))
+                self.v.copy_(normalize(torch.mv(self.weight.T, self.u), dim=0))
+                self.u.copy_(normalize(torch.mv(self.weight, self.v), dim=0))
 
     def effective_weight(self) -> Float[Tensor, "d_out d_in"]:
         """W_eff. In training each call updates u and v, so call it once per step."""

@@ -16,6 +16,7 @@ Differs from the papers:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -23,8 +24,10 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.residual import Block, Branch
-from isthmus.layers.sequences import RecurrentModel, SequenceConfig
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space
 
 NAMES = {"crate": "CRATE", "crate_t": "CRATE"}
 KIND = "Networks of recurrent depth"
@@ -119,6 +122,12 @@ class CRATE(RecurrentModel):
 
     def __init__(self, config: CRATEConfig) -> None:
         super().__init__(config, Layer, nn.LayerNorm(config.d), normed_patches=True)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images with classes, and of tokens."""
+    for name in NAMES:
+        yield from declare_space({"name": name}, signature, budget, {})
 
 
 IMAGE: dict[str, Any] = {"input_shape": (3, 224, 224), "output_shape": (10,)}

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from isthmus.core.draws import key
 from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
@@ -145,6 +146,21 @@ class ResidualMLP(ResidualModel):
 
     def read_out(self, z: Float[Tensor, "batch d_z"]) -> Float[Tensor, "batch d_out"]:
         return self.W_out(z)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of rows and of images as rows. Norms matter little for few rows of a table."""
+    if signature.vocabulary:
+        return
+    are_images = len(signature.input_shape) == 3
+    norms = ("layer",) if are_images else ("none", "layer")
+    rates = (3e-3, 1e-3) if are_images else (3e-3,)
+    for name, ratios, depths in (
+        ("hourglass_mlp", (1 / 4, 1 / 2, 1 / 16), (2, 4, 8)),
+        ("conventional_mlp", (2.0, 4.0), (1, 2, 3)),
+    ):
+        varied = {"norm": norms, "d_h/d_z": ratios, "depth": depths, "train.learning_rate": rates}
+        yield FittedSpace(model={"name": name}, vary=varied, width="d_z", low=2)
 
 
 def _variant(name: str, d_in: int, d_z: int, d_h: int, depth: int) -> dict[str, int | str]:

@@ -21,6 +21,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -29,9 +30,11 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.pointwise import activation
 from isthmus.layers.residual import Block, Branch, Layout
-from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm, sinusoids
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space, rms_norm, sinusoids
 from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
 
 NAMES = {"hyper_set": "HyperSET"}
@@ -201,6 +204,12 @@ class HyperSET(RecurrentModel):
     def __init__(self, config: HyperSETConfig) -> None:
         norm = rms_norm(config.d) if config.vocabulary else nn.LayerNorm(config.d)
         super().__init__(config, Layer, norm, normed_patches=True)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images with classes, and of tokens."""
+    varied = {"ff_ratio": (1.0, 4.0), "step_sizes": ("X_0", "X_t")}
+    return declare_space({"name": "hyper_set", "time_mlp": False}, signature, budget, varied)
 
 
 IMAGE: dict[str, Any] = {"name": "hyper_set", "input_shape": (3, 224, 224), "output_shape": (10,)}

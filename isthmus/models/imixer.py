@@ -41,9 +41,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, list_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
 from isthmus.layers.seeded import on_meta
@@ -334,6 +336,13 @@ class IMixer(ResidualModel):
 
     def read_out(self, v: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         return self.head(self.norm(v))
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images."""
+    if patches := list_patches(signature, budget):
+        varied = {"h_r": (2.0, 1.0), "depth": (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3)}
+        yield FittedSpace(model={"name": "imixer"}, vary=varied, width="C", low=4)
 
 
 def _variant(C: int, depth: int, drop_path: float) -> dict[str, object]:

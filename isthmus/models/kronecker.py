@@ -31,6 +31,8 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
@@ -142,6 +144,17 @@ class ShallowMLP(nn.Module):
         h = self.B2(h)
         yield "h_2", h
         yield "output", self.Bc(h)  # section 3.3
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of rows and of images as rows, if the square matrices that hold them fit the budget."""
+    if signature.vocabulary:
+        return
+    d_in = math.prod(signature.input_shape)
+    S = math.ceil(math.sqrt(d_in))
+    for name in NAMES:
+        varied = {"bias": (True, False), "train.learning_rate": (3e-3, 1e-2)}
+        yield FittedSpace(model={"name": name, "S": S}, vary=varied, width="size", step=S, low=d_in)
 
 
 VARIANTS = {

@@ -24,13 +24,16 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.patches import Size
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
+from isthmus.layers.patches import Size, list_patches
 from isthmus.layers.permuted_kronecker import Arrangement, apply_in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
@@ -70,6 +73,16 @@ class MLPMixer(Mixer):
 
     def make_mixing(self, axis: Axis, arrangement: Arrangement) -> MixingMLP:
         return MixingMLP(arrangement, self.config.hidden(axis), self.config)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images. A small budget affords few blocks."""
+    if patches := list_patches(signature, budget):
+        varied = {
+            "token_hidden": (32, 16), "channel_hidden/C": (2.0, 1.0), "depth": (4, 2) if budget >= 20_000 else (2, 4),
+            "patch": patches, "train.learning_rate": (3e-3, 1e-3),
+        }  # fmt: skip
+        yield FittedSpace(model={"name": "mlp_mixer"}, vary=varied, width="C", low=4)
 
 
 def _variant(size: int, classes: int, **fields: int | float) -> dict[str, Any]:

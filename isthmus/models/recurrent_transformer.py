@@ -15,15 +15,18 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.attention import SelfAttention
 from isthmus.layers.residual import Block, Branch
-from isthmus.layers.sequences import RecurrentModel, SequenceConfig, rms_norm
+from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space, rms_norm
 
 NAMES = {"recurrent_transformer": "RecurrentTransformer"}
 KIND = "Networks of recurrent depth"
@@ -70,6 +73,11 @@ class RecurrentTransformer(RecurrentModel):
 
     def __init__(self, config: RecurrentTransformerConfig) -> None:
         super().__init__(config, Layer, rms_norm(config.d), normed_patches=False)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images with classes, and of tokens."""
+    return declare_space({"name": "recurrent_transformer"}, signature, budget, {"ff_ratio": (2.0, 4.0)})
 
 
 IMAGE: dict[str, Any] = {"name": "recurrent_transformer", "input_shape": (3, 224, 224), "output_shape": (10,)}

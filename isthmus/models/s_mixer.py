@@ -16,11 +16,15 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
+from isthmus.layers.patches import list_patches
 from isthmus.layers.permuted_kronecker import Arrangement, apply_in_memory_order
 from isthmus.layers.pointwise import activation
 from isthmus.models.mixer import Axis, Mixer, MixerConfig
@@ -45,6 +49,13 @@ class SMixer(Mixer):
 
     def make_mixing(self, axis: Axis, arrangement: Arrangement) -> MixingLayer:
         return MixingLayer(arrangement, self.config)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images: normal and permuted networks are families of their own."""
+    for permutation in ("commutation", "random") if (patches := list_patches(signature, budget)) else ():
+        varied = {"depth": (4, 2), "patch": patches, "train.learning_rate": (3e-3, 1e-3)}
+        yield FittedSpace(model={"name": "s_mixer", "permutation": permutation}, vary=varied, width="C", low=4)
 
 
 def _figure_5(C: int, S: int) -> dict[str, Any]:

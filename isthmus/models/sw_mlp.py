@@ -19,12 +19,14 @@ Differs from the paper:
     Most widths m of Figures 4 and 5 are not multiples of the image's S_0 tokens, and the paper does not say how the
     S_0 · C outputs of the per-patch layer become m numbers. Here a masked matrix of the same density maps them, unless
     they are m already. ``per_patch=false`` replaces the per-patch layer by the image's own numbers.
+    A row of a table is an image of one line, used without patches.
     Weights start as N(0, 1/fan-in), which section 4.3 prints for the first matrix only. LayerNorm is over the vector.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from jaxtyping import Float
@@ -34,7 +36,8 @@ from torch import Tensor, nn
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches
+from isthmus.core.space import FittedSpace
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches, list_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
 from isthmus.layers.sparse_linear import ComputeName, SparseLinear, need_memory
@@ -95,6 +98,11 @@ class SparseWeightConfig(ImageModelConfig, ResidualConfig):
         return self.m // S if self.m % S == 0 else None
 
     @property
+    def is_row(self) -> bool:
+        """Whether the image is one row of numbers, as a table has them."""
+        return self.image[:2] == (1, 1)
+
+    @property
     def entry_size(self) -> int:
         """Outputs of the per-patch layer, or the numbers of the image if there is none."""
         return self.tokens * self.patch_channels if self.per_patch else math.prod(self.image)
@@ -115,7 +123,11 @@ class SparseWeightConfig(ImageModelConfig, ResidualConfig):
         return round(self.p * (self.depth * inner + entry))
 
     def complete(self, signature: Signature, seed: int) -> Self:
-        config = super().complete(signature, seed)
+        if len(signature.input_shape) == 1 and not signature.vocabulary:
+            shapes = {"input_shape": (1, 1, *signature.input_shape), "output_shape": signature.output_shape}
+            config = self.replace(**shapes, patch=1, per_patch=False)
+        else:
+            config = super().complete(signature, seed)
         return config if self.mask_seed is not None else config.replace(mask_seed=key(seed, "mask"))
 
     def sparse_linear(self, columns: int, rows: int, stream: str) -> SparseLinear:
@@ -189,7 +201,7 @@ class SparseWeightMLP(ResidualModel):
     def __init__(self, config: SparseWeightConfig) -> None:
         super().__init__()
         self.config = config
-        self.input_shape = config.image
+        self.input_shape = config.image[2:] if config.is_row else config.image
         need_memory(config.connections(), f"sw_mlp with m={config.m}, p={config.p:g}, depth={config.depth}")
         self.stem = PatchEmbedding(config, config.patch_channels, config.bias) if config.per_patch else None
         fits = config.entry_size == config.m
@@ -201,12 +213,25 @@ class SparseWeightMLP(ResidualModel):
         tokens_wanted = (image_output or config.pool) and config.channels is not None
         self.head = TokenHead(config, config.channels or 1) if tokens_wanted else FlatHead(config)
 
-    def embed(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch m"]:
+    def embed(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch m"]:
+        if self.config.is_row:
+            x = x.flatten(1).unflatten(1, self.config.image)
         tokens = cut_patches(x, self.config.patch) if self.stem is None else self.stem(x)
         return self.enter(tokens.flatten(1))
 
     def read_out(self, x: Float[Tensor, "batch m"]) -> Float[Tensor, "batch ..."]:
         return self.head(x)
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of rows and of images. One seed draws all masks, because the number of connections depends on it."""
+    if signature.vocabulary:
+        return
+    model: dict[str, Any] = {"name": "sw_mlp", "mask_seed": 0, "per_patch": False}
+    if len(signature.input_shape) == 3:
+        model["patch"] = next(iter(list_patches(signature, budget)), 1)
+    varied = {"block": ("single", "mlp"), "depth": (1, 2), "p": (0.1, 0.3), "train.learning_rate": (3e-3, 1e-3)}
+    yield FittedSpace(model=model, vary=varied, width="m", low=8)
 
 
 def _cifar(**fields: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ Differs from the paper:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
@@ -35,9 +36,11 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from isthmus.core.protocols import Signature
+from isthmus.core.space import FittedSpace
 from isthmus.layers.attention import SelfAttention, attend
 from isthmus.layers.drop_path import DropPath
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size
+from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, list_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
 
@@ -214,6 +217,18 @@ class ViT(ResidualModel):
     def read_out(self, z: Tokens) -> Float[Tensor, "batch ..."]:
         """The scores of the class token or of the mean token, or an image."""
         return self.head(self.norm(z if self.class_token is None else z[:, :1]))
+
+
+def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
+    """Of images, in both shapes. A small budget affords few layers."""
+    patches = list_patches(signature, budget)
+    shapes = {"hourglass_vit": (1 / 2, 1 / 4), "conventional_vit": (2.0, 4.0)} if patches else {}
+    for name, ratios in shapes.items():
+        varied = {
+            "pool": ("mean", "class_token"), "num_heads": (4, 2), "d_h/d_z": ratios,
+            "depth": (4, 2) if budget >= 20_000 else (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3),
+        }  # fmt: skip
+        yield FittedSpace(model={"name": name}, vary=varied, width="d_z", step=4, low=8)
 
 
 def _variant(d_z: int, d_h: int, depth: int, num_heads: int) -> dict[str, Any]:

@@ -285,7 +285,7 @@ def _store(data: Any, target: Any, test: Any) -> tuple[str, Any, str | None]:
         key = digest([array_digest(np.ascontiguousarray(array)) for array in arrays.values()], 16)
         path = make_folder(home() / "data") / f"{key}.npz"
         if not path.exists():
-            write_with(path, lambda temporary: np.savez(temporary.open("wb"), **arrays))
+            write_with(path, lambda temporary: np.savez(temporary, **arrays))
         return str(path), "target" if values is not None else None, None
     table, names = table_of(data), target
     if isinstance(target, str | int):

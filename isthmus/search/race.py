@@ -7,6 +7,7 @@ decides how many of them are carried out, and which networks are too slow for it
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -34,6 +35,10 @@ _OVERHEAD = 0.2
 """Seconds of a run besides its training. The start of a worker, which imports torch, is not of a run."""
 _MARGIN = 1.1
 """By how much a run may take longer than the one before it."""
+_FIRST_SHARE = 0.4
+"""Of the time: for the first round, whose trainings are short. The networks in front are the most promising ones."""
+_ENOUGH = 8
+"""Networks that are tried in any case, as far as there is time."""
 _PACE = 5e9
 """Floating-point operations per second that a thread does at least, once networks are large enough to count."""
 
@@ -132,6 +137,8 @@ class Race:
     _runs: dict[tuple[int, int], Prepared] = field(default_factory=dict)
     _seconds: dict[int, float] = field(default_factory=dict)
     _curves: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    _first_ends: float = math.inf
+    """When the first round starts no more runs, if enough networks were tried."""
     is_stopped: bool = False
     must_have_one: bool = False
     """Whether the first run may take longer than there is time, because an answer needs one."""
@@ -166,6 +173,8 @@ class Race:
         for number, each in enumerate(ROUNDS[self.networks[0].is_folded]):
             looks = sorted({*looks, *each.looks})
             trained = alive if each.factor == 1 else [self._stretch(network, each.factor) for network in alive]
+            now = time.monotonic()
+            self._first_ends = now + _FIRST_SHARE * (self.ends - now) if number == 0 else math.inf
             self._train([(network, look) for look in each.looks for network in trained])
             if number == 0:  # looks that only a few networks had decide nothing
                 looks = [look for look in looks if 2 * self._count_ended(look) >= self._count_ended(0)]
@@ -274,6 +283,9 @@ class Race:
                 self.skipped |= {f"{network.number}/{look}" for network, look in waiting}
                 waiting.clear()
                 self.stop()
+            if time.monotonic() > self._first_ends and len(self._seconds) >= _ENOUGH:
+                self.skipped |= {f"{network.number}/{look}" for network, look in waiting}
+                waiting.clear()
             while waiting and self.executor.has_room():
                 network, look = waiting.popleft()
                 run = self.run(network, look)

@@ -15,8 +15,10 @@ import torch
 
 import isthmus
 from isthmus.core.errors import UserError
+from isthmus.core.protocols import Signature
 from isthmus.core.record import find_run
 from isthmus.core.registry import catalogue, find, model_title, presets
+from isthmus.search.networks import list_networks
 from tests.command_line import call
 
 PARTS = """
@@ -77,9 +79,15 @@ import torch
 from torch import nn
 
 from isthmus.core.protocols import ModelConfig
+from isthmus.core.space import FittedSpace
 from isthmus.layers.residual import Block, Branch, Pathway, ResidualModel, Stack
 
 TITLE_FIELDS = ("width", "depth")
+
+
+def search_space(signature, budget):
+    if len(signature.input_shape) == 1:
+        yield FittedSpace(model={"name": "momentum_mlp"}, vary={"depth": (2, 4)}, width="width", low=2)
 
 
 class Momentum(Pathway):
@@ -347,6 +355,13 @@ def _train(folder: Path) -> str:
     (folder / "waves.yaml").write_text(TRAINING)
     identity: str = call("train", folder / "waves.yaml", "--json").json()["id"]
     return identity
+
+
+def test_its_architecture_is_searched_if_it_declares_a_space(installed: str) -> None:
+    names = [each["model"]["name"] for each in list_networks(Signature((3,), (1,)), "regression", 100, 1_000)]
+    assert "momentum_mlp" in names
+    assert "affine" not in names
+    assert "broken" not in names
 
 
 def test_its_parts_train_and_predict(installed: str, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ SMALL: dict[str, list[dict]] = {
         {**SPARSE, "output_shape": (5,), "m": 50, "p": 0.2, "compute": "sparse", "mask_scale": "one"},
         {**SPARSE, "output_shape": (3, 16, 24), "m": 48, "p": 0.1, "S": 12},
         {**SPARSE, "output_shape": (2, 8, 12), "m": 40, "p": 1.0, "per_patch": False, "activation": "relu"},
+        {**SPARSE, "input_shape": (1, 1, 9), "output_shape": (3,), "m": 20, "p": 0.3, "patch": 1, "per_patch": False},
     ],
     "vit": [
         {**VIT, "d_z": 12, "d_h": 12, "fused": False, "drop_path": 0.2},
