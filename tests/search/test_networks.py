@@ -188,6 +188,7 @@ def test_the_first_round_leaves_time_for_longer_trainings(tmp_path, monkeypatch:
     monkeypatch.setattr("isthmus.search.race._ENOUGH", 3)
     monkeypatch.setattr("isthmus.search.race.ROUNDS", {True: (Round(range(1), 1),), False: (Round(range(1), 1),)})
     monkeypatch.setattr("isthmus.search.engine.SEEDS", 1)
+    monkeypatch.setattr("isthmus.search.engine.list_references", lambda task: [])
     images = np.random.default_rng(0).integers(0, 256, (40, 1, 4, 4)).astype(np.uint8)
     found = isthmus.find(
         images, np.arange(40) % 2, task="classification", budget="500", within="10m", workers=1,
