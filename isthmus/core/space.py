@@ -106,6 +106,7 @@ class Range(Settings):
 
 
 Choices = Annotated[tuple[Value, ...], Field(min_length=1)]
+Varied = dict[str, Range | Choices]
 
 
 class Space(Settings):
@@ -113,7 +114,7 @@ class Space(Settings):
 
     model: dict[str, Any]
     """The architecture's name and its fixed fields."""
-    vary: dict[str, Range | Choices] = Field(default_factory=dict)
+    vary: Varied = Field(default_factory=dict)
     """The fields that differ, each with its choices or its range."""
     where: tuple[str, ...] = ()
     """Conditions that a candidate must meet, such as ``d_h < d_z`` or ``params <= 2M``."""

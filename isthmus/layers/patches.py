@@ -19,6 +19,10 @@ from isthmus.core.protocols import ModelConfig, Signature
 Size = Annotated[int, Field(ge=1, le=2**24)]
 
 
+SMALL_BUDGET = 20_000
+"""Parameters below which a search prefers shallow networks with high learning rates."""
+
+
 class ImageModelConfig(ModelConfig):
     """Settings of all models on patches."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.patches import Size, cut_patches, list_patches
 from isthmus.layers.residual import Block, Layout, Pass, ResidualConfig, Stack, StackKind, Step
 
@@ -116,16 +116,17 @@ def rms_norm(width: int) -> nn.RMSNorm:
     return nn.RMSNorm(width, eps=torch.finfo(torch.float32).eps)
 
 
-def declare_space(
-    model: dict[str, Any], signature: Signature, budget: int, varied: Mapping[str, tuple[Any, ...]]
-) -> Iterator[FittedSpace]:
+def declare_space(model: dict[str, Any], signature: Signature, budget: int, varied: Varied) -> Iterator[FittedSpace]:
     """What a search varies in a recurrent model: of images with classes, and of tokens."""
     patches = list_patches(signature, budget) if len(signature.output_shape) == 1 else ()
     if not (patches or signature.vocabulary):
         return
     model = {**model, "positions": "learned", "num_heads": 4}
-    varied = {**varied, "layers": (1, 2), "iterations": (4, 8)} | ({"patch": patches} if patches else {})
-    yield FittedSpace(model=model, vary=varied | {"train.learning_rate": (3e-3, 1e-3)}, width="d", step=8, low=8)
+    varied = {**varied, "layers": (1, 2), "iterations": (4, 8)}
+    if patches:
+        varied["patch"] = patches
+    varied["train.learning_rate"] = (3e-3, 1e-3)
+    yield FittedSpace(model=model, vary=varied, width="d", step=8, low=8)
 
 
 class Embedding(nn.Module):

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from isthmus.core.draws import key
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.pointwise import ActivationName, NormName, activation, norm
 from isthmus.layers.projections import ProjectionName, projection
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
@@ -159,7 +159,7 @@ def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
         ("hourglass_mlp", (1 / 4, 1 / 2, 1 / 16), (2, 4, 8)),
         ("conventional_mlp", (2.0, 4.0), (1, 2, 3)),
     ):
-        varied = {"norm": norms, "d_h/d_z": ratios, "depth": depths, "train.learning_rate": rates}
+        varied: Varied = {"norm": norms, "d_h/d_z": ratios, "depth": depths, "train.learning_rate": rates}
         yield FittedSpace(model={"name": name}, vary=varied, width="d_z", low=2)
 
 

@@ -31,7 +31,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.pointwise import activation
 from isthmus.layers.residual import Block, Branch, Layout
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space, rms_norm, sinusoids
@@ -208,7 +208,7 @@ class HyperSET(RecurrentModel):
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
     """Of images with classes, and of tokens."""
-    varied = {"ff_ratio": (1.0, 4.0), "step_sizes": ("X_0", "X_t")}
+    varied: Varied = {"ff_ratio": (1.0, 4.0), "step_sizes": ("X_0", "X_t")}
     return declare_space({"name": "hyper_set", "time_mlp": False}, signature, budget, varied)
 
 

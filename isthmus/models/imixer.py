@@ -42,7 +42,7 @@ from torch.nn.functional import linear
 
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, list_patches
@@ -341,7 +341,7 @@ class IMixer(ResidualModel):
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
     """Of images."""
     if patches := list_patches(signature, budget):
-        varied = {"h_r": (2.0, 1.0), "depth": (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3)}
+        varied: Varied = {"h_r": (2.0, 1.0), "depth": (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3)}
         yield FittedSpace(model={"name": "imixer"}, vary=varied, width="C", low=4)
 
 

@@ -32,7 +32,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.rows import RowModelConfig, Width
 
 NAMES = {"monarch_mlp": "ShallowMLP", "kronecker_mlp": "ShallowMLP"}
@@ -153,7 +153,7 @@ def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
     d_in = math.prod(signature.input_shape)
     S = math.ceil(math.sqrt(d_in))
     for name in NAMES:
-        varied = {"bias": (True, False), "train.learning_rate": (3e-3, 1e-2)}
+        varied: Varied = {"bias": (True, False), "train.learning_rate": (3e-3, 1e-2)}
         yield FittedSpace(model={"name": name, "S": S}, vary=varied, width="size", step=S, low=d_in)
 
 

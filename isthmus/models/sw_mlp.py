@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from isthmus.core.draws import key
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, cut_patches, list_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
@@ -230,7 +230,7 @@ def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
     model: dict[str, Any] = {"name": "sw_mlp", "mask_seed": 0, "per_patch": False}
     if len(signature.input_shape) == 3:
         model["patch"] = next(iter(list_patches(signature, budget)), 1)
-    varied = {"block": ("single", "mlp"), "depth": (1, 2), "p": (0.1, 0.3), "train.learning_rate": (3e-3, 1e-3)}
+    varied: Varied = {"block": ("single", "mlp"), "depth": (1, 2), "p": (0.1, 0.3), "train.learning_rate": (3e-3, 1e-3)}
     yield FittedSpace(model=model, vary=varied, width="m", low=8)
 
 

@@ -37,10 +37,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.protocols import Signature
-from isthmus.core.space import FittedSpace
+from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.attention import SelfAttention, attend
 from isthmus.layers.drop_path import DropPath
-from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, list_patches
+from isthmus.layers.patches import SMALL_BUDGET, Head, ImageModelConfig, PatchEmbedding, Size, list_patches
 from isthmus.layers.pointwise import ActivationName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack
 
@@ -220,13 +220,15 @@ class ViT(ResidualModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images, in both shapes. A small budget affords few layers."""
+    """Of images, in both shapes."""
+    is_small = budget < SMALL_BUDGET
     patches = list_patches(signature, budget)
     shapes = {"hourglass_vit": (1 / 2, 1 / 4), "conventional_vit": (2.0, 4.0)} if patches else {}
     for name, ratios in shapes.items():
-        varied = {
+        varied: Varied = {
             "pool": ("mean", "class_token"), "num_heads": (4, 2), "d_h/d_z": ratios,
-            "depth": (4, 2) if budget >= 20_000 else (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3),
+            "depth": (2, 4) if is_small else (4, 2), "patch": patches,
+            "train.learning_rate": (1e-2, 3e-3) if is_small else (3e-3, 1e-3),
         }  # fmt: skip
         yield FittedSpace(model={"name": name}, vary=varied, width="d_z", step=4, low=8)
 
