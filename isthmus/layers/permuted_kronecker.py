@@ -119,7 +119,7 @@ class RandomPermutation(Permutation):
         super().__init__()
         self.rows = rows
         if on_meta():
-            index = inverse = torch.empty(size, dtype=torch.long)
+            index, inverse = torch.empty(size, dtype=torch.long), torch.empty(size, dtype=torch.long)
         else:
             index = torch.randperm(size, generator=torch_generator(seed, f"permutation/{name}"), device="cpu")
             inverse = index.argsort()

@@ -269,8 +269,6 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "half a parameter": (lambda: find(X, Y, budget=0.5), ["0.5", "50k"]),
     "no time": (lambda: find(X, Y, within=None), ["'None' is not a time", "90s"]),
     "no workers": (lambda: find(X, Y, workers=0), ["workers=0", "give 1 or more"]),
-    "settings as text": (lambda: find(X, Y, settings="seed=1"), ["'seed=1'", "['train.epochs=20']"]),
-    "settings as a dict": (lambda: find(X, Y, settings={"seed": 1}), ["{'seed': 1}", "['train.epochs=20']"]),
     "a task": (lambda: find(X, Y, task="Regression"), ["'Regression'", "did you mean 'regression'?"]),
     "a run": (lambda: isthmus.load("0000"), ["no run '0000'", "`isthmus runs list`"]),
     "no run": (lambda: isthmus.load(None), ["None is not a model", "`isthmus runs list`"]),  # type: ignore[arg-type]

@@ -168,7 +168,7 @@ def test_b_3_the_mixers_belong_to_the_family_once_the_outer_activation_is_gone(S
     hidden = gelu(pk(U, W3.T, nothing, J2))
     Y = pk(hidden, W4.T, undone(J2), back)  # Eq. (S.23) without its outer φ
     torch.testing.assert_close(Y, gelu(U.T @ W3) @ W4)  # Eq. (2)
-    if Y.abs().max() > 1e-3:  # a few hidden numbers can all be far below zero
+    if ((Y.abs() > 1e-3) & (Y < 4)).any():  # φ hardly changes numbers near zero, and large ones
         assert not torch.allclose(gelu(Y), Y), "with the outer φ, as printed, it is another network"
 
 

@@ -45,6 +45,7 @@ FIELDS = {
     "model.allow_any_shape": (False, True),
     "train.epochs": (20, 21),
     "train.stop_epoch": (None, 10),
+    "train.stack": (None, 8),
     "train.batch_size": (128, 64),
     "train.accumulate": (1, 2),
     "train.optimizer": ("adamw", "sgd"),

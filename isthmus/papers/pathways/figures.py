@@ -115,7 +115,8 @@ def starts(findings: Findings) -> Figure:
             axis.set_yscale("log")
             words = "LayerNorm" if norm == "layer" else "no norms"
             finish(axis, f"{title}, {words}", "blocks", "mean of all draws")
-            axis.get_legend().remove()
+            if legend := axis.get_legend():
+                legend.remove()
         row[-1].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
