@@ -320,8 +320,7 @@ def test_a_partial_result_says_how_many_runs_have_ended(tmp_path, monkeypatch):
     assert all(claim["because"].startswith("so far: ") for claim in result["claims"])
     rows = table(result)
     assert {row["seeds"] for row in rows} == {"1", "3"}
-    assert "streams(count=2,dynamic=False,constrain=none)" in {row["pathway"] for row in rows}
-    assert "plain" in {row["pathway"] for row in rows}
+    assert {"plain", "streams(count=2,dynamic=False)"} <= {row["pathway"] for row in rows}
     before = json.loads((tmp_path / "result.json").read_text())["claims"]
     list(judge_below(tmp_path))
     assert json.loads((tmp_path / "result.json").read_text())["claims"] == before
