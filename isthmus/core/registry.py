@@ -294,9 +294,8 @@ def pathway_title(pathway: Mapping[str, Any] | str) -> str:
         return pathway
     declared = (_read_variable("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
     defaults = _read_defaults("pathways", pathway["name"])
-    values = {name: pathway.get(name) for name in declared}
-    told = {name: value for name, value in values.items() if value is not None and value != defaults.get(name)}
-    shown = ",".join(f"{name}={value}" for name, value in told.items())
+    told = {name: pathway[name] for name in declared if name in pathway and pathway[name] != defaults.get(name)}
+    shown = ",".join(f"{name}={'none' if value is None else value}" for name, value in told.items())
     return f"{pathway['name']}({shown})" if shown else str(pathway["name"])
 
 

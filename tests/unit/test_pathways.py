@@ -74,6 +74,12 @@ def test_names_of_papers_are_presets_and_titles_name_the_pathway() -> None:
     assert "pathway" not in model_title(config("plain").model_dump())
 
 
+def test_presets_that_differ_have_titles_that_differ() -> None:
+    """A study tells the pathways of its candidates apart by them."""
+    found = {str(config(name).model_dump()): model_title(config(name).model_dump()) for name in presets()}
+    assert len(set(found.values())) == len(found), sorted(found.values())
+
+
 # Blocks of two places: two products with every finished source and one with the growing one, at all places but the
 # first and at the output. Where x_0 is the only finished source, its weighted sum is x_0 itself.
 SOURCES = sum(2 * (place // 2 + 1) + place % 2 for place in range(1, L + 1)) - 1
