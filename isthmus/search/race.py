@@ -203,7 +203,8 @@ class Race:
         ranked = self.rank(competing, shared) if shared else self.rank(self.networks, [0])
         if not ranked:
             reasons = "; ".join(dict.fromkeys(self.failures.values()))
-            raise UserError(f"no network could be trained: {reasons or 'there was no time for one'}")
+            why = "it was stopped before the first one; the same command goes on" if self.should_stop() else "no time"
+            raise UserError(f"no network could be trained: {reasons or why}")
         return ranked[0]
 
     def _count_ended(self, look: int) -> int:
