@@ -31,7 +31,7 @@ from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
 from isthmus.search.references import Reference, fit_references, list_references
 from isthmus.search.scores import SCORES, bootstrap
 from isthmus.studies.executors import Executor, LocalWorkers, ThisProcess
-from isthmus.training.counting import cost
+from isthmus.training.counting import count_params
 from isthmus.training.loading import load_model
 from isthmus.training.run import Options, Prepared, arithmetic
 from isthmus.training.stacks import choose_stack
@@ -169,8 +169,7 @@ class _Search:
             return config
         if len(learned.signature.input_shape) != 1:  # batches of images may draw
             return config
-        flops = cost(model.complete(learned.signature, config.seed)).training_flops
-        size = choose_stack(config, flops, rows)
+        size = choose_stack(config, 6 * count_params(model.complete(learned.signature, config.seed)), rows)
         return config.model_copy(update={"train": config.train.model_copy(update={"stack": size})})
 
     @contextmanager
