@@ -276,9 +276,9 @@ class NetworkStack:
             return (*gradients, value)
 
         self.template.train()
-        return self._traced("step", step, *self._batch(()))
+        return self._trace("step", step, *self._batch(()))
 
-    def _traced(self, kind: str, function: Callable[..., Any], *rows: Tensor) -> Callable[..., Any]:
+    def _trace(self, kind: str, function: Callable[..., Any], *rows: Tensor) -> Callable[..., Any]:
         """The traced function of the parameters, the buffers and these rows; once for each shape."""
         tensors = [*self.parameters.values(), *self.fixed.values(), *rows]
         model, task = getattr(self.template, "config", None), self.task.config  # type: ignore[attr-defined]
@@ -364,7 +364,7 @@ class NetworkStack:
             return functional_call(self.template, dict(zip(names, tensors[:-1], strict=True)), (tensors[-1],))
 
         self.template.eval()
-        return self._traced("forward", forward, self._held_out[height][0])
+        return self._trace("forward", forward, self._held_out[height][0])
 
     def _measure(self, place: int, outputs: Sequence[Tensor]) -> dict[str, float]:
         training, targets = self.trainings[place], self._targets[place]

@@ -28,7 +28,7 @@ from tests.papers.networks import Fabricated, Parts, parameters, smoke
 PAPER = load_paper("pathways")
 MAKERS: dict[str, Any] = {
     "E2": studies.on_tower, "E3": studies.by_shape, "E4": studies.without_norms, "E5": studies.in_tokens,
-    "E6": studies.iterated,
+    "E6": studies.over_iterations,
 }  # fmt: skip
 PARTS = Parts(MAKERS)
 

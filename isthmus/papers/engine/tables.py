@@ -46,7 +46,7 @@ def table(result: Result) -> list[dict[str, str]]:
             "row": row["id"],
             **({"part": row["part"] if row["measured"] else row["printed_in"]} if parts else {}),
             "shape": architecture_title(row["architecture"]),
-            **{name: _setting(row["model"], name) for name in fields},
+            **{name: _show_setting(row["model"], name) for name in fields},
             "parameters": f"{row['params'] / 1e6:.3f} M",
             "published": _quality(row["published"], row["unit"]),
             "measured": _quality(row["measured"], row["unit"]),
@@ -61,7 +61,7 @@ def table(result: Result) -> list[dict[str, str]]:
     return [{name: cell for name, cell in row.items() if not (empty and name in LEADS)} for row in rows]
 
 
-def _setting(model: Mapping[str, Any], name: str) -> str:
+def _show_setting(model: Mapping[str, Any], name: str) -> str:
     if name == "pathway":
         return pathway_title(model.get(name) or "plain")
     return "" if model.get(name) is None else str(model[name])

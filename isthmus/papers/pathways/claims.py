@@ -54,13 +54,13 @@ def level(first: Network | None, second: Network | None) -> Finding:
     return versus(first, second, Rule.within(TOLERANCE[first.unit if first else ""]))
 
 
-def compared(findings: Findings) -> list[MeasuredPart]:
+def list_compared_parts(findings: Findings) -> list[MeasuredPart]:
     """The parts with more than one pathway."""
     return [item for item in findings.parts if len({label(network.model) for network in item.networks}) > 1]
 
 
 def _each(findings: Findings, test: Test) -> Judgement:
-    return judge_parts(compared(findings), test)
+    return judge_parts(list_compared_parts(findings), test)
 
 
 def _all_draws(values: Sequence[float], below: float, what: str) -> Finding:
@@ -189,7 +189,7 @@ def more_uniform(findings: Findings) -> Judgement:
     0 in every part, no if one lies below."""
     found = findings.analysis["uniformity"]
     lines: dict[str, Finding] = {}
-    for item in compared(findings):
+    for item in list_compared_parts(findings):
         plain, ours = (of_pathway(item.networks, name) for name in ("plain", "attended/blocks-8"))
         for key, words in (("update", "updates"), ("gradient", "gradients")):
             lines[f"{item.part.title}, {words}"] = _less_varied(found, plain, ours, key)

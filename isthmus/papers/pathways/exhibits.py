@@ -34,7 +34,7 @@ TABLES = by_id(
         draw=figures.tokens, analyse=measurements.in_tokens,
     ),
     _exhibit(
-        "E6", claims.saturates, claims.bounded_state, claims.fewer_diverge, parts=studies.iterated,
-        draw=figures.iterations, analyse=measurements.iterated,
+        "E6", claims.saturates, claims.bounded_state, claims.fewer_diverge, parts=studies.over_iterations,
+        draw=figures.iterations, analyse=measurements.over_iterations,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from isthmus.papers.engine.claims import AHEAD, Finding, Rule, combine, conclude, not_addressed
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import SIZE_TOLERANCE, Network, best
-from isthmus.papers.pathways.claims import TOLERANCE, claim, compared, level, versus
+from isthmus.papers.pathways.claims import TOLERANCE, claim, level, list_compared_parts, versus
 from isthmus.papers.pathways.studies import HISTORIES, NARROW, label, of_pathway
 from isthmus.studies.statistics import combine as weigh
 
@@ -22,7 +22,7 @@ def histories_cost_too_much(findings: Findings) -> Judgement:
     the tolerance (0.01 of R², 0.1 dB), no if one lies above it."""
     costs = findings.analysis["costs"]
     lines: dict[str, Finding] = {}
-    for item in compared(findings):
+    for item in list_compared_parts(findings):
         for network in item.networks:
             if label(network.model) not in HISTORIES or network.model["d_h"] > NARROW:
                 continue
@@ -48,7 +48,7 @@ def free_lunch(findings: Findings) -> Judgement:
     """Ladder less plain, and groups of four less plain: yes if both intervals lie within the tolerance (0.01 of R²,
     0.1 dB, one point) in every part, no if one lies outside of it."""
     lines: dict[str, Finding] = {}
-    for item in compared(findings):
+    for item in list_compared_parts(findings):
         plain = of_pathway(item.networks, "plain")
         for name in ("delayed/ladder", "delayed/groups-4"):
             lines[f"{name}, {item.part.title}"] = level(of_pathway(item.networks, name), plain)
@@ -61,7 +61,7 @@ def parallel_loses_beyond_first_order(findings: Findings) -> Judgement:
     within the tolerance of 0.01 of R², above 0.4 it lies below 0: yes if all are so, no if one is decided otherwise."""
     lines: dict[str, Finding] = {}
     addressed = []
-    for item in compared(findings):
+    for item in list_compared_parts(findings):
         share = findings.analysis["orders"][item.part.title]
         ours, plain = (of_pathway(item.networks, name) for name in ("delayed/parallel", "plain"))
         if SMALL <= share <= BIG:
@@ -76,7 +76,7 @@ def parallel_loses_beyond_first_order(findings: Findings) -> Judgement:
 
 def _by_source(findings: Findings) -> dict[str, list[MeasuredPart]]:
     found: dict[str, list[MeasuredPart]] = {}
-    for item in compared(findings):
+    for item in list_compared_parts(findings):
         found.setdefault(item.part.source, []).append(item)
     return found
 

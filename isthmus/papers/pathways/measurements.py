@@ -143,7 +143,7 @@ def of_run(trained: TrainedRun) -> Answer:
     }
 
 
-def iterated(given: AnalysisInput) -> dict[str, Any]:
+def over_iterations(given: AnalysisInput) -> dict[str, Any]:
     """``curves[pathway]``: loss, accuracy and length by run and iteration, fits, and how many runs diverged."""
     (item,) = given.parts
     found: dict[str, Any] = {}

@@ -236,6 +236,12 @@ def without_norms(scale: Scale) -> list[Part]:
     return [_part("256 blocks", "deep", scale, _tower(2.0, epochs), models, DEEP_RATES, notes, fields=fields)]
 
 
+def _digits(epochs: Mapping[Scale, int]) -> dict[Scale, Settings]:
+    """Digits are classified, in E5 and E6."""
+    data: Settings = {"source": {"name": "digits"}, "task": {"name": "classification"}}
+    return {each: data | {"train": _train(number, 64, warmup_epochs=0.5)} for each, number in epochs.items()}
+
+
 # E5
 
 TOKEN_RATES = (4e-3, 1e-2)
@@ -245,13 +251,6 @@ def in_tokens(scale: Scale) -> list[Part]:
     """E5: a ViT and a Mixer on digits."""
     epochs: dict[Scale, int] = {"smoke": 1, "cpu": 15, "paper": 60}
     depth: dict[Scale, int] = {"smoke": 2, "cpu": 8, "paper": 8}
-    base: dict[Scale, Settings] = {
-        each: {
-            "source": {"name": "digits"}, "task": {"name": "classification"},
-            "train": _train(number, 64, warmup_epochs=0.5),
-        }
-        for each, number in epochs.items()
-    }  # fmt: skip
     kinds: dict[str, Model] = {
         "ViT": {"name": "vit", "patch": 2, "d_z": 32, "d_h": 128, "num_heads": 4},
         "MLP-Mixer": {"name": "mlp_mixer", "patch": 2, "C": 32, "gamma": 2},
@@ -265,7 +264,7 @@ def in_tokens(scale: Scale) -> list[Part]:
         }
         name = model["name"].replace("_", "-")
         fields = (*FIELDS, "C")
-        parts.append(_part(title, name, scale, base, models, TOKEN_RATES, {"all": [same]}, fields=fields))
+        parts.append(_part(title, name, scale, _digits(epochs), models, TOKEN_RATES, {"all": [same]}, fields=fields))
     return parts
 
 
@@ -276,16 +275,9 @@ TRAINED, READ = 6, 24
 """Iterations in training, and the most at test time."""
 
 
-def iterated(scale: Scale) -> list[Part]:
+def over_iterations(scale: Scale) -> list[Part]:
     """E6: three ways to feed the input to a recurrent Transformer, each with three rates on every seed."""
     epochs: dict[Scale, int] = {"smoke": 1, "cpu": 12, "paper": 60}
-    base: dict[Scale, Settings] = {
-        each: {
-            "source": {"name": "digits"}, "task": {"name": "classification"},
-            "train": _train(number, 64, warmup_epochs=0.5),
-        }
-        for each, number in epochs.items()
-    }  # fmt: skip
     shared: Model = {"name": "recurrent_transformer", "patch": 2, "d": 32, "num_heads": 4, "iterations": TRAINED}
     models = [shared | ({} if name == "plain" else {"pathway": name}) for name in FED]
     notes = {"all": [
@@ -294,6 +286,6 @@ def iterated(scale: Scale) -> list[Part]:
         "digits of 8×8 pixels in patches of 2 instead of language",
     ]}  # fmt: skip
     return [_part(
-        "6 iterations", "iterated", scale, base, dict.fromkeys(epochs, models), RECURRENT_RATES, notes,
+        "6 iterations", "iterated", scale, _digits(epochs), dict.fromkeys(epochs, models), RECURRENT_RATES, notes,
         every_seed=True, fields=("pathway", "d", "iterations"),
     )]  # fmt: skip
