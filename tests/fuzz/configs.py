@@ -316,7 +316,9 @@ def check_study(plan: Plan, given: dict[str, Any]) -> None:
         raise Failure("wrong", f"another study after it was written and read: {plan.identity}")
     listed = [model.model_dump(mode="json") for model in plan.config.candidates]
     for proposal in plan.preview:
-        model = proposal.model.model_dump(mode="json")
+        model = proposal.model.model_dump(mode="json") | {
+            f"train.{name}": value for name, value in proposal.recipe.items()
+        }
         if not any(all(model[key] == value for key, value in one.items() if value is not None) for one in listed):
             spaces = [space for space in plan.config.spaces if is_inside(model, space.model_dump(mode="json"))]
             if not spaces:
