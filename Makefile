@@ -47,7 +47,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
 
 $(VENV)/.installed: pyproject.toml constraints.txt tools/make-venv.sh
-	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) .
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" sh tools/make-venv.sh $(VENV) '.[studio]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

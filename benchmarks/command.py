@@ -66,7 +66,7 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Hypervolume over training steps: grid, random, Optuna's samplers and our own, with and without pruning."""
-    from benchmarks.search import SAMPLERS, measure, save, summary
+    from benchmarks.search import SAMPLERS, compare, measure, save, summary
     from isthmus.cli import terminal
     from isthmus.core.errors import UserError, nearest
 
@@ -75,7 +75,7 @@ def search(
     curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False), out, only or ())
     if out is not None:
         save(curves, out)
-    answer(summary(curves), as_json)
+    answer({"summary": summary(curves), "comparisons": compare(curves)}, as_json)
 
 
 @app.command()
@@ -203,6 +203,21 @@ def inference(
 
 
 @app.command()
+def int8(
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """int8 weights of six trained networks in onnxruntime: bytes, quality and time beside float32, by layer."""
+    from benchmarks.int8 import measure, summarise
+    from isthmus.cli import terminal
+
+    rows = measure(lambda line: terminal.err.print(line, highlight=False))
+    found = {"rows": rows, "summary": [summarise(rows)]}
+    keep(out, found, 1)
+    answer(found, as_json, summary="Of six networks")
+
+
+@app.command()
 def estimators(
     seeds: Annotated[int, typer.Option(min=1, help="Splits and initialisations of every data set.")] = 5,
     threads: Threads = 1,
@@ -239,4 +254,23 @@ def find(
     measured = measure(splits, within, rows, lambda line: terminal.err.print(line, highlight=False))
     found = {"summary": summarise(measured), "comparisons": compare(measured)}
     keep(out, {**found, "rows": measured}, 1)
+    answer(found, as_json)
+
+
+@app.command()
+def within(
+    rows: Annotated[list[int] | None, typer.Option(help="Rows of the data; repeatable.")] = None,
+    wish: Annotated[list[str] | None, typer.Option(help="A time that a search may take; repeatable.")] = None,
+    resumed: Annotated[bool, typer.Option(help="Also measure searches that were stopped before.")] = True,
+    kept: Annotated[Path, typer.Option(help="Keeps the measured cases, one per line.")] = Path("within.jsonl"),
+    out: Annotated[Path | None, typer.Option(help="Also write the table into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Whether `isthmus find` ends in its time: 15 s to 10 min on tables of 150 to a million rows; resumes."""
+    from benchmarks.within import ROWS, WISHES, measure
+    from isthmus.cli import terminal
+
+    say = lambda line: terminal.err.print(line, highlight=False)  # noqa: E731
+    found = measure(tuple(rows or ROWS), tuple(wish or WISHES), resumed, kept, say)
+    keep(out, {"rows": found}, 1)
     answer(found, as_json)

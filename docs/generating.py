@@ -16,12 +16,15 @@ from isthmus.core.fields import list_fields
 from isthmus.core.protocols import Settings
 from isthmus.core.registry import Kind, catalogue, find, meaning
 from isthmus.core.train_config import TrainConfig
-from isthmus.papers import Paper, list_papers, load_paper
+from isthmus.papers import Paper, import_exhibits, list_papers, load_paper
+from isthmus.papers.engine.exhibit import Part
+from isthmus.papers.engine.protocols import read, show
 
 
 def write_pages(folder: Path, results: Path) -> None:
     """Files whose content is the same are left alone, so that a second build has little to do."""
     pages = {"commands.md": command_page(), "models.md": model_page(), "fields.md": field_page()}
+    pages["protocols.md"] = protocol_page()
     for key in list_papers():
         pages[f"paper-{key}.md"] = paper_page(load_paper(key), reproductions(results, key), folder)
     folder.mkdir(exist_ok=True)
@@ -98,6 +101,63 @@ def field_page() -> str:
 def field_table(config: type[Settings]) -> str:
     rows = [[f"`{each.name}`", each.meaning, each.accepts, f"`{each.default}`"] for each in list_fields(config)]
     return table(["field", "meaning", "accepts", "default"], rows) if rows else ""
+
+
+def protocol_page() -> str:
+    parts = [
+        "# Protocols at the paper's scale",
+        "Every setting that a paper prints, beside ours under `--scale paper`: as printed (the default), and with "
+        "`--protocol code` as in the authors' code, where it is known to differ. What the paper does not print is our "
+        "choice. The remark says why a printed value is not followed; until it is, no measured value is said to "
+        "agree with a printed one.",
+    ]
+    for key in list_papers():
+        parts += protocol_sections(key)
+    return "\n\n".join(parts) + "\n"
+
+
+def protocol_sections(key: str) -> list[str]:
+    """A section for each protocol of a paper, with the exhibits that follow it."""
+    groups: dict[str, tuple[Part, list[str]]] = {}
+    for name, exhibit in import_exhibits(key).items():
+        for part in exhibit.parts("paper"):
+            if part.protocol is not None:
+                found = groups.setdefault(repr((part.protocol, part.source)), (part, []))
+                found[1].extend([name] if name not in found[1] else [])
+    sections = []
+    for part, names in groups.values():
+        sections += [f"## {load_paper(key).title}: {part.protocol.where}, {part.source}", _describe_part(part, names)]
+        sections.append(table(["setting", "printed", "here", "in the code", "here, as in the code", "remark"],
+                              protocol_rows(part)))  # fmt: skip
+        left = [*part.protocol.open.get("printed", ()), *part.protocol.open.get("code", ())]
+        sections += ["No setting of ours removes these differences:\n\n" + "\n".join(f"- {line}" for line in left)]
+        if not left:
+            sections.pop()
+    return sections
+
+
+def _describe_part(part: Part, names: list[str]) -> str:
+    study = part.study
+    rates = ", ".join(f"{rate:g}" for rate in study.rates)
+    return (
+        f"{', '.join(names)}. {len(study.seeds)} seed{'s' * (len(study.seeds) > 1)}; learning rates tried: {rates}. "
+        + " ".join(f"{note[0].upper()}{note[1:]}." for note in part.notes)
+    )
+
+
+def protocol_rows(part: Part) -> list[list[str]]:
+    protocol, code = part.protocol, part.follow("code")
+    assert protocol is not None
+    rows = []
+    for path in dict.fromkeys([*protocol.printed, *protocol.unprinted, *protocol.code]):
+        here, there = ([*dict.fromkeys(map(show, read(each.study, path)))] for each in (part, code))
+        if not here:
+            continue
+        printed = show(protocol.printed[path]) if path in protocol.printed else "not printed"
+        known = show(protocol.code[path]) if path in protocol.code else ""
+        rows.append([f"`{path}`", printed, ", ".join(here), known, ", ".join(there) if known else "",
+                     protocol.unapplied.get(path, "")])  # fmt: skip
+    return rows
 
 
 def reproductions(results: Path, key: str) -> dict[Path, dict[str, Any]]:

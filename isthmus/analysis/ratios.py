@@ -23,8 +23,13 @@ def load() -> float:
 
 
 def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: float) -> dict[str, Any]:
-    """Milliseconds of both; every other round begins with the rival."""
+    """Milliseconds of both as a row; see :func:`time_rounds`."""
     before = load()
+    return row(measured, "ms", time_rounds(ours, rival, rounds), bar, before)
+
+
+def time_rounds(ours: Work, rival: Work, rounds: int) -> list[tuple[float, float]]:
+    """Milliseconds of both, round by round; every other round begins with the rival."""
     ours(), rival()  # the first calls pay for memory and kernels
     pairs = []
     for number in range(rounds):
@@ -33,7 +38,7 @@ def compare_times(measured: str, ours: Work, rival: Work, rounds: int, bar: floa
         else:
             other, own = _milliseconds(rival), _milliseconds(ours)
         pairs.append((own, other))
-    return row(measured, "ms", pairs, bar, before)
+    return pairs
 
 
 def row(measured: str, unit: str, pairs: Sequence[tuple[float, float]], bar: float, before: float) -> dict[str, Any]:

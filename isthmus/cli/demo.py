@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.options import Json, Rebuild, command_line
+from isthmus.studio import PORT
 
 if TYPE_CHECKING:
     from isthmus.search.answer import Answer
@@ -65,6 +66,7 @@ def _next_steps(answer: Answer) -> list[str]:
 
     enter = f". {sys.prefix}/bin/activate" if shutil.which("isthmus") is None else ""
     commands = [
+        f"isthmus studio    # all of this in the browser, at http://127.0.0.1:{PORT}/",
         "isthmus find my.csv --target price --within 2m    # or a parquet file, arrays, a folder of images",
         f"isthmus predict {answer.run} {home() / 'examples' / TABLE}.csv",
         "isthmus --help",

@@ -18,6 +18,7 @@ from isthmus.cli.bench import add_bench
 from isthmus.cli.demo import demo
 from isthmus.cli.describe import describe
 from isthmus.cli.doctor import doctor
+from isthmus.cli.evaluate import evaluate
 from isthmus.cli.export import export
 from isthmus.cli.failures import fail, fail_unexpected
 from isthmus.cli.find import find
@@ -28,12 +29,15 @@ from isthmus.cli.recipes import recipes
 from isthmus.cli.report import report
 from isthmus.cli.reproduce import reproduce
 from isthmus.cli.runs import app as runs
+from isthmus.cli.scale import scale
 from isthmus.cli.shapes import shapes
 from isthmus.cli.sources import sources
 from isthmus.cli.streams import discard_output, flush_output, open_streams, say
+from isthmus.cli.studio import studio
 from isthmus.cli.study import study
 from isthmus.cli.tasks import tasks
 from isthmus.cli.train import train
+from isthmus.cli.verify_shape import verify_shape
 from isthmus.core.errors import UserError, is_shortage
 
 app = typer.Typer(
@@ -46,8 +50,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    demo, find, study, reproduce, train, export, predict, analyze, report, models, pathways, sources, tasks, recipes,
-    describe, shapes, doctor,
+    demo, find, studio, verify_shape, study, scale, reproduce, train, export, predict, analyze, evaluate, report,
+    models, pathways, sources, tasks, recipes, describe, shapes, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(runs, name="runs")

@@ -45,6 +45,11 @@ class TrainConfig(Settings):
     """Epochs of a linear rise from ``warmup_learning_rate`` to the peak."""
     warmup_learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """The learning rate of the first step of a warm-up."""
+    schedule_start: Literal["after_warmup", "with_warmup"] = "after_warmup"
+    """Where the decrease begins. ``with_warmup``: at the first step, as timm counts it, so that the rate is below its
+    peak when the warm-up ends."""
+    rate_changes: Literal["step", "epoch"] = "step"
+    """How often the learning rate changes. ``epoch``: all steps of an epoch have the rate of its first one."""
     cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
     """Epochs at the final rate, included in ``epochs``."""
     final_learning_rate: Annotated[float, Field(ge=0)] = 0.0

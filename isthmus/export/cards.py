@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from isthmus.core.record import RunRecord
+from isthmus.export.int8_format import ROWS
 from isthmus.sources.encoding import Column, TableEncoder
 from isthmus.training.exported import EXPORT, FILES, Exported
 
@@ -56,7 +57,8 @@ A `{name}` of {record.cost["params"]:,} parameters, trained by Isthmus on `{reco
 |---|---|
 {metrics}
 
-Measured on test rows, which were used neither for training nor for selection; other data may differ.
+{_describe_int8(exported)}Measured on test rows, which were used neither for training nor for selection; other data may
+differ.
 
 ## Use
 
@@ -72,6 +74,19 @@ Measured on test rows, which were used neither for training nor for selection; o
 
 Run `{record.id}`; data {record.fingerprint[:16]}….
 """
+
+
+def _describe_int8(exported: Exported) -> str:
+    if not exported.int8:
+        return ""
+    chosen, metric = exported.int8["chosen"], exported.int8["objective"]
+    lines = [f"| weights | bytes of the model | test {metric} | ms per {ROWS} rows |", "|---|---|---|---|"]
+    for title, name in (("float32", "float32"), ("int8 everywhere", "uniform"), ("this file", "chosen")):
+        policy = exported.int8[name]
+        lines.append(f"| {title} | {policy['bytes']:,} | {policy['test'][metric]:.5g} | {policy['latency']:.3g} |")
+    layers = ", ".join(f"`{name}`" for name in chosen["layers"]) or "none"
+    few = f"{len(chosen['layers'])} of {len(exported.int8['layers'])} layers are int8 ({layers}); the table measures"
+    return "\n".join([f"{few} this network, not the float32 one.", "", *lines, "", ""])
 
 
 def _describe_inputs(exported: Exported, width: int) -> str:

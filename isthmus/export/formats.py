@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,19 @@ from torch import nn
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
-from isthmus.core.record import CONFIG, TASK, find_run, read_record
+from isthmus.core.protocols import SplitName, Task
+from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
+from isthmus.core.registry import component
 from isthmus.export.cards import model_card
 from isthmus.export.graphs import make_example
+from isthmus.export.int8_format import COSTS, Choice, CostName, choose_layers
 from isthmus.export.narrow_form import choose_form
 from isthmus.export.raw_form import RawModel, raw_form
 from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load_model, load_task
+from isthmus.training.loop import Rows
+from isthmus.training.run import load_data
 
 TOLERANCE = 1e-4
 """Largest error of an output, relative to the largest output."""
@@ -42,13 +47,25 @@ class Written:
     bytes: int
     error: float
     note: str = ""
+    int8: Choice | None = None
 
 
-def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Written:
+@dataclass(frozen=True)
+class Int8:
+    """What int8 layers are chosen by: what they should save, and the loss of quality that is allowed."""
+
+    cost: CostName = "bytes"
+    tolerance: float | None = None
+    data_dir: Path | None = None
+    tell: Callable[[str], None] = lambda _: None
+
+
+def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False, int8: Int8 | None = None) -> Written:
     """Write a finished run into the folder ``out`` as one of ``FORMATS``.
 
     A graph (``onnx`` or ``torch``) for rows of features takes raw columns and gives values in the units of the targets,
-    or probabilities; with ``bare``, it is the model alone.
+    or probabilities; with ``bare``, it is the model alone. With ``int8``, the layers of an ONNX graph that lose little
+    quality are stored as int8; the metrics of the export are then those of this network.
     """
     if to not in FORMATS:
         raise UserError(f"--to {to!r}: {nearest(to, FORMATS)}")
@@ -59,7 +76,10 @@ def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Wr
         raise UserError(f"{out} exists and is not an export; choose another --out")
     if bare and to not in ("onnx", "torch"):
         raise UserError(f"--bare applies to onnx and torch; {to} always holds the model alone, leave it out")
-    original: Any = load_model(run)
+    if int8 is not None:
+        _check_int8(int8, to)
+    network: Any = load_model(run)
+    original = network
     task, note = load_task(run), ""
     if to in ("onnx", "torch") and not bare:
         original = raw_form(original, task, record.data.get("table", {})) or original
@@ -70,7 +90,11 @@ def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Wr
     with _write_aside(out) as folder:
         file = folder / FILES[to]
         write_format(file, model, to)
-        error = compare_outputs(original, read_format(file, to), out / file.name)
+        error, choice = compare_outputs(original, read_format(file, to), out / file.name), None
+        if int8 is not None:
+            choice = _choose_layers(record, network, task, int8)
+            choice.write(file, network)
+            error = compare_outputs(original, read_format(file, to), out / file.name, tolerance=math.inf)
         write_tensors(folder / TASK, task.memory())
         source = record.config["source"]
         content = Exported(
@@ -83,14 +107,39 @@ def export_run(run: str | Path, to: str, out: Path, *, bare: bool = False) -> Wr
             columns=record.data.get("columns", []),
             table=record.data.get("table", {}),
             raw=isinstance(model, RawModel),
-            metrics=record.metrics["test"],
+            metrics=record.metrics["test"] if choice is None else choice.chosen.test or {},
+            int8={} if choice is None else asdict(choice),
         )
         write_json(folder / CONFIG, content.model)
         write_text(folder / CARD, model_card(content, record, math.prod(original.input_shape)))
         names = (file.name, TASK, CONFIG, CARD)
         write_exported(folder, replace(content, files={name: sha256(folder / name) for name in names}))
         size = file.stat().st_size
-    return Written(out, to, size, error, note)
+    return Written(out, to, size, error, note, choice)
+
+
+def _check_int8(int8: Int8, to: str) -> None:
+    if to != "onnx":
+        raise UserError(f"--int8 applies to onnx, not to {to}; type --to onnx")
+    if int8.cost not in COSTS:
+        raise UserError(f"--cost {int8.cost!r}: {nearest(int8.cost, COSTS)}")
+    if int8.tolerance is not None and not 0 <= int8.tolerance < math.inf:
+        raise UserError(f"--tolerance {int8.tolerance} must be 0 or more, in units of the task's objective")
+
+
+def _choose_layers(record: RunRecord, model: nn.Module, task: Task, int8: Int8) -> Choice:
+    """Measured on the model alone, because the task scales the rows of the data itself."""
+    source = record.config["source"]
+    data = load_data(component("sources", source), int8.data_dir)
+    if data.fingerprint != record.fingerprint:
+        task.refuse_other_data(data, source)
+        raise UserError(f"run {record.id} was trained on other data than {source['name']} gives here")
+    splits: tuple[SplitName, ...] = ("validation", "test")
+    rows = {split: Rows.of(data.split(split), torch.device("cpu")) for split in splits}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / FILES["onnx"]
+        write_format(file, model, "onnx")
+        return choose_layers(file, model, task, rows, int8.cost, int8.tolerance, int8.tell)
 
 
 @contextmanager
@@ -147,7 +196,7 @@ def read_format(file: Path, to: FormatName) -> nn.Module:
 
 
 @torch.no_grad()
-def compare_outputs(model: nn.Module, other: nn.Module, file: Path) -> float:
+def compare_outputs(model: nn.Module, other: nn.Module, file: Path, tolerance: float = TOLERANCE) -> float:
     """The largest difference of outputs for batches of several sizes, relative to the largest output."""
     worst = 0.0
     for rows in _ROWS:
@@ -157,6 +206,6 @@ def compare_outputs(model: nn.Module, other: nn.Module, file: Path) -> float:
             raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")
         scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
         worst = max(worst, float((found - expected).abs().max() / scale))
-    if not worst <= TOLERANCE:
+    if not worst <= tolerance:
         raise UserError(f"{file} differs from the model by {worst:.2g} of its largest output; nothing was exported")
     return worst

@@ -14,7 +14,7 @@ from isthmus.core.errors import UserError, quiet
 from isthmus.core.files import write_with
 from isthmus.export.graphs import GraphModel, first_line
 
-_INSTALL = "pip install isthmus[export]"
+INSTALL = "pip install isthmus[export]"
 _LARGEST = 2**31
 """Bytes of one ONNX file; a larger model would need external data files."""
 
@@ -26,7 +26,7 @@ def write_onnx(path: Path, exported: ExportedProgram) -> None:
     try:
         import onnxscript  # noqa: F401 (torch's exporter needs it)
     except ImportError:
-        raise UserError(f"ONNX files need onnx and onnxscript: {_INSTALL}") from None
+        raise UserError(f"ONNX files need onnx and onnxscript: {INSTALL}") from None
     try:
         with quiet("torch.onnx"), warnings.catch_warnings():  # about operators of packages that are not installed
             warnings.simplefilter("ignore")
@@ -51,7 +51,7 @@ def read_onnx(path: Path) -> nn.Module:
     try:
         import onnxruntime
     except ImportError:
-        raise UserError(f"ONNX files are run by onnxruntime: {_INSTALL}") from None
+        raise UserError(f"ONNX files are run by onnxruntime: {INSTALL}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3

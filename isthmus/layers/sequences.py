@@ -103,10 +103,12 @@ class SequenceConfig(ResidualConfig):
         return self.require(**signature._asdict())
 
 
-def sinusoids(place: Float[Tensor, " places"], width: int) -> Float[Tensor, "places width"]:
-    """Sines of ``width``/2 wavelengths from 2π to 10⁴·2π, then their cosines."""
+def sinusoids(place: Float[Tensor, " places"], width: int, inclusive: bool = False) -> Float[Tensor, "places width"]:
+    """Sines of ``width``/2 wavelengths from 2π to 10⁴·2π, then their cosines; the last one only if ``inclusive``."""
     half = width // 2
-    frequencies = torch.exp(-math.log(1e4) / half * torch.arange(half, dtype=place.dtype, device=place.device))
+    frequencies = torch.exp(
+        -math.log(1e4) / max(1, half - inclusive) * torch.arange(half, dtype=place.dtype, device=place.device)
+    )
     angles = place[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 

@@ -60,6 +60,8 @@ class HyperSETConfig(SequenceConfig):
     """Two layers between the sinusoids of t and the step sizes; without them there are d sinusoids."""
     time_frequencies: Annotated[int, Field(ge=2, le=2**16)] = 512
     """The number of sinusoids of t."""
+    time_spacing: Literal["exclusive", "inclusive"] = "exclusive"
+    """``inclusive``: frequencies of t fall to exactly 1/10,000, as in the authors' code; else they end above it."""
 
     @model_validator(mode="after")
     def _check_time(self) -> Self:
@@ -132,6 +134,7 @@ class LearnedSteps(nn.Module):
         super().__init__()
         self.condition = config.step_sizes
         self.frequencies = config.time_frequencies if config.time_mlp else config.d
+        self.inclusive = config.time_spacing == "inclusive"
         mlp = (
             (nn.Linear(self.frequencies, config.d), nn.GELU(), nn.Linear(config.d, config.d)) if config.time_mlp else ()
         )
@@ -146,7 +149,7 @@ class LearnedSteps(nn.Module):
 
     def forward(self, tokens: Tokens, start: Tokens, t: int) -> tuple[Tensor, Tensor]:
         place = torch.tensor([float(t)], dtype=torch.float64, device=tokens.device)
-        time = self.time(sinusoids(place, self.frequencies).to(tokens.dtype))
+        time = self.time(sinusoids(place, self.frequencies, self.inclusive).to(tokens.dtype))
         if self.condition == "time":
             hidden = self.norm(time)[None]
         elif not self.time:

@@ -10,7 +10,8 @@ biases, no dropout, MLP ratio 4.
 
 Differs from the paper:
     ``qkv="shared"`` projects queries, keys and values with one matrix, as Hyper-SET does. The remaining differences
-    between the two are then the second softmax, the tied output and the step sizes. GELU in the MLP is not printed.
+    between the two are then the second softmax, the tied output and the step sizes. The activation of the MLP is not
+    printed: GELU by default, ReLU in the authors' code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from isthmus.core.protocols import Signature
 from isthmus.core.space import FittedSpace
 from isthmus.layers.attention import SelfAttention
+from isthmus.layers.pointwise import activation
 from isthmus.layers.residual import Block, Branch
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space, rms_norm
 
@@ -40,6 +42,8 @@ class RecurrentTransformerConfig(SequenceConfig):
     """Width of the MLP over d."""
     qkv: Literal["separate", "shared"] = "separate"
     """Whether queries, keys and values have a matrix each or share one, as in Hyper-SET."""
+    activation: Literal["gelu", "relu"] = "gelu"
+    """Of the MLP."""
 
 
 class Layer(Block):
@@ -52,7 +56,7 @@ class Layer(Block):
         self.attention = SelfAttention(config.d, config.num_heads, parts=1 if config.qkv == "shared" else 3, bias=False)
         self.mlp_norm = rms_norm(config.d)
         up, down = nn.Linear(config.d, hidden, bias=False), nn.Linear(hidden, config.d, bias=False)
-        self.mlp = nn.Sequential(up, nn.GELU(), down)
+        self.mlp = nn.Sequential(up, activation(config.activation), down)
 
     def attend(self, tokens: Tokens) -> Tokens:
         return self.attention(self.attention_norm(tokens))

@@ -40,7 +40,7 @@ def write_report(
     from isthmus.reports.tables import candidates_csv, runs_csv
 
     sections, unfinished = gather(folders_or_records, published, costs, quality)
-    sections = [_with_answer(section, answers) for section in sections]
+    sections = [with_answer(section, answers) for section in sections]
     # First, so that nothing is written if an input is damaged.
     text = page(sections, unfinished, title, command, published)
     make_folder(out)
@@ -57,7 +57,7 @@ def write_report(
     return out / "index.html"
 
 
-def _with_answer(section: Section, answers: Sequence[Mapping[str, Any]]) -> Section:
+def with_answer(section: Section, answers: Sequence[Mapping[str, Any]]) -> Section:
     """The section with the last answer whose recommended run it has."""
     ours = [answer for answer in answers if answer["best"]["run"] in section.by_id]
     if not ours:

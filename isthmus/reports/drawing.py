@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
+
+from isthmus.core.registry import pathway_title
 
 _WIDTH, _HEIGHT, _TALLEST = 440, 212, 140
 _MIDDLE = 26 + _TALLEST / 2
@@ -26,7 +29,8 @@ def draw_network(model: Mapping[str, Any], colour: str = _BLUE, widest: int = 0)
     """Input, stream, hidden layers and output as inline SVG. The height of each is its width in the network.
 
     ``widest`` is the width that gets the whole height (default: the network's own), so that networks can share a scale.
-    Empty for a model that is not described by ``d_z``, ``d_h`` and ``depth``.
+    Empty for a model that is not described by ``d_z``, ``d_h`` and ``depth``. ``iterations`` above 1 are an arrow back
+    to the beginning of the stream, and a pathway other than plain is named.
     """
     widest = max(widest, own) if (own := widest_layer(model)) else 0
     if not widest:
@@ -51,12 +55,18 @@ def draw_network(model: Mapping[str, Any], colour: str = _BLUE, widest: int = 0)
         gap = min(3.0, length / 8)
         across = [left + gap, (left + right) / 2, right - gap]
         parts.append(_shape(across, [half(d_z), half(d_h), half(d_z)], colour, 0.72))
+    given, pathway = model.get("iterations"), pathway_title(model.get("pathway") or "plain")
+    iterations = given if isinstance(given, int) else 1
+    if depth and iterations > 1:
+        parts.append(_loop(start, stop))
     blocks = f"{depth} block{'s' * (depth > 1)}" + (f", {drawn} drawn" if drawn < depth else "")
+    blocks += f" × {iterations:,} iterations" if iterations > 1 else ""
     hidden = f"hidden d_h {d_h:,} × {blocks}" if depth else "no hidden layer: linear"
-    texts = [_text(220, 16, "middle", f"stream d_z {d_z:,}"), _text(220, _HEIGHT - 18, "middle", hidden)]
+    stream = f"stream d_z {d_z:,}" + (f", pathway {escape(str(pathway))}" if pathway != "plain" else "")
+    texts = [_text(220, 16, "middle", stream), _text(220, _HEIGHT - 18, "middle", hidden)]
     texts += [_text(0, _HEIGHT - 18, "start", f"input {d_in:,}")] if d_in else []
     texts += [_text(_WIDTH, _HEIGHT - 18, "end", f"output {d_out:,}")] if d_out else []
-    label = ", ".join([f"input {d_in}", f"stream {d_z}", hidden, f"output {d_out}"])
+    label = ", ".join([f"input {d_in}"] * bool(d_in) + [stream, hidden] + [f"output {d_out}"] * bool(d_out))
     return (
         f'<svg class="network" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Network: {label}" '
         f'style="max-width:{_WIDTH}px;width:100%;height:auto">{"".join(parts)}{"".join(texts)}</svg>'
@@ -69,6 +79,13 @@ def _shape(across: Sequence[float], halves: Sequence[float], colour: str, opacit
     corners = [(x, _MIDDLE - half) for x, half in edges] + [(x, _MIDDLE + half) for x, half in reversed(edges)]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
     return f'<polygon points="{points}" style="fill:{colour};fill-opacity:{opacity}"/>'
+
+
+def _loop(start: float, stop: float) -> str:
+    """An arrow below the stream, from its end to its beginning."""
+    y = _MIDDLE + _TALLEST / 2 + 3
+    line = f"M{stop:.1f},{y:.1f} v7 H{start:.1f} v-7 m-3.5,4 l3.5,-4 l3.5,4"
+    return f'<path d="{line}" style="fill:none;stroke:var(--quiet, currentColor);stroke-width:1.25"/>'
 
 
 def _text(x: float, y: float, anchor: str, text: str) -> str:

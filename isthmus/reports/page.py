@@ -1,6 +1,6 @@
 """One self-contained HTML page: script, style, figures and pictures are embedded, and its policy forbids requests.
 
-Every value from a record passes through ``escape`` or ``_json``.
+Every value from a record passes through ``escape`` or ``script_json``.
 """
 
 from __future__ import annotations
@@ -54,22 +54,23 @@ def page(sections: Sequence[Section], unfinished: int, title: str, command: str,
         "page.html",
         rule=RULE,
         title=escape(title),
-        style=read_file("page.css") + _colour_style(),
+        style=read_file("page.css") + colour_style(),
         summary=escape(_summary(sections, unfinished, published)),
         contents=_contents(sections),
         sections="\n".join(_section(section, number, command) for number, section in enumerate(sections, start=1)),
         compared="" if any(section.pairs and not section.found for section in sections) else "hidden",
         plotly=get_plotlyjs(),
-        script=read_file("page.js"),
+        script=read_file("drawing.js") + read_file("page.js"),
     )
 
 
-def _json(value: Any) -> str:
+def script_json(value: Any) -> str:
     """JSON that cannot close the script element around it."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _colour_style() -> str:
+def colour_style() -> str:
+    """The palette as variables of a style sheet."""
     light, dark = (
         "".join(f"--shape-{i}: {pair[side]}; --shape-{i}-faint: {pair[side]}33; " for i, pair in enumerate(COLOURS))
         for side in (0, 1)
@@ -115,7 +116,7 @@ def _section(section: Section, number: int, command: str) -> str:
         lines=_lines_note(section),
         pathways=pathways_table(section) if not found else "",
         above=recommend(section) if found else _comparison(section, figures) + _best_networks(section),
-        figures=_json(figures),
+        figures=script_json(figures),
         plots="" if section.candidates else "hidden",
         costs=_options({cost: cost_kind(cost).title for cost in costs}),
         metrics=_options({name: metric_title(name) for name in metric_names(section.candidates)}),

@@ -34,7 +34,7 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     for series in figure.series:
         data += [_plotly_points(figure, series, on_front=False), _plotly_points(figure, series, on_front=True)]
     low, high = figure.range
-    layout = _plotly_layout(figure.x_title, figure.y_title, height=460)
+    layout = plotly_layout(figure.x_title, figure.y_title, height=460)
     layout["xaxis"] |= _plotly_cost_axis(figure)
     layout["yaxis"]["range"] = [low, high]
     across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "line": {"color": "@quiet", "width": 1, "dash": "dot"}}
@@ -143,7 +143,7 @@ def plotly_gap(figure: GapFigure) -> dict[str, Any]:
                 "hovertemplate": "%{text}<extra></extra>",
             }
         )
-    layout = _plotly_layout(figure.x_title, figure.y_title, height=340)
+    layout = plotly_layout(figure.x_title, figure.y_title, height=340)
     layout["xaxis"] |= _plotly_cost_axis(figure)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": "@quiet", "zerolinewidth": 1}
     if len(figure.series) == 1:
@@ -188,7 +188,7 @@ def plotly_fit(points: Mapping[str, Sequence[float]], target: Sequence[str] = ()
         "hovertemplate": "true %{x:.4~g}<br>predicted %{y:.4~g}<extra></extra>",
     }
     name = "".join(f" {_hover_text(cut_middle(each, 30))}" for each in target)
-    layout = _plotly_layout(f"True{name}", f"Predicted{name}", height=400) | {"showlegend": False}
+    layout = plotly_layout(f"True{name}", f"Predicted{name}", height=400) | {"showlegend": False}
     layout["margin"] |= {"t": 8}
     layout["xaxis"]["range"] = layout["yaxis"]["range"] = ends
     return {"data": [each | {"type": "scatter"} for each in (agree, marks)], "layout": layout}
@@ -207,7 +207,7 @@ def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:
         data.append(_plotly_lines(title, place, rest) | {"visible": False, "opacity": 0.3, "showlegend": False})
         data.append(_plotly_lines(title, place, shown))
         data.append(_plotly_marks(title, place, [curve for curve in shown if curve.mark]))
-    layout = _plotly_layout("Epoch", figure.y_title, height=340)
+    layout = plotly_layout("Epoch", figure.y_title, height=340)
     layout["xaxis"] |= {"rangemode": "tozero"}
     if figure.logarithmic:
         losses = [y for curve in figure.curves if curve.shown for y in curve.y if y > 0]
@@ -256,7 +256,8 @@ def _plotly_marks(title: str, place: int, curves: Sequence[Curve]) -> dict[str, 
     }
 
 
-def _plotly_layout(x_title: str, y_title: str, height: int) -> dict[str, Any]:
+def plotly_layout(x_title: str, y_title: str, height: int) -> dict[str, Any]:
+    """The look that all figures share."""
     axis = {
         "gridcolor": "@rule",
         "linecolor": "@rule",

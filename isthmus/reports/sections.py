@@ -39,7 +39,7 @@ from isthmus.studies.fronts import (
 )
 from isthmus.studies.pathway_gaps import PathwayGap, compare_with_plain
 
-_SPLITTING = ("fold", "folds", "validation")
+SPLITTING = ("fold", "folds", "validation")
 """The settings of a source that say which rows validate."""
 
 
@@ -88,9 +88,7 @@ class Section:
     @property
     def name(self) -> str:
         """Such as ``regression of price on houses.csv``."""
-        path, targets = self.first.config["source"].get("path"), [cut_middle(name, 40) for name in self.targets]
-        what = f"{self.task} of {', '.join(targets[:3])}{' …' * (len(targets) > 3)}" if targets else self.task
-        return f"{what} on {cut_middle(Path(path).name, 60) if path else self.source}{self.suffix}"
+        return name_problem(self.first.config) + self.suffix
 
     @property
     def targets(self) -> list[str]:
@@ -197,6 +195,14 @@ class Section:
         return max(runs, key=lambda run: sign * run.record.metrics["validation"][run.record.objective])
 
 
+def name_problem(config: Mapping[str, Any]) -> str:
+    """The task and the data of a run in words."""
+    source, task = config["source"], config["task"]["name"]
+    path, targets = source.get("path"), [cut_middle(str(name), 40) for name in source.get("targets") or ()]
+    what = f"{task} of {', '.join(targets[:3])}{' …' * (len(targets) > 3)}" if targets else task
+    return f"{what} on {cut_middle(Path(path).name, 60) if path else source['name']}"
+
+
 def _are_rivals(first: str, second: str, finished: Sequence[str]) -> bool:
     (model, pathway), (other_model, other_pathway) = map(split_architecture, (first, second))
     if model != other_model:
@@ -266,8 +272,8 @@ def gather(
     for run in sorted(runs.values(), key=lambda run: is_refit(run.record)):
         key = json.dumps([*_problem(run.record, "fold"), run.record.fingerprint], sort_keys=True)
         if is_refit(run.record):  # it belongs to the runs with validation rows of the same data
-            ours = _problem(run.record, *_SPLITTING)
-            alike = (name for name, group in groups.items() if _problem(group[0].record, *_SPLITTING) == ours)
+            ours = _problem(run.record, *SPLITTING)
+            alike = (name for name, group in groups.items() if _problem(group[0].record, *SPLITTING) == ours)
             key = next(alike, key)
         groups[key].append(run)
     sections = []

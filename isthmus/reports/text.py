@@ -12,6 +12,7 @@ from isthmus.core.registry import find, split_architecture
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of, sample_std
+from isthmus.studies.fronts import upper_bound as upper_bound
 from isthmus.studies.pathway_gaps import PathwayGap
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Gap, Savings
@@ -53,11 +54,6 @@ def cost_kind(name: str) -> CostKind:
 
 def metric_title(name: str) -> str:
     return METRIC_TITLES.get(name, name.replace("_", " "))
-
-
-def upper_bound(metric: str) -> float:
-    """The largest value that a metric can have."""
-    return 1.0 if metric in ("r2", "ssim", "top_5") or metric.endswith("accuracy") else math.inf
 
 
 def unit(metric: str) -> str:

@@ -197,7 +197,29 @@ class Answer:
             lines.append(f"The data do not tell it from {', '.join(level)}.")
         elif content["references"] and not ahead:
             lines.append("It is ahead of every reference.")
-        return lines
+        return [*lines, *self._describe_runner_up()]
+
+    def _describe_runner_up(self) -> list[str]:
+        """What the best network of another family loses, by the folds or seeds that both had."""
+        content, best = self.content, self.content["best"]
+        others = [each for each in content["networks"] if each["values"] and _family(each) != _family(best)]
+        if not others:
+            return []
+        sign, objective = 1 if content["maximise"] else -1, content["objective"]
+        rival = max(others, key=lambda each: (len(each["values"]), sign * _mean(each)))
+        differences = [sign * (ours - other) for ours, other in zip(best["values"], rival["values"], strict=False)]
+        name = f"The best of another family, {rival['title']} with {magnitude(rival['params'])} parameters,"
+        if len(differences) < 2:
+            figure = quantity(_mean(rival), objective)
+            return [f"{name} has {figure}; a single training of each does not show how sure that is."]
+        ratio = content["rows"]["validation"] / content["rows"]["train"] if content["folds"] else 0.0
+        interval = compare_folds(differences, ratio)
+        low, high = interval.bounds or (interval.difference, interval.difference)
+        if interval.decision == "ahead":
+            return [f"{name} loses {interval.difference:.2g} ({low:.2g} to {high:.2g})."]
+        if interval.decision == "behind":
+            return [f"{name} is {_lead(interval)}, but not by its validation loss, which decides."]
+        return [f"{name} may be as good ({_lead(interval)})."]
 
     def _advice(self) -> list[str]:
         content, test = self.content, self.content["test"]
@@ -239,8 +261,12 @@ class Answer:
         return Interval(difference, low, high, None, "bootstrap over test rows")
 
 
-def _mean(reference: Mapping[str, Any]) -> float:
-    return statistics.fmean(reference["values"])
+def _mean(tried: Mapping[str, Any]) -> float:
+    return statistics.fmean(tried["values"])
+
+
+def _family(network: Mapping[str, Any]) -> str:
+    return str(network["model"]["name"])
 
 
 def _lead(interval: Interval) -> str:

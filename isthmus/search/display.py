@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Protocol, Self
 
 _PERIOD = 0.25
 """Seconds between two updates of a notebook, which keeps every one that it is sent."""
+_MOST_ROWS = 8
+"""Of a table that is shown while it grows."""
+
+Row = tuple[str, str, str]
+"""A network, its quality and its size in words."""
+_COLUMNS = ("best of their size so far", "validation", "parameters")
 
 
 class Display(Protocol):
@@ -25,6 +31,9 @@ class Display(Protocol):
 
     def move(self, fraction: float) -> None:
         """Move the bar only."""
+
+    def show(self, front: Sequence[Row]) -> None:
+        """Show below the bar the networks that no smaller one matches, instead of those shown before."""
 
 
 class Silence:
@@ -43,6 +52,9 @@ class Silence:
         pass
 
     def move(self, fraction: float) -> None:
+        pass
+
+    def show(self, front: Sequence[Row]) -> None:
         pass
 
 
@@ -74,24 +86,28 @@ class Bar:
     def move(self, fraction: float) -> None:
         self.bar.update(fraction)
 
+    def show(self, front: Sequence[Row]) -> None:
+        self.bar.front = list(front[-_MOST_ROWS:])
+
 
 class _TerminalBar:
     def __init__(self, console: Any, text: str) -> None:
+        from rich.live import Live
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         news = TextColumn("{task.fields[news]}", style="cyan", markup=False)
         columns = (SpinnerColumn(), BarColumn(), TimeElapsedColumn(), news)
-        self.console, self.progress = (
-            console,
-            Progress(*columns, console=console, transient=True, disable=not console.is_terminal),
-        )
+        self.console, self.front = console, list[Row]()
+        self.progress = Progress(*columns, console=console)
         self.task = self.progress.add_task("", total=1.0, news=text)
+        self.live = Live(console=console, get_renderable=self.draw, transient=True)
 
     def start(self) -> None:
-        self.progress.start()
+        if self.console.is_terminal:
+            self.live.start()
 
     def stop(self) -> None:
-        self.progress.stop()
+        self.live.stop()
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
@@ -101,12 +117,24 @@ class _TerminalBar:
         if text is not None:
             self.progress.update(self.task, news=text)
 
+    def draw(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        for name, side in zip(_COLUMNS, ("left", "right", "right"), strict=True):
+            table.add_column(name, justify=side)  # type: ignore[arg-type]
+        for row in self.front:
+            table.add_row(*map(Text, row))
+        return Group(self.progress, table) if self.front else self.progress
+
 
 class _NotebookBar:
     """One area of HTML below the cell. Rich would need ipywidgets, and warns at every update without them."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.fraction, self.lines = text, 0.0, list[str]()
+        self.text, self.fraction, self.lines, self.front = text, 0.0, list[str](), list[Row]()
         self.began = self.shown = time.monotonic()
         self.area: Any = None
         self.is_over = False
@@ -142,7 +170,10 @@ class _NotebookBar:
             return said
         passed = f"{time.monotonic() - self.began:.0f} s"
         bar = f"<progress max='1' value='{self.fraction:.3f}' style='width:16em'></progress>"
-        return f"{said}<div>{bar} {passed} <code>{escape(self.text)}</code></div>"
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.front)
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        table = f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
+        return f"{said}<div>{bar} {passed} <code>{escape(self.text)}</code></div>{table}"
 
 
 def describe_validation(line: Mapping[str, Any], objective: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
 from isthmus.core.registry import model_title
 from isthmus.core.space import amount, parse_seconds
+from isthmus.reports.figures import front_members
+from isthmus.reports.text import magnitude
 from isthmus.search.answer import Answer
 from isthmus.search.display import Bar, Display, Silence
 from isthmus.search.networks import STACKABLE, list_networks
@@ -44,8 +48,10 @@ _PAGE_SECONDS = 2.0
 _MOST_WORKERS = 8
 """Each loads torch and the data, which more of them would do for longer than they work in a short search."""
 _LARGE = 2**26  # bytes
+_WORKER_SECONDS = 4.0
+"""The start of a worker, which imports torch. That of large data starts only after this process has read them."""
 _LONG_LOADING = 0.1
-"""Data whose loading takes a larger share of the time are loaded once: by this process, and not for refits."""
+"""If a worker needs a larger share of the time to start and load the data, this process alone works, without refits."""
 _REPEATS, _MOST_SECONDS = 100, 0.3
 """Predictions of a single row that are timed, and the time that this may take."""
 
@@ -99,7 +105,8 @@ def find(
     if not isinstance(workers, int) or workers < 1:
         raise UserError(f"workers={workers!r} is not a number of processes; give 1 or more")
     ends, options = began + parse_seconds(within), Options(data_dir=data_dir, command=command)
-    executor = LocalWorkers(workers, early=not _is_large(data)) if workers > 1 else ThisProcess()
+    early = not _is_large(data)
+    executor = LocalWorkers(workers, early=early) if workers > 1 else ThisProcess()
     with executor, Bar() if progress is True else progress or Silence() as display:
         clock, processor = time.monotonic(), time.process_time()
         question = ask(data, target, task, test, settings, options)
@@ -108,8 +115,8 @@ def find(
         for line in [*question.words, *question.findings]:
             display.say(line)
         slowness = (time.monotonic() - clock) / max(time.process_time() - processor, 1e-3)
-        search = _Search(question, limit, options, display, began, ends, executor, min(max(slowness, 1.0), 5.0))
-        return search.answer()
+        slowness = min(max(slowness, 1.0), 5.0)
+        return _Search(question, limit, options, display, began, ends, executor, slowness, early).answer()
 
 
 @dataclass
@@ -123,7 +130,11 @@ class _Search:
     executor: Executor
     slowness: float
     """How many times as long as on a quiet machine the work of this process takes."""
+    has_early_workers: bool
+    """Whether workers start while this process reads the data."""
     references: list[Reference] = field(default_factory=list)
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Parameters and validation qualities of the networks so far, by title."""
 
     def __post_init__(self) -> None:
         if self.is_loading_long:
@@ -135,12 +146,14 @@ class _Search:
 
     @property
     def is_loading_long(self) -> bool:
-        return self.question.seconds > _LONG_LOADING * self.seconds
+        late = 0.0 if self.has_early_workers else _WORKER_SECONDS
+        return self.question.seconds + late > _LONG_LOADING * self.seconds
 
     def answer(self) -> Answer:
         networks = self._networks()
         ends = self.ends - self.slowness * _PAGE_SECONDS
-        race = Race(networks, self.question.learned, self.options, self.executor, ends, self._show)
+        race = Race(networks, self.question.learned, self.options, self.executor, ends)
+        race.tell = partial(self._show, race)
         race.know(self.question.source, self.question.data, self.question.learned)
         with requests_to_stop(self.executor.stop) as race.should_stop:
             with self._beside(race):
@@ -159,7 +172,14 @@ class _Search:
         epochs = wanted[-1] if wanted and isinstance(wanted[-1], int) else None
         proposed = list_networks(question.learned.signature, question.task.name, rows["train"], self.budget, epochs)
         configs = [run_config(override(base | each, question.settings)) for each in proposed]
-        return [Network(number, self._stack(config, rows["train"])) for number, config in enumerate(configs)]
+        # A look trains together with its other folds, and with other recipes of its shape.
+        shapes = Counter(config.model for config in configs)
+        has_others = [getattr(source, "folds", None) is not None or shapes[each.model] > 1 for each in configs]
+        stacked = [
+            self._stack(each, rows["train"]) if others else each
+            for each, others in zip(configs, has_others, strict=True)
+        ]
+        return [Network(number, config) for number, config in enumerate(stacked)]
 
     def _stack(self, config: RunConfig, rows: int) -> RunConfig:
         """The config with the stack in which its looks train together, if it is small and we know that it can be."""
@@ -209,11 +229,22 @@ class _Search:
         self.display.say("training the best network on all rows but the test rows")
         return race.refit(best, SEEDS)
 
-    def _show(self, network: Network, look: int, score: Score | None) -> None:
-        if score is not None:
-            kind, objective = "fold" if network.is_folded else "seed", self.question.learned.objective
-            text = f"{title(network)}: validation {objective} {score.mean:.4g} ({kind} {look})"
-            self.display.advance(min(1.0, (time.monotonic() - self.began) / self.seconds), text)
+    def _show(self, race: Race, network: Network, look: int, score: Score | None) -> None:
+        if score is None:
+            return
+        kind, objective = "fold" if network.is_folded else "seed", self.question.learned.objective
+        text = f"{title(network)}: validation {objective} {score.mean:.4g} ({kind} {look})"
+        self.display.advance(min(1.0, (time.monotonic() - self.began) / self.seconds), text)
+        seen = self.seen.setdefault(title(network), {"params": race.run(network, look).cost.params, "values": []})
+        seen["values"].append(score.mean)
+        found = {"maximise": race.task.maximise, "networks": list(self.seen.values())}
+        names = list(self.seen)
+        self.display.show(
+            [
+                (names[place], f"{statistics.fmean(each['values']):.4g}", magnitude(each["params"]))
+                for place, each in front_members(found)
+            ]
+        )
 
     def _conclude(self, race: Race, best: Score, refits: Sequence[Prepared]) -> Answer:
         question, first = self.question, race.run(best.network, 0)

@@ -58,8 +58,8 @@ def list_networks(signature: Signature, task: str, rows: int, budget: int, epoch
 
 def _for_tables(signature: Signature, rows: int, budget: int, recipe: Settings) -> Iterator[Settings]:
     """Residual MLPs, then all others; few shapes on few rows, which do not tell them apart."""
-    yield from _start(signature, recipe, budget)
     are_few = rows <= _ONE_BATCH
+    yield from _start(signature, recipe, budget, are_few)
     spaces = list(declared_spaces(signature, budget))
     mlps = [space for space in spaces if space.model["name"] in _FIRST]
     yield from _take_turns(_fit(space, signature, budget, 2 if are_few else _SHAPES) for space in mlps)
@@ -98,8 +98,8 @@ def _take_turns(families: Iterable[Iterator[_Candidate]]) -> Iterator[Settings]:
             yield each.settings
 
 
-def _start(signature: Signature, recipe: Settings, budget: int) -> Iterator[Settings]:
-    """Residual MLPs for tables, with various penalties."""
+def _start(signature: Signature, recipe: Settings, budget: int, are_few: bool) -> Iterator[Settings]:
+    """Residual MLPs for tables; on few rows with various penalties, which hardly matter on many."""
     d_in, d_out = math.prod(signature.input_shape), math.prod(signature.output_shape)
     linear = max(2, min(d_in, d_out))
     for d_z, d_h, depth, penalty, rate in (
@@ -108,7 +108,7 @@ def _start(signature: Signature, recipe: Settings, budget: int) -> Iterator[Sett
         (64, 16, 2, 0.3, 1e-2), (16, 64, 1, 5, 1e-2), (8, 2, 1, 1, 1e-2), (linear, 1, 0, 100, 1e-2),
         (64, 16, 2, 10, 1e-2), (96, 48, 3, 1, 3e-3), (16, 64, 1, 0.1, 1e-2),
     ):  # fmt: skip
-        if d_z * (d_in + d_out + 2 * depth * d_h) <= budget:
+        if d_z * (d_in + d_out + 2 * depth * d_h) <= budget and (are_few or penalty == 1):
             name = "hourglass_mlp" if d_h < d_z else "conventional_mlp"
             model = {"name": name, "d_z": d_z, "d_h": d_h, "depth": depth, "norm": "none"}
             decay = min(penalty * recipe["weight_decay"], 10.0)  # the largest that a config accepts

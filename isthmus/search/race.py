@@ -22,6 +22,7 @@ from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import component
 from isthmus.studies.executors import Advanced, Ended, Executor, Job, ThisProcess
 from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
+from isthmus.training.stacks import stack_key
 
 SMALL = 2_000
 """Data with fewer rows are cross-validated."""
@@ -130,7 +131,7 @@ class Race:
     executor: Executor
     ends: float
     """When the last refit must have ended, by ``time.monotonic``."""
-    tell: Callable[[Network, int, Score | None], None]
+    tell: Callable[[Network, int, Score | None], None] = lambda network, look, score: None
     should_stop: Callable[[], bool] = lambda: False
     failures: dict[str, str] = field(default_factory=dict)
     _data: dict[str, tuple[Data, Task]] = field(default_factory=dict)
@@ -312,16 +313,21 @@ class Race:
         self, network: Network, look: int, waiting: deque[tuple[Network, int]]
     ) -> list[tuple[Network, int]]:
         """A look and those that train together with it, which are removed from the waiting ones."""
-        run, together = self.run(network, look), [(network, look)]
-        for place in list(waiting) if run.stack_key is not None else ():
-            if len(together) == run.config.train.stack:
+        together, key = [(network, look)], self._stack_key(network, look)
+        # Keys are compared first: to prepare a run takes much longer.
+        for place in [place for place in waiting if self._stack_key(*place) == key] if key is not None else ():
+            if len(together) == network.config.train.stack:
                 break
             other = self.run(*place)
-            fits = other.stack_key == run.stack_key and not other.has_ended
-            if fits and self._may_start(*place, other):
+            if not other.has_ended and self._may_start(*place, other):
                 together.append(place)
                 waiting.remove(place)
         return together
+
+    def _stack_key(self, network: Network, look: int) -> str | None:
+        """Runs with the same key can train together; None if the run trains alone."""
+        config = network.look(look) if look >= 0 else self.run(network, look).config
+        return stack_key(config, len(self.data(config)[0].train))
 
     def _may_start(self, network: Network, look: int, run: Prepared) -> bool:
         """Whether there is time for a run, and for a refit of its network if it turns out to be the best."""

@@ -8,6 +8,7 @@ test data. All results are plain data. Areas of fronts and distances between the
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
@@ -27,7 +28,7 @@ COSTS = ("params", "trainable_params", "macs")
 BUDGET_TOLERANCE = 1.02
 _LESS, _MORE = ("loss", "mse"), ("psnr", "psnr_pooled", "ssim", "accuracy", "top_5", "r2", "cell_accuracy",
                                  "board_accuracy", "masked_accuracy")  # fmt: skip
-_DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
+DIRECTIONS = dict.fromkeys(_LESS, False) | dict.fromkeys(_MORE, True)
 """Whether more is better, for metrics of older records, which do not say it."""
 
 
@@ -117,6 +118,11 @@ class Comparison:
     """False where there is one seed only, so that the noise is unknown."""
 
 
+def upper_bound(metric: str) -> float:
+    """The largest value that a metric can have."""
+    return 1.0 if metric in ("r2", "ssim", "top_5") or metric.endswith("accuracy") else math.inf
+
+
 def sample_std(values: Sequence[float]) -> float | None:
     """None for a single value, whose spread is unknown."""
     return statistics.stdev(values) if len(values) > 1 else None
@@ -138,13 +144,17 @@ def is_refit(record: RunRecord) -> bool:
 
 
 def summarise(
-    records: Iterable[RunRecord], costs: Mapping[str, Mapping[str, float]] | None = None, quality: str | None = None
+    records: Iterable[RunRecord],
+    costs: Mapping[str, Mapping[str, float]] | None = None,
+    quality: str | None = None,
+    refits: bool = False,
 ) -> list[Candidate]:
     """Candidates from records, grouped by everything but the seed and the learning rate. Failed runs are counted, not
     averaged; runs whose quality is not comparable with today's are left out.
 
     ``costs`` maps further costs, such as latency, to values of run ids. ``quality`` names the metric to
-    select and to compare by, instead of the records' objective.
+    select and to compare by, instead of the records' objective. With ``refits``, networks that were trained on the
+    validation rows too, at one learning rate, count as well; their test mean stands for the validation value.
     """
     groups: dict[str, list[RunRecord]] = defaultdict(list)
     for record in {record.id: record for record in records}.values():
@@ -153,8 +163,18 @@ def summarise(
         # Equal settings over other data are another experiment.
         key = json.dumps([settings_of(record), record.fingerprint], sort_keys=True)
         groups[key].append(judged)
-    candidates = [_candidate(group, costs or {}) for group in groups.values() if any(map(is_measured, group))]
+    known = costs or {}
+    candidates = [_candidate(group, known) for group in groups.values() if any(map(is_measured, group))]
+    if refits:
+        alone = [group for group in groups.values() if any(map(is_refit, group)) and not any(map(is_measured, group))]
+        alone = [group for group in alone if len({record.config["train"]["learning_rate"] for record in group}) == 1]
+        candidates += [_candidate([_judge_by_test(record) for record in group], known) for group in alone]
     return sorted(candidates, key=lambda item: (item.source, item.task, item.architecture, item.params, item.run_ids))
+
+
+def _judge_by_test(record: RunRecord) -> RunRecord:
+    metrics = record.metrics
+    return replace(record, metrics=metrics | {"validation": metrics["test"]}) if is_refit(record) else record
 
 
 def cost_of(candidate: Candidate, cost: str) -> float:
@@ -283,7 +303,7 @@ def judge_by(record: RunRecord, quality: str) -> RunRecord:
         if quality not in names:
             where = f"run {record.id} has no {quality!r} on validation and test data"
             raise UserError(f"{where}; {nearest(quality, names)}")
-    directions = record.directions or _DIRECTIONS
+    directions = record.directions or DIRECTIONS
     if quality not in directions:
         raise UserError(f"run {record.id} does not say whether more {quality!r} is better")
     return replace(record, objective=quality, maximise=directions[quality])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -30,12 +30,16 @@ class ClassificationConfig(Component):
     """Append a column of ones to rows of features, because residual MLPs have no biases."""
     standardise: bool = True
     """Standardise the inputs by the training rows, per channel or feature; otherwise results depend on their units."""
+    scaling: Literal["data", "half"] = "data"
+    """How images are standardised: by the training rows, or by a mean and a deviation of half the range of 8 bits."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The share of a target that is spread evenly over all classes."""
     flips: bool = False
     """Show every training image in all four orientations in each epoch."""
     resize: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Height and width to which images are resized, batch by batch; None keeps their size."""
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    """Of resized images and crops."""
     crop_ratio: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Side of the central square that is evaluated, relative to the resized image: 0.875 is 224 of 256 pixels."""
     augment: Augmentation = Augmentation()
@@ -70,11 +74,13 @@ class Classification(Task):
         elif any(self.config.augment.color_jitter) and data.train.inputs.shape[1] not in (1, 3):
             raise UserError(f"task.augment.color_jitter needs 1 or 3 channels, not {data.train.inputs.shape[1]}")
         self.input_shape = tuple(data.train.inputs.shape[1:])
-        if self.config.standardise:
+        if self.config.standardise and self.config.scaling == "half":
+            self.scaling.mean = self.scaling.std = torch.full((1, self.input_shape[0], 1, 1), 127.5)
+        elif self.config.standardise:
             self.scaling.learn(data.train.inputs)
 
     def _refuse_features(self) -> None:
-        for name in ("flips", "resize", "augment"):
+        for name in ("flips", "resize", "augment", "scaling"):
             if getattr(self.config, name) != ClassificationConfig.model_fields[name].default:
                 raise UserError(f"task.{name} needs images; this source has rows of features")
 
@@ -107,7 +113,8 @@ class Classification(Task):
         if rows.ndim == 2:
             return Batch(self._scale(rows), targets)
         augment = self.config.augment
-        rows = vary_images(rows, augment, self.config.resize, self._mean_colour(rows.shape[1]), seed, step)
+        fill, smooth = self._mean_colour(rows.shape[1]), self.config.interpolation
+        rows = vary_images(rows, augment, self.config.resize, fill, seed, step, smooth)
         inputs = self.scaling.apply(rows)
         if self.config.flips:
             inputs = orient(inputs, view)
@@ -133,7 +140,8 @@ class Classification(Task):
         return append_ones(scaled) if self.config.ones else scaled
 
     def _central(self, rows: Tensor) -> Tensor:
-        return fit_size(rows, self.config.resize, self.config.crop_ratio) if self.config.resize else rows
+        config = self.config
+        return fit_size(rows, config.resize, config.crop_ratio, config.interpolation) if config.resize else rows
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(output, target, label_smoothing=self.config.label_smoothing)

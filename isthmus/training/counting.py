@@ -61,6 +61,8 @@ _FILLS = {
     "add_", "clamp_", "constant_", "copy_", "erfinv_", "fill_", "kaiming_uniform_", "mul_", "normal_", "uniform_",
     "zero_",
 }  # fmt: skip
+_SCALES = {"div", "mul"}
+"""By a number: such a product is the tensor itself where it has no values."""
 
 
 class _WithoutValues(TorchFunctionMode):
@@ -68,8 +70,11 @@ class _WithoutValues(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") in _FILLS and (tensor := args[0] if args else kwargs["tensor"]).is_meta:
+        name = getattr(func, "__name__", "")
+        if name in _FILLS and (tensor := args[0] if args else kwargs["tensor"]).is_meta:
             return tensor
+        if name in _SCALES and isinstance(args[0], Tensor) and args[0].is_meta and isinstance(args[1], int | float):
+            return args[0]
         return func(*args, **kwargs)
 
 

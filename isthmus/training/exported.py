@@ -41,6 +41,7 @@ class Exported:
     table: dict[str, Any] = field(default_factory=dict)  # how the features are made of a user's table
     raw: bool = False  # whether the graph takes raw columns and gives values in the user's units, or probabilities
     metrics: dict[str, float] = field(default_factory=dict)  # of the test split
+    int8: dict[str, Any] = field(default_factory=dict)  # which layers are int8, and what was measured to choose them
     files: dict[str, str] = field(default_factory=dict)
     schema: str = SCHEMA
 

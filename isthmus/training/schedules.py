@@ -16,12 +16,17 @@ def learning_rate(step: int, steps: int, steps_per_epoch: int, config: TrainConf
     """The rate of step ``step`` (from 0) of ``steps``: a linear warm-up, the schedule, and its final value held."""
     peak, final, first = config.learning_rate, config.final_learning_rate, config.warmup_learning_rate
     warmup = round(config.warmup_epochs * steps_per_epoch)
+    if config.rate_changes == "epoch":
+        step -= step % steps_per_epoch
+        if step < warmup:
+            return first + (peak - first) * step / warmup  # as timm, whose first epoch has the first rate
     if step < warmup:
         return first + (peak - first) * (step + 1) / warmup
     if config.schedule == "constant":
         return peak
-    falling = steps - warmup - round(config.cooldown_epochs * steps_per_epoch)
-    done = min(1.0, (step - warmup) / max(1, falling))
+    start = warmup if config.schedule_start == "after_warmup" else 0
+    falling = steps - start - round(config.cooldown_epochs * steps_per_epoch)
+    done = min(1.0, (step - start) / max(1, falling))
     left = 1 - done if config.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
     return final + (peak - final) * left
 

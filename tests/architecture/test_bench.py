@@ -29,7 +29,9 @@ NOT_RUN = {
     "estimators": "tests/unit/test_bench_estimators.py",
     "mixers": "tests/unit/test_bench_ratios.py",
     "vit": "tests/unit/test_bench_vit.py",
+    "int8": "tests/export/test_int8.py",
     "find": "tests/unit/test_bench_find.py",
+    "within": "tests/unit/test_bench_find.py",
 }
 """They train or measure large networks; what is tested of them instead."""
 

@@ -112,6 +112,7 @@ def test_describe_counts_a_published_model() -> None:
         "macs": 19_286_400,
         "training_flops": 6 * 19_286_400 - 2 * 3072 * 3075,  # nobody needs the gradient of the input
         "checkpoint_bytes": 4 * 19_286_400,
+        "bytes": 4 * 19_286_400,
         "stream_values": 3075,
         # The stream and its normed form at each block, the hidden layer before and after its activation, two numbers
         # of the norm, and what W_out reads.

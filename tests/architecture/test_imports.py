@@ -31,6 +31,7 @@ LAYERS = (
     {"papers", "sklearn", "timm"},
     {"search"},
     {"api"},
+    {"studio"},
     {"cli"},
 )
 """The folders of the package. A file imports from its own folder and from earlier rows."""

@@ -46,9 +46,9 @@ def gelu(x: Tensor) -> Tensor:
     return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
 
 
-def sinusoids(place: int, width: int) -> Tensor:
-    """Sines of ``width``/2 frequencies from 1 down towards 1/10⁴, then their cosines."""
-    angles = [place / 1e4 ** (2 * k / width) for k in range(width // 2)]
+def sinusoids(place: int, width: int, inclusive: bool = False) -> Tensor:
+    """Sines of ``width``/2 frequencies from 1 down towards 1/10⁴ (to it if inclusive), then their cosines."""
+    angles = [place / 1e4 ** (k / (width // 2 - inclusive)) for k in range(width // 2)]
     return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64)
 
 

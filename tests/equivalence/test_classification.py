@@ -59,6 +59,15 @@ def test_five_likeliest_classes_where_there_are_many():
     assert float(found["top_5"]) == pytest.approx(5 / 30)
 
 
+def test_half_scales_bytes_to_plus_and_minus_one():
+    task = build(scaling="half")
+    assert torch.equal(task.encode(np.full((1, 3, 8, 8), 255, np.uint8)), torch.ones(1, 3, 8, 8))
+    assert torch.equal(task.encode(np.zeros((1, 3, 8, 8), np.uint8)), -torch.ones(1, 3, 8, 8))
+    again = find("tasks", "classification")(component("tasks", {"name": "classification", "scaling": "half"}))
+    again.recall(task.memory())
+    assert torch.equal(again.scaling.mean, task.scaling.mean)
+
+
 def test_resized_images_are_what_the_model_sees():
     rows = split(shape=(3, 20, 24))
     data = Data(rows, rows, rows, "f" * 64)

@@ -46,9 +46,10 @@ class SlowHyperSET(Slow):
         return D @ (hidden.clamp(min=0) if self.config.activation == "relu" else gelu(hidden))
 
     def time(self, name: str, t: int) -> Tensor:
+        inclusive = self.config.time_spacing == "inclusive"
         if not self.config.time_mlp:
-            return sinusoids(t, self.config.d)
-        hidden = gelu(self.linear(f"{name}.steps.time.0", sinusoids(t, self.config.time_frequencies)))
+            return sinusoids(t, self.config.d, inclusive)
+        hidden = gelu(self.linear(f"{name}.steps.time.0", sinusoids(t, self.config.time_frequencies, inclusive)))
         return self.linear(f"{name}.steps.time.2", hidden)
 
     def steps(self, name: str, x: Tensor, x_0: Tensor, t: int) -> tuple[Tensor, Tensor]:
@@ -122,3 +123,11 @@ def test_energies_are_those_of_tokens_on_spheres_of_the_papers_radius(ff_ratio):
     found = model.layers[1].energies(X)
     expected = torch.tensor([slow.energies("layers.1", tokens.T) for tokens in X], dtype=torch.float64)
     torch.testing.assert_close(torch.stack(found, dim=1), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("time_mlp", [True, False])
+def test_frequencies_of_the_time_can_end_at_a_ten_thousandth(time_mlp):
+    model = hyper_set(**TOKENS, step_sizes="X_0", time_mlp=time_mlp, time_spacing="inclusive")
+    assert_same(model, SlowHyperSET(model))
+    other = hyper_set(**TOKENS, step_sizes="X_0", time_mlp=time_mlp)
+    assert not torch.allclose(model(samples(model)), other(samples(model)))

@@ -34,7 +34,8 @@ class SlowTransformer(Slow):
         return found
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
-        return self.linear(f"{name}.mlp.2", gelu(self.linear(f"{name}.mlp.0", x)))
+        act = torch.relu if self.config.activation == "relu" else gelu
+        return self.linear(f"{name}.mlp.2", act(self.linear(f"{name}.mlp.0", x)))
 
     def layer(self, name: str, X: Tensor, X_0: Tensor, t: int) -> Tensor:
         normed = torch.stack([self.rms_norm(f"{name}.attention_norm", x) for x in X.T], dim=1)
@@ -48,4 +49,9 @@ class SlowTransformer(Slow):
 @pytest.mark.parametrize("qkv", ["separate", "shared"])
 def test_it_is_the_slow_one(qkv, shape):
     model = drawn("recurrent_transformer", **shape, qkv=qkv, ff_ratio=2.5)
+    assert_same(model, SlowTransformer(model))
+
+
+def test_relu_is_the_activation_of_the_authors_code():
+    model = drawn("recurrent_transformer", **TOKENS, activation="relu")
     assert_same(model, SlowTransformer(model))

@@ -25,6 +25,31 @@ def test_rates_of_a_run(schedule):
     assert [learning_rate(step, 10, 5, config) for step in range(10)] == pytest.approx(BY_HAND[schedule])
 
 
+def test_a_schedule_that_starts_with_the_warm_up_is_timms():
+    """timm counts the warm-up as part of the cosine: after it, t/T of the way is done. Two epochs cool down."""
+    config = TrainConfig(
+        epochs=12, learning_rate=1.0, final_learning_rate=0.1, warmup_epochs=4, warmup_learning_rate=0.0,
+        cooldown_epochs=2, schedule="cosine", schedule_start="with_warmup",
+    )  # fmt: skip
+    rates = [learning_rate(step, 12, 1, config) for step in range(12)]
+    assert rates[:4] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    expected = [0.1 + 0.45 * (1 + math.cos(math.pi * t / 10)) for t in range(4, 10)]
+    assert rates[4:10] == pytest.approx(expected)
+    assert rates[4] < 0.7, "below the peak that the warm-up reaches"
+    assert rates[10:] == pytest.approx([0.1, 0.1])
+
+
+def test_a_rate_that_changes_by_epoch_is_timms():
+    """Four steps an epoch: 0, 1/4, … of the way to the peak, then the cosine of whole epochs, warm-up included."""
+    config = TrainConfig(
+        epochs=8, learning_rate=1.0, warmup_epochs=4, warmup_learning_rate=0.2, schedule="cosine",
+        schedule_start="with_warmup", rate_changes="epoch",
+    )  # fmt: skip
+    rates = [learning_rate(step, 32, 4, config) for step in range(32)]
+    by_epoch = [0.2, 0.4, 0.6, 0.8, *(0.5 * (1 + math.cos(math.pi * t / 8)) for t in range(4, 8))]
+    assert rates == pytest.approx([rate for rate in by_epoch for _ in range(4)])
+
+
 def test_the_default_falls_in_a_line_from_its_peak_to_one_step_above_zero():
     rates = [learning_rate(step, 4, 4, TrainConfig(learning_rate=0.1)) for step in range(4)]
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025])

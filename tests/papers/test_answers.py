@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from isthmus.papers.engine.claims import agreement, all_of, any_of
-from isthmus.studies.statistics import Interval, Sample, compare
+from isthmus.papers.engine.claims import Rule, agreement, all_of, any_leads, combine, exact, judge, set_aside
+from isthmus.studies.statistics import Interval, Sample, compare, compare_shares, compare_with, seeds_to_clear
 
 
 def welch(first, second):
@@ -76,7 +77,7 @@ def test_without_any_spread_nothing_is_decided():
         "undecided",
         "undecided",
     )
-    assert interval.text("dB") == "-4.000 dB (no spread)"
+    assert interval.text("dB") == "-4.000 dB (no spread, 1 seed)"
 
 
 def test_runs_that_came_out_equal_leave_no_doubt():
@@ -100,12 +101,20 @@ def test_the_interval_is_that_of_scipy(first, second):
     [(Sample(2.1, 0.5, 5), "agrees"), (Sample(9.0, 0.5, 5), "lower"), (Sample(-9.0, 0.5, 5), "higher")],
 )
 def test_a_measured_value_agrees_with_the_published_one_or_is_higher_or_lower(published, word):
-    assert agreement(Sample.of([1, 2, 3]), published, same_setup=True)[0] == word
+    assert agreement(Sample.of([1, 2, 3]), published, same_setup=True, tolerance=3.0)[0] == word
+
+
+def test_a_wide_interval_does_not_make_two_values_agree():
+    measured, published = Sample.of([1, 2, 3]), Sample(2.1, 0.5, 5)
+    assert agreement(measured, published, same_setup=True, tolerance=1.0)[0] == "undecided"
 
 
 def test_another_set_up_neither_agrees_nor_contradicts():
-    assert agreement(Sample.of([1, 2, 3]), Sample(9.0, 0.5, 5), same_setup=False) == ("other set-up", None)
-    assert agreement(Sample.of([1]), Sample(9.0, None, 5), same_setup=True)[0] == "undecided"
+    assert agreement(Sample.of([1, 2, 3]), Sample(9.0, 0.5, 5), same_setup=False, tolerance=1.0) == (
+        "other set-up",
+        None,
+    )
+    assert agreement(Sample.of([1]), Sample(9.0, None, 5), same_setup=True, tolerance=1.0)[0] == "undecided"
 
 
 def test_at_least_a_bound_is_answered_where_the_interval_lies_on_one_side():
@@ -113,11 +122,89 @@ def test_at_least_a_bound_is_answered_where_the_interval_lies_on_one_side():
     assert [interval.above(bound) for bound in (-0.5, 0.0, 0.6)] == ["yes", "undecided", "no"]
 
 
-def test_all_and_any():
+def test_all_of_several_answers():
     assert all_of(["yes", "undecided", "no"]) == "no"
     assert all_of(["yes", "undecided"]) == "undecided"
     assert all_of(["yes", "not addressed"]) == "yes"
-    assert all_of(["not addressed"]) == all_of([]) == any_of([]) == "not addressed"
-    assert any_of(["no", "yes"]) == "yes"
-    assert any_of(["no", "undecided"]) == "undecided"
-    assert any_of(["no", "no", "not addressed"]) == "no"
+    assert all_of(["not addressed"]) == all_of([]) == "not addressed"
+
+
+def gap(difference: float, half_width: float = 1.0) -> Interval:
+    return Interval(difference, difference - half_width, difference + half_width, 4, "", 3)
+
+
+def test_a_wider_interval_never_turns_an_answer_into_yes_or_no():
+    """Whatever the rule, a wider interval of the same difference is as decided or less."""
+    rules = [Rule.leads(), Rule.trails(), Rule.at_least(-0.5), Rule.less_than(0.5), Rule.within(2.0)]
+    for rule in rules:
+        for difference in (-3.0, -0.7, 0.0, 0.7, 3.0):
+            answers = [judge(gap(difference, width), rule)[0] for width in (0.01, 0.3, 1.0, 2.5, 9.0)]
+            decided = [answer for answer in answers if answer != "undecided"]
+            assert answers == decided + ["undecided"] * (5 - len(decided))
+            assert len(set(decided)) <= 1
+
+
+def test_one_case_of_many_refutes_only_after_a_correction_for_their_number():
+    behind = judge(gap(-1.01))
+    assert behind[0] == "no"
+    assert behind[1]["p_of_no"] == pytest.approx(0.049, abs=0.001)
+    ahead = {f"case {number}": judge(gap(2.0)) for number in range(9)}
+    assert combine({"behind": behind})[0] == "no"
+    assert combine({"behind": behind, **ahead})[0] == "undecided", "one of ten is expected by chance"
+    assert combine({"behind": judge(gap(-5.0)), **ahead})[0] == "no"
+    assert combine({"nested": combine({"behind": behind, **ahead}), "more": judge(gap(2.0))})[0] == "undecided"
+    assert combine({"behind": behind, "elsewhere": set_aside("other data", judge(gap(2.0)))})[0] == "no"
+    assert combine(ahead)[0] == "yes", "a claim about all cases needs no correction to hold"
+
+
+def test_false_refutations_of_many_true_cases_are_rare():
+    """Ten cases that are exactly at the bound: at most one claim in twenty is refuted."""
+    generator, trials = np.random.default_rng(0), 400
+    refuted = 0
+    for _ in range(trials):
+        cases = {str(case): judge(compare_with(generator.normal(size=3).tolist(), 0.0)) for case in range(10)}
+        refuted += combine(cases)[0] == "no"
+    assert refuted / trials <= 0.06
+
+
+def test_an_answer_needs_an_interval_or_is_exact():
+    with pytest.raises(ValueError, match="needs an interval"):
+        combine({"bare": ("yes", {"said": "because I say so"})})
+    assert combine({"counted": exact(False, "3 of 4"), "measured": judge(gap(2.0))})[0] == "no"
+    assert combine({"counted": exact(True, "4 of 4")})[0] == "yes"
+
+
+def test_one_of_many_cases_leads_only_after_a_correction():
+    assert any_leads([gap(1.01)], "budgets")[0] == "yes"
+    assert any_leads([gap(1.01), gap(-0.5), gap(0.1)], "budgets")[0] == "undecided"
+    assert any_leads([gap(5.0), gap(-0.5)], "budgets")[0] == "yes"
+    assert any_leads([gap(-2.0), gap(-1.5)], "budgets")[0] == "no"
+
+
+def test_what_is_set_aside_keeps_what_was_found():
+    answer, numbers = set_aside("the claim is about 55 M parameters", judge(gap(2.0)))
+    assert answer == "not addressed"
+    assert numbers["said"] == "the claim is about 55 M parameters; here yes: +2.000 (+1.000 to +3.000, 3 seeds)"
+    assert numbers["here"]["seeds"] == 3
+
+
+def test_shares_are_compared_by_newcombes_interval():
+    """His example: 56 of 70 and 48 of 80 differ by 0.2, from 0.0524 to 0.3339 (Newcombe 1998, Table II, method 10)."""
+    interval = compare_shares((56, 70), (48, 80))
+    assert interval.bounds == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert interval.decision == "ahead"
+    assert compare_shares((1, 9), (0, 9)).decision == "undecided"
+
+
+def test_the_seeds_that_clear_a_bound_are_the_fewest_with_the_asked_power():
+    """Three runs around 0.5 with a deviation of 1: 34 runs decide a mean of 0.5 in four of five cases."""
+    generator = np.random.default_rng(0)
+    interval = compare_with([-0.5, 0.5, 1.5], 0.0)
+    seeds = seeds_to_clear(interval, 0.0)
+    assert seeds == 34
+    runs = generator.normal(0.5, 1.0, size=(4000, seeds))
+    t = runs.mean(1) / (runs.std(1, ddof=1) / math.sqrt(seeds))
+    assert np.mean(t > 2.0345) == pytest.approx(0.8, abs=0.02)
+    assert judge(interval)[1]["seeds_to_decide"] == 34
+    assert "about 34 seeds would decide" in judge(interval)[1]["said"]
+    assert seeds_to_clear(compare_with([1.0], 0.0), 0.0) is None

@@ -69,7 +69,8 @@ def test_every_printed_row_is_there_and_only_what_was_trained_is_measured(tmp_pa
     assert trained == {"T8.7", "T8.8", "T8.9", "T8.10", "T8.12", *(f"extra.{number}" for number in range(1, 6))}
     assert rows["T8.1"]["measured"] is None
     assert rows["T8.1"]["published"]["printed"]["psnr_dB"] == 21.408
-    assert rows["T8.7"]["published"] == {"mean": 21.506, "std": 0.0014, "runs": 5, "printed": dict(PAPER.row("T8.7"))}
+    published = {"mean": 21.506, "std": 0.0014, "runs": 5, "decimals": [3, 4]}
+    assert rows["T8.7"]["published"] == published | {"printed": dict(PAPER.row("T8.7"))}
     assert rows["T8.7"]["seeds"] == [0, 1, 2]
     assert len(set(rows["T8.7"]["runs"])) == 3
     assert rows["T8.7"]["config"]["train"]["learning_rate"] == 3e-4, "the better rate on validation data"
@@ -108,6 +109,23 @@ def test_at_the_paper_s_scale_measured_values_are_judged_against_published_ones(
     claims = {claim["id"]: claim for claim in result["claims"]}
     assert claims["C13"]["measured"] == "yes"
     assert claims["C3"]["measured"] == "undecided", "all larger networks were made equal"
+
+
+def test_at_the_smoke_scale_no_claim_is_decided(tmp_path, no_page):
+    result = fabricated("T8", "smoke", tmp_path)
+    assert {claim["measured"] for claim in result["claims"]} == {"not addressed"}
+    (front,) = (claim for claim in result["claims"] if claim["id"] == "C3")
+    assert front["because"].startswith("the smoke scale shows that everything runs and decides nothing; ")
+    assert front["published"] == "yes", "the printed rows do not depend on the scale"
+
+
+def test_published_numbers_keep_their_own_decimals(tmp_path, no_page):
+    fabricated("T9", "cpu", tmp_path)
+    assert "| 24.000 ± 0.0004 |" in (tmp_path / "table.md").read_text()
+    from isthmus.papers.engine.tables import quantities
+
+    value = {"id": "", "what": "", "published": 17.17, "measured": 1.0, "word": "", "note": "", "decimals": 3}
+    assert quantities({"quantities": [value]})[0]["published"] == "17.170"
 
 
 def test_a_table_without_rows_that_were_trained_says_so(tmp_path, no_page):

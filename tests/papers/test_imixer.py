@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isthmus.papers import import_exhibits, load_paper
-from isthmus.papers.engine.exhibit import Findings
+from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.imixer import claims, studies
 from isthmus.papers.imixer.exhibits import TABLES
@@ -185,19 +185,50 @@ def test_c5_and_c6_compare_the_norms(none_1, none_4, batch, c5, c6):
     assert (claims.c5(found).measured, claims.c6(found).measured) == (c5, c6)
 
 
-def test_c7_wants_the_interval_within_a_point():
-    part = PARTS["T4", "cpu"][0]
-    assert claims.c7(findings(part, pairs(0.1, 0.1))).measured == "yes"
-    assert claims.c7(findings(part, pairs(3.0, 0.1))).measured == "no"
-    open_ = claims.c7(findings(part, pairs(0.1, 1.0)))
-    assert open_.measured == "undecided"
-    assert "seeds of each would decide" in open_.because
+def test_c7_wants_the_interval_within_a_point_on_all_four_data_sets():
+    def judged(gain: float, spread: float, parts: slice = slice(None)) -> Judgement:
+        chosen = PARTS["T4", "paper"][parts]
+        return claims.c7(Findings([MeasuredPart(part, [], pairs(gain, spread), []) for part in chosen]))
+
+    assert judged(0.1, 0.1).measured == "yes"
+    assert judged(3.0, 0.1).measured == "no"
+    assert judged(0.1, 1.0).measured == "undecided"
+    assert "seeds of each would decide" in judged(0.1, 1.0).because
+    assert judged(0.1, 0.1, slice(1)).measured == "undecided"
+    assert "not trained at this scale" in judged(0.1, 0.1, slice(1)).because
+    stand_in = claims.c7(findings(PARTS["T4", "cpu"][0], pairs(0.1, 0.1)))
+    assert stand_in.measured == "not addressed"
+    assert "at its own scale alone; here yes" in stand_in.because
+
+
+def test_c3_wants_equal_n_within_a_point_and_not_merely_undecided():
+    def judged(spread: float, other: float = 50.0) -> str:
+        cells = [(0.5, 1, 50.0), (0.5, 2, other), (2.0, 2, 60.0)]
+        networks = [classifier("imixer", around(mean, spread), h_r=h_r, iterations=n) for h_r, n, mean in cells]
+        (numbers,) = claims.c3(findings(PARTS["T2", "cpu"][0], networks)).numbers["measured"].values()
+        return str(numbers["n makes no difference"]["answer"])
+
+    assert judged(0.1) == "yes"
+    assert judged(5.0) == "undecided", "a wider interval proves nothing"
+    assert judged(0.1, other=55.0) == "no"
+
+
+def test_c8_has_an_interval():
+    part = next(part for part in PARTS["T4", "paper"] if part.source == "cars")
+
+    def judged(mean: float, spread: float) -> str:
+        both = [classifier(name, around(mean, spread)) for name in ("imixer", "mlp_mixer")]
+        return claims.c8(findings(part, both)).measured
+
+    assert [judged(8.0, 0.2), judged(20.0, 0.2), judged(14.0, 5.0)] == ["yes", "no", "undecided"]
+    elsewhere = claims.c8(findings(PARTS["T4", "cpu"][0], pairs(0.1, 0.1)))
+    assert elsewhere.measured == "not addressed"
 
 
 @pytest.mark.parametrize(
     ("shares", "answer"),
-    [({"1": [0.3, 0.4], "2": [0.05, 0.04]}, "yes"), ({"1": [0.3, 0.4], "2": [0.2, 0.3]}, "no"),
-     ({"1": [0.3, 0.05], "2": [0.01, 0.02]}, "undecided")],
+    [({"1": [0.3, 0.32, 0.34], "2": [0.05, 0.04, 0.05]}, "yes"), ({"1": [0.3, 0.3, 0.3], "2": [0.2, 0.2, 0.22]}, "no"),
+     ({"1": [0.3, 0.05, 0.1], "2": [0.01, 0.02, 0.01]}, "undecided"), ({"1": [0.3], "2": [0.01]}, "undecided")],
 )  # fmt: skip
 def test_c9_asks_what_is_left_to_go(shares, answer):
     assert claims.c9(Findings([], {"remaining": shares})).measured == answer
@@ -207,7 +238,7 @@ def test_the_middle_converges_faster_or_not():
     def judged(*blocks: list[float]) -> str:
         return claims.middle(Findings([], {"remaining_by_block": {"2": list(blocks)}})).measured
 
-    assert judged([0.5, 0.5], [0.1, 0.1], [0.5, 0.4]) == "yes"
+    assert judged([0.5, 0.5, 0.5], [0.1, 0.1, 0.1], [0.5, 0.45, 0.5]) == "yes"
     assert judged([0.1, 0.1], [0.5, 0.5], [0.1, 0.1]) == "no"
     assert judged([0.5, 0.1], [0.2, 0.2], [0.5, 0.5]) == "undecided"
     assert judged([0.5], [0.1]) == "not addressed"

@@ -139,7 +139,7 @@ def test_another_package_brings_a_paper(other_package: Path, monkeypatch: pytest
     assert [line["printed as"] for line in list_exhibits("short")] == ["Table 1"]
     monkeypatch.setattr("isthmus.reports.write_report", lambda *given, **named: None)
     better = fabricating(lambda model, rate, seed: model["d_z"] / 10 + seed / 1000, (64, 64))
-    result = reproduce("short", "t1", "smoke", other_package / "out", carry_out=better)
+    result = reproduce("short", "t1", "cpu", other_package / "out", carry_out=better)
     assert [claim["measured"] for claim in result["claims"]] == ["yes"]
     assert result["differences"] == ["the paper is short"]
     with pytest.raises(UserError, match="paper 'broken' cannot be loaded from no_such_package"):

@@ -246,7 +246,8 @@ def test_every_part_says_what_the_paper_leaves_open(name, scale):
     assert len({part.title for part in parts}) == len(parts), "a result tells its parts apart by their titles"
     for part in parts:
         assert any("the paper" in line for line in part.differences)
-        assert part.same_setup == (scale == "paper" and name != "S4")
+        held_out = name in ("F10", "F11", "F12", "F13") and part.source == "cars"
+        assert part.same_setup == (scale == "paper" and name != "S4" and not held_out)
         assert all(row.id == identity for identity, row in part.printed.items())
 
 

@@ -138,7 +138,10 @@ def findings(*parts: tuple[str, list[float], list[float]], name: str = "T3") -> 
 @pytest.mark.parametrize(("gain", "answer"), [(0.5, "yes"), (-0.5, "no"), (0.01, "undecided")])
 def test_ahead_everywhere(gain, answer):
     won = ("cars", around(16, 0.05), around(12, 0.05))
-    assert vit.c9(findings(won, ("cifar10", around(80 + gain, 0.05), around(80, 0.05)))).measured == answer
+    flowers = ("flowers102", around(80 + gain, 0.05), around(80, 0.05))
+    assert vit.c9(findings(won, flowers)).measured == answer
+    assert vit.c9(findings(won)).measured == "undecided", "Flowers is missing"
+    assert vit.c9(findings(("cifar10", *won[1:]))).measured == "not addressed"
 
 
 @pytest.mark.parametrize(("gain", "answer"), [(5.0, "yes"), (3.0, "no"), (3.76, "undecided")])
@@ -173,7 +176,7 @@ def test_printed_accuracies_have_no_spread_and_decide_nothing():
     parts = PARTS["T4", "paper"]
     found = Findings([MeasuredPart(part, [], list(part.printed.values()), []) for part in parts])
     assert vit.c9(found).published == "undecided"
-    assert "+3.800 points (no spread)" in vit.c9(found).printed_because
+    assert "+3.800 points (no spread, 1 seed)" in vit.c9(found).printed_because
 
 
 def lines(halfway: float, **fields: Any) -> dict[str, Any]:
@@ -187,9 +190,9 @@ def test_faster_is_judged_halfway(halfway, answer):
     assert vit.faster(Findings([], {"curves": pair})).measured == answer
 
 
-@pytest.mark.parametrize(("halfway", "answer"), [(49.0, "yes"), (20.0, "no")])
-def test_sooner_is_the_first_epoch_near_the_last_value(halfway, answer):
-    sizes = [lines(30.0, part="small", params=1), lines(halfway, part="large", params=2)]
+@pytest.mark.parametrize(("halves", "answer"), [((30.0, 49.0), "yes"), ((49.0, 30.0), "no"), ((30, 30), "undecided")])
+def test_sooner_is_the_first_epoch_near_the_last_value(halves, answer):
+    sizes = [lines(halves[0], part="small", params=1), lines(halves[1], part="large", params=2)]
     assert vit.sooner(Findings([], {"curves": sizes})).measured == answer
 
 
@@ -206,7 +209,9 @@ def test_table_2_is_counted_exactly_and_timed_here(tmp_path):
     assert "4,927,732" in {item["note"] for item in counted}
     assert values["T2 tiny hourglass ms"]["measured"] > 0
     answers = {claim["id"]: (claim["measured"], claim["published"]) for claim in result["claims"]}
-    assert answers["2.T"] == ("yes", "yes")
+    assert answers["2.T"] == ("not addressed", "yes"), "smoke decides nothing"
+    (counts,) = (claim["numbers"]["measured"] for claim in result["claims"] if claim["id"] == "2.T")
+    assert {size: line["answer"] for size, line in counts.items()} == dict.fromkeys(("tiny", "small", "large"), "yes")
     assert answers["2.L"][1] == "no", "printed: ViT-Small is slower as an Hourglass"
     assert (tmp_path / "figure.png").stat().st_size > 100
 

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from isthmus.studies.statistics import Interval, Noise, Sample, combine, compare, decide_together, fit_noise
+from isthmus.studies.statistics import (
+    Interval,
+    Noise,
+    Sample,
+    combine,
+    compare,
+    compare_with,
+    decide_together,
+    fit_noise,
+)
 
 
 def draw_studies(generator, studies, candidates, seeds):
@@ -59,6 +68,51 @@ def test_intervals_cover_the_difference_where_runs_are_missing():
         low, high = compare(one, other).bounds or (math.inf, -math.inf)
         covered += low <= first - second <= high
     assert 0.94 <= covered / trials <= 0.96
+
+
+NOISY = (1000.0, 1.0, 1.0, 1000.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("factors", [(1.0,) * 7, NOISY, (1e-4, *NOISY[1:])], ids=["alike", "two failed", "one quiet"])
+def test_intervals_cover_the_difference_where_some_networks_failed(factors):
+    """Coverage of a difference of two ordinary networks, and of an ordinary one and the first."""
+    trials = 1000
+    generator = np.random.default_rng(4)
+    noise = generator.normal(size=(trials, len(factors), 3)) * np.array(factors)[:, None]
+    covered, widths = np.zeros(2), []
+    for study in noise + generator.normal(size=(trials, 1, 3)):
+        first, one, other, *_ = samples(study)
+        intervals = [compare(one, other), compare(one, first)]
+        covered += [each.low <= 0 <= each.high for each in intervals if each.low is not None and each.high is not None]
+        widths.append(intervals[0].half_width or math.inf)
+    assert 0.93 <= covered[0] / trials <= 0.97
+    assert covered[1] / trials >= 0.93
+    assert np.median(widths) < 2.5, "failed networks do not widen the intervals of the others"
+
+
+def test_a_network_that_varies_far_more_is_compared_by_its_own_spread():
+    ordinary = [[1.0, 2.0, 4.0], [1.1, 2.2, 3.9], [0.9, 2.1, 4.2], [1.2, 1.9, 4.1]]
+    failed = [[-90.0, 20.0, 400.0], [500.0, 70.0, -300.0]]
+    one, other, *_, wild = samples([*ordinary, *failed])
+    assert one.noise == samples(ordinary)[0].noise, "two large spreads do not hide each other"
+    assert wild.noise is None
+    assert compare(one, wild).rule == "Welch's t interval"
+    assert compare(one, other).rule == "paired over 3 seeds"
+    quiet, *_ = samples([[5.0, 5.0001, 5.0], *ordinary])
+    assert quiet.noise == one.noise, "it is compared by the others' noise and adds nothing to it"
+    constant, *_ = samples([[5.0, 5.0, 5.0], *ordinary])
+    assert constant.noise is not None
+    assert constant.noise.freedom == one.noise.freedom + 2, "equal runs stay in the pool"
+
+
+def test_an_interval_says_over_how_many_seeds():
+    one, other, _ = samples([[1.0, 2.0, 4.0], [1.1, 2.5, 3.9], [0.9, 2.1, 4.2]])
+    assert compare(one, other).seeds == 3
+    assert compare(one, other).text("dB").endswith(", 3 seeds)")
+    assert compare(Sample.of([1.0, 2.0, 3.0]), Sample.of([5.0])).seeds == 1
+    assert compare_with([1.0, 2.0, 4.0], 0.5).seeds == 3
+    expected = stats.ttest_1samp([1.0, 2.0, 4.0], 0.5).confidence_interval()
+    assert compare_with([1.0, 2.0, 4.0], 0.5).bounds == pytest.approx((expected.low - 0.5, expected.high - 0.5))
 
 
 def test_two_networks_alone_are_the_paired_t_test():

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import isthmus
+from isthmus.search.display import Silence
+from isthmus.search.engine import _Search
 from isthmus.search.race import FOLDS, Round
 from isthmus.studies.executors import ThisProcess
+from isthmus.training.run import Options
 
 ROUNDS = {True: (Round(range(2), 8), Round(range(2, FOLDS), 4), Round(range(FOLDS, 10), 2), Round(range(10, 15), 1))}
 
@@ -53,3 +57,15 @@ def test_looks_at_networks_of_one_shape_train_together(monkeypatch: pytest.Monke
     other = [*settings, "train.clip_norm=1.0"]
     isthmus.find(x, x[:, 0] - x[:, 1], budget="1k", within="10m", workers=1, settings=other, progress=False)
     assert {len(jobs) for jobs in started} == {1}, "what cannot be stacked is not"
+
+
+@pytest.mark.parametrize(
+    ("early", "loading", "within", "alone"),
+    [(True, 1.0, 15.0, False), (True, 2.0, 15.0, True), (False, 1.0, 15.0, True), (False, 1.0, 60.0, False)],
+)
+def test_workers_that_would_start_too_late_are_not_used(
+    early: bool, loading: float, within: float, alone: bool
+) -> None:
+    question, executor = cast("Any", SimpleNamespace(seconds=loading)), cast("Any", object())
+    search = _Search(question, 1000, Options(), Silence(), 0.0, within, executor, 1.0, early)
+    assert isinstance(search.executor, ThisProcess) == alone

@@ -75,7 +75,7 @@ from isthmus.studies.study import Study
 
 given = json.loads(sys.argv[1])
 leases.LEASE = given["lease"] or leases.LEASE
-asked, draw = itertools.count(1), studies.draw
+asked, ended, draw = itertools.count(1), itertools.count(1), studies.draw
 
 
 def draw_or_stop(*arguments, **more):
@@ -97,6 +97,8 @@ else:
 def tell(trial, run, event):
     if isinstance(event, Ended):
         print(json.dumps([event.id, event.how, event.reason]), flush=True)
+        if given["waits"] and next(ended) == 1:
+            sys.stdin.readline()
 
 
 assert plan.preview  # what is slow the first time comes before the start
@@ -108,7 +110,10 @@ study.carry_out(executor, tell)
 
 
 class Driver:
-    """A process that carries a study out, alone or with others. It writes a line for every run that ended."""
+    """A process that carries a study out, alone or with others. It writes a line for every run that ended.
+
+    With ``waits`` it needs a `go` to start, and another one after its first run.
+    """
 
     def __init__(
         self,

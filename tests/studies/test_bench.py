@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.search import Curve, Grid, draw_curves, searched, summary
+from benchmarks.search import Curve, Grid, compare, draw_curves, searched, summary
 from isthmus.core.config import Pruning, Sampling, study_config
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.plan import Plan
@@ -92,3 +92,18 @@ def test_the_goal_is_the_first_time_above_it(tmp_path: Path) -> None:
     assert (line["reached"], line["steps to 99 %"], line["worst seed"]) == ("2 of 2", "25.0 %", "30.0 %")
     draw_curves(curves, tmp_path / "search.png")
     assert (tmp_path / "search.png").stat().st_size > 10_000
+
+
+def test_our_sampler_is_compared_with_every_other_method() -> None:
+    def curve(sampler: str, seed: int, early: float) -> Curve:
+        return Curve("digits-shapes", sampler, True, seed, (0.02, 0.08), (early + 0.001 * seed, 0.995))
+
+    ours = [curve("model", seed, 0.6) for seed in range(4)]
+    (worse,) = compare([*ours, *(curve("tpe", seed, 0.9) for seed in range(4))])
+    assert worse["behind at"].startswith("3.0 %, 3.5 %")
+    assert worse["behind at"].endswith("7.5 %"), "level from 8 % on"
+    (better,) = compare([*ours, *(curve("random", seed, 0.3) for seed in range(4))])
+    assert better == {
+        "study": "digits-shapes", "rival": "random, pruned", "ours to 99 %": "8.0 %", "rival's to 99 %": "8.0 %",
+        "behind at": "nowhere",
+    }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sklearn import datasets
 
+from benchmarks import within
 from benchmarks.estimators import DataSet
 from benchmarks.find import RANKED, SHOWN, compare, measure, summarise
 
@@ -40,3 +41,12 @@ def test_a_measured_split_is_kept(tmp_path: Path) -> None:
     assert 0.5 < first[0]["find"] <= 1
     assert first[0]["processor seconds"] > 0
     assert measure(1, "15s", tmp_path / "rows.jsonl", pytest.fail, data) == first
+
+
+@pytest.mark.slow
+def test_the_time_of_a_fresh_and_of_a_resumed_search(tmp_path: Path) -> None:
+    kept = tmp_path / "rows.jsonl"
+    rows = within.measure([150], ["15s"], True, kept, print)
+    assert [row["resumed"] for row in rows] == [False, True]
+    assert all(row["test"] and min(row["seconds"], row["least"]) > 0 for row in rows)
+    assert within.measure([150], ["15s"], True, kept, print) == rows

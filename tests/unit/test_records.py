@@ -271,7 +271,7 @@ WITHOUT_EFFECT = {
     "__init__.py", "__main__.py", "analysis/", "api/", "cli/", "core/__init__.py", "core/config.py", "core/costs.py",
     "core/errors.py", "core/fields.py", "core/files.py", "core/interrupts.py", "core/machine.py", "core/prediction.py",
     "core/record.py", "core/registry.py", "core/space.py",
-    "costs/", "export/", "papers/", "recipes/", "reports/", "search/", "sklearn/", "studies/", "timm/",
+    "costs/", "export/", "papers/", "recipes/", "reports/", "search/", "sklearn/", "studies/", "studio/", "timm/",
 }  # fmt: skip
 
 

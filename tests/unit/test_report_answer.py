@@ -160,7 +160,7 @@ def test_isthmus_report_shows_the_answers_of_searches(tmp_path: Path, monkeypatc
     best = FOUND["best"] | {"looks": 1, "mean": 0.7, "values": [0.7], "overfits": False, "epoch": 3}
     name = {"name": "houses-12345678", "task": "classification", "maximise": True, "is_whole": True, "command": ""}
     said = {name: value for name, value in FOUND.items() if name not in ("sentences", "commands")}
-    Answer(said | name | {"best": best, "references": []}).write()
+    Answer(said | name | {"best": best, "references": [], "networks": []}).write()
     answer = call("report", "--out", tmp_path / "out")
     assert answer.code == 0, answer.err
     text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")

@@ -25,6 +25,8 @@ def list_differences(here: StudyConfig, paper: StudyConfig) -> list[str]:
     if names[0] != names[1]:
         titles = [SOURCES.get(name, name) for name in names]
         found.append(f"other data: {titles[0]} instead of {titles[1]}")
+    else:
+        found += _settings(here.base.source.model_dump(), paper.base.source.model_dump(), "source")
     found += _settings(flatten(here.base.task.model_dump()), flatten(paper.base.task.model_dump()), "task")
     train = here.base.train.model_dump(exclude={"learning_rate"}), paper.base.train.model_dump()
     found += _settings(*train, "training")
@@ -59,11 +61,17 @@ def _settings(here: Mapping[str, object], paper: Mapping[str, object], of: str) 
     for name, value in here.items():
         if name in ("name", "device") or value == paper.get(name, value):
             continue
-        if name == "flips":
+        if name == "validation":
+            found.append(f"{_show_rows(value)} held out for validation instead of {_show_rows(paper[name])}")
+        elif name == "flips":
             found.append("every training image in four orientations" if value else "no fourfold flips")
         else:
             found.append(f"{words.get(name, f'{of} {name}={value}')} instead of {paper[name]}")
     return found
+
+
+def _show_rows(held_out: object) -> str:
+    return f"{held_out:,} training rows" if isinstance(held_out, int) and held_out else "no training rows"
 
 
 def _candidates(here: StudyConfig, paper: StudyConfig) -> list[str]:

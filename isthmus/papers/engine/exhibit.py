@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from isthmus.core.config import StudyConfig
+from isthmus.core.config import StudyConfig, override, parse_override, study_config
+from isthmus.core.errors import UserError
+from isthmus.core.files import digest
 from isthmus.core.record import read_metrics
 from isthmus.papers import load_paper
 from isthmus.papers.engine.differences import list_differences
 from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocols import Kind, Protocol
 from isthmus.studies.fronts import Candidate
 from isthmus.studies.statistics import Answer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CHANGEABLE = ("train.device", "train.devices", "train.strategy", "train.precision", "train.compile", "threads")
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
@@ -38,8 +42,12 @@ class Part:
     """The table with its data: ``Table 8, ImageNet-32``."""
     printed: Mapping[str, Network] = field(default_factory=dict)
     """By id; a candidate is recognised as one of them by its settings."""
-    same_setup: bool = False
-    """Data and protocol are the paper's, so measured and printed values can be compared."""
+    protocol: Protocol | None = None
+    """What the paper prints about the experiment."""
+    kind: Kind = "printed"
+    """The protocol that the study follows at the paper's scale."""
+    comparable: bool = True
+    """False for a study of ours, whose networks the paper does not train."""
     subject: str = ""
     """The architecture that the paper proposes; each of its networks is compared with a rival of another one."""
     rival_agrees_in: Sequence[str] = ()
@@ -52,10 +60,52 @@ class Part:
         return self.study.base.source.name
 
     @cached_property
+    def printed_source(self) -> str:
+        """The paper's data, for which those of this part may stand."""
+        return self.paper_study().base.source.name if self.paper_study else self.source
+
+    @cached_property
+    def contradictions(self) -> list[str]:
+        """What differs from the paper's set-up; computed on first use, because this builds the paper's study."""
+        if self.paper_study:
+            return list_differences(self.study, self.paper_study())
+        return self.protocol.contradictions(self.study, self.kind) if self.protocol else []
+
+    @property
+    def same_setup(self) -> bool:
+        """Whether nothing contradicts the paper, so that measured and printed values can be compared."""
+        return self.comparable and self.paper_study is None and not self.contradictions
+
+    @cached_property
     def differences(self) -> list[str]:
-        """The differences from the paper's set-up; computed on first use, because this builds the paper's study."""
-        found = list_differences(self.study, self.paper_study()) if self.paper_study else []
-        return [*found, *self.notes]
+        """The contradictions, what the paper does not print, and what the configs do not show."""
+        at_scale = self.protocol is not None and self.paper_study is None
+        open_ = self.protocol.describe_unprinted(self.study, self.kind) if self.protocol and at_scale else []
+        return [*self.contradictions, *open_, *self.notes]
+
+    def follow(self, kind: Kind) -> Part:
+        """The part at the paper's scale under one of the two protocols."""
+        if self.protocol is None or kind == self.kind:
+            return self
+        study = self.protocol.apply(self.study, kind)
+        return replace(self, study=study.model_copy(update={"name": f"{study.name}-{kind}"}), kind=kind)
+
+    def change(self, overrides: Sequence[str]) -> Part:
+        """The part with settings of the user's machine: where the data are, how many seeds, on which devices."""
+        if not overrides:
+            return self
+        given = self.study.model_dump(mode="json", exclude_defaults=True)
+        for path, value in map(parse_override, overrides):
+            name = ".".join(path)
+            if name == "seeds" and isinstance(value, int) and value >= 1:
+                given["seeds"] = list(range(value))
+            elif (path[0] == "source" and name != "source.name") or name in CHANGEABLE:
+                given["base"] = override(given["base"], {name: value})
+            else:
+                allowed = "source.… (not its name), seeds=NUMBER, " + ", ".join(CHANGEABLE)
+                raise UserError(f"{name} cannot be changed in a reproduction; {allowed} can")
+        given["name"] = f"{given['name']}-{digest(sorted(overrides), 6)}"
+        return replace(self, study=study_config(given))
 
 
 @dataclass(frozen=True)
@@ -93,6 +143,8 @@ class Quantity:
     measured: Any
     word: str = ""
     note: str = ""
+    decimals: int | None = None
+    """Of the published value, as printed."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class Network:
     """The unit of the quality. Accuracies are in percent, and their differences in points."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The printed row; empty for a measured network."""
+    decimals: tuple[int, int] | None = None
+    """Of the printed mean and of its standard deviation."""
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.model.get(name) == value for name, value in settings.items())
@@ -64,11 +66,11 @@ def measured_network(candidate: Candidate, identity: str, noise: Noise | None) -
 
 def printed_network(
     identity: str, columns: Mapping[str, Any], model: Mapping[str, Any], params: float, quality: Sample,
-    unit: str = "points",
+    decimals: tuple[int, int], unit: str = "points",
 ) -> Network:  # fmt: skip
     """A network of a paper. It is selected by its printed mean, because no validation result is printed."""
     settings = {name: value for name, value in model.items() if name != "name"}
-    return Network(identity, model["name"], settings, params, params, quality.mean, quality, unit, columns)
+    return Network(identity, model["name"], settings, params, params, quality.mean, quality, unit, columns, decimals)
 
 
 def find_network(networks: Iterable[Network], shape: str, **settings: Any) -> Network | None:

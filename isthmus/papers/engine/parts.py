@@ -9,6 +9,7 @@ from isthmus.core.config import RunConfig, study_config
 from isthmus.papers.engine.differences import SOURCES
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network
+from isthmus.papers.engine.protocols import Protocol
 
 Settings = dict[str, Any]
 Model = dict[str, Any]
@@ -19,17 +20,24 @@ Notes = Mapping[str, Sequence[str]]
 
 def make_part(
     title: str, scale: Scale, study: Callable[[Scale], Settings], notes: Notes, printed: Iterable[Network] = (),
-    **more: Any,
+    protocol: Protocol | None = None, **more: Any,
 ) -> Part:  # fmt: skip
-    """A study at one scale, to be compared with the paper's. ``study`` gives the settings of its StudyConfig."""
-    here = study_config(study(scale))
+    """A study at one scale, to be compared with the paper's. ``study`` gives the settings of its StudyConfig; at the
+    paper's scale those of the ``protocol`` replace them."""
+
+    def settings(chosen: Scale) -> Settings:
+        made = study(chosen)
+        return protocol.change(made, "printed") if protocol and chosen == "paper" else made
+
+    here = study_config(settings(scale))
     return Part(
         title=f"{title}, {SOURCES.get(here.base.source.name, here.base.source.name)}",
         study=here,
         notes=[*notes.get(scale, ()), *notes.get("all", ())],
-        paper_study=None if scale == "paper" else lambda: study_config(study("paper")),
+        paper_study=None if scale == "paper" else lambda: study_config(settings("paper")),
         printed={row.id: row for row in printed},
-        **{"same_setup": scale == "paper"} | more,
+        protocol=protocol,
+        **more,
     )
 
 

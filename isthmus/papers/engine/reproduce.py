@@ -17,6 +17,7 @@ from isthmus.core.registry import find
 from isthmus.papers import import_exhibits, list_papers, load_paper
 from isthmus.papers.engine.claims import NotStored
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findings, MeasuredPart, Part, Scale
+from isthmus.papers.engine.protocols import KINDS, Kind
 from isthmus.papers.engine.rows import identify, make_rows, recall_candidate
 from isthmus.papers.engine.tables import markdown, rows_csv
 from isthmus.studies.fronts import summarise
@@ -55,20 +56,24 @@ def find_exhibit(paper: str, table: str) -> Exhibit:
 
 def reproduce(
     paper: str, table: str, scale: str, out: Path | None = None, *, carry_out: CarryOut, workers: int = 1,
-    data_dir: Path | None = None, partial: bool = False,
+    data_dir: Path | None = None, partial: bool = False, protocol: str = "printed",
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Reproduce a table or figure and write measured beside published results.
 
     Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated. A ``partial``
-    result leaves out studies without a finished run, and says how many runs of the others have ended.
+    result leaves out studies without a finished run, and says how many runs of the others have ended. ``protocol`` is
+    ``printed`` or, at the paper's scale, ``code``; ``overrides`` such as ``seeds=5`` change what `Part.change` allows.
     """
     exhibit, table = find_exhibit(paper, table), table.upper()
     if scale not in SCALES:
         raise UserError(f"there is no scale {scale!r}; {nearest(scale, SCALES)}")
     chosen: Scale = scale  # type: ignore[assignment]
-    command = f"isthmus reproduce {paper} {table} --scale {scale}"
+    kind = _check_protocol(protocol, chosen)
+    command = f"isthmus reproduce {paper} {table} --scale {scale}" + " --protocol code" * (kind == "code")
+    command = " ".join([command, *overrides])
     options = Options(data_dir=data_dir, command=command)
-    parts = exhibit.parts(chosen)
+    parts = [part.follow(kind).change(overrides) for part in exhibit.parts(chosen)]
     sources = {part.study.base.source.model_dump_json(): part.study.base.source for part in parts}
     for source in list(sources.values())[1:]:
         load_data(source, data_dir)  # missing files of later parts are reported before the first part trains
@@ -77,7 +82,7 @@ def reproduce(
     measured, unfinished, extra = [], list[str](), count(1)
     for part in parts:
         done = carry_out(part.study, options, workers)
-        item = identify(part, summarise(done.records()), done.folders, extra)
+        item = identify(part, summarise(done.records(), refits=True), done.folders, extra)
         if partial:
             unfinished.append(_describe_progress(item))
         elif not item.candidates:
@@ -95,21 +100,33 @@ def reproduce(
         "printed_as": exhibit.printed_as,
         "shows": exhibit.shows,
         "scale": scale,
+        "protocol": kind,
+        "overrides": list(overrides),
         "command": command,
-        "differences": [*unfinished, *_differences(parts), *analysis.get("differences", ())],
+        "contradictions": _gather(parts, lambda part: part.contradictions),
+        "differences": [*unfinished, *_gather(parts, lambda part: part.differences), *analysis.get("differences", ())],
         "rows": make_rows(measured, analysis.get("rows", {})),
-        "claims": _judge_claims(exhibit, findings, partial=partial),
+        "claims": _judge_claims(exhibit, findings, chosen, partial=partial),
         "partial": partial,
         "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
         "analysis": {name: value for name, value in analysis.items() if name not in ("quantities", "differences")},
         "studies": [part.study.model_dump(mode="json", exclude_defaults=True) for part in parts],
     }
-    _write(out or default_folder(paper, table, scale), result, exhibit, findings)
+    _write(out or default_folder(paper, table, scale, kind), result, exhibit, findings)
     return result
 
 
-def default_folder(paper: str, table: str, scale: str) -> Path:
-    return home() / "reproductions" / f"{paper}-{table.upper()}-{scale}"
+def _check_protocol(protocol: str, scale: Scale) -> Kind:
+    if protocol not in KINDS:
+        raise UserError(f"there is no protocol {protocol!r}; {nearest(protocol, KINDS)}")
+    if protocol == "code" and scale != "paper":
+        raise UserError(f"--protocol code applies to --scale paper; --scale {scale} has its own protocol")
+    return "code" if protocol == "code" else "printed"
+
+
+def default_folder(paper: str, table: str, scale: str, protocol: str = "printed") -> Path:
+    suffix = "" if protocol == "printed" else f"-{protocol}"
+    return home() / "reproductions" / f"{paper}-{table.upper()}-{scale}{suffix}"
 
 
 def judge_below(root: Path) -> Iterator[Path]:
@@ -124,6 +141,7 @@ def judge_below(root: Path) -> Iterator[Path]:
         exhibit, extra = find_exhibit(result["paper"], result["table"]), count(1)
         measured = []
         for part in exhibit.parts(result["scale"]):
+            part = part.follow(result.get("protocol", "printed")).change(result.get("overrides", ()))
             rows = [row for row in result["rows"] if row["part"] == part.title and row["measured"]]
             if not rows:  # of a partial result
                 continue
@@ -131,7 +149,11 @@ def judge_below(root: Path) -> Iterator[Path]:
             measured.append(identify(part, candidates, (), extra))
         result["rows"] = make_rows(measured, result["analysis"].get("rows", {}))
         result["claims"] = _judge_claims(
-            exhibit, Findings(measured, result["analysis"]), result["claims"], result.get("partial", False)
+            exhibit,
+            Findings(measured, result["analysis"]),
+            result["scale"],
+            result["claims"],
+            result.get("partial", False),
         )
         _write_tables(path.parent, result)
         yield path.parent
@@ -144,17 +166,17 @@ def _describe_progress(item: MeasuredPart) -> str:
     return f"{item.part.title}: {ended} of {each * len(study.candidates)} runs have ended so far"
 
 
-def _differences(parts: Sequence[Part]) -> list[str]:
-    """Differences that all parts share are listed once; every other line starts with the title of its part."""
+def _gather(parts: Sequence[Part], lines_of: Callable[[Part], list[str]]) -> list[str]:
+    """Lines that all parts share are listed once; every other line starts with the title of its part."""
     if not parts:
         return []
-    shared = set.intersection(*(set(part.differences) for part in parts))
-    own = [f"{part.title}: {line}" for part in parts for line in part.differences if line not in shared]
-    return own + [line for line in parts[0].differences if line in shared]
+    shared = set.intersection(*(set(lines_of(part)) for part in parts))
+    own = [f"{part.title}: {line}" for part in parts for line in lines_of(part) if line not in shared]
+    return own + [line for line in lines_of(parts[0]) if line in shared]
 
 
 def _judge_claims(
-    exhibit: Exhibit, findings: Findings, stored: Sequence[dict[str, Any]] = (), partial: bool = False
+    exhibit: Exhibit, findings: Findings, scale: Scale, stored: Sequence[dict[str, Any]] = (), partial: bool = False
 ) -> list[dict[str, Any]]:
     """The claims with their answers. A claim that needs a metric missing from ``stored`` keeps its old answer."""
     claims, known = [], {claim["id"]: claim for claim in stored}
@@ -163,6 +185,9 @@ def _judge_claims(
             judgement = vars(test.judge(findings))
             if partial:
                 judgement = judgement | {"because": f"so far: {judgement['because']}"}
+            if scale == "smoke":
+                because = f"the smoke scale shows that everything runs and decides nothing; {judgement['because']}"
+                judgement = judgement | {"measured": "not addressed", "because": because}
         except NotStored:
             claims.append(known[name])
             continue

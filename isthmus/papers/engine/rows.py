@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from isthmus.papers.engine.claims import agreement
+from isthmus.papers.engine.claims import TOLERANCE, agreement
 from isthmus.papers.engine.exhibit import MeasuredPart, Part
 from isthmus.papers.engine.networks import Network, measured_network, rival, shape_of, unit_of
 from isthmus.studies.fronts import Candidate
@@ -71,13 +71,15 @@ def make_rows(parts: Iterable[MeasuredPart], analysed: Mapping[str, Any]) -> lis
 def _row(identity: str, part: Part, printed: Network | None, network: Network | None) -> Row:
     known = network or printed
     assert known is not None
-    published, verdict = None, Row(word="not in the paper", interval=None)
+    published, verdict = Row(), Row(word="not in the paper", interval=None)
     if printed:
         quality = printed.quality
-        published = {"mean": quality.mean, "std": quality.std, "runs": quality.runs, "printed": dict(printed.columns)}
+        decimals = list(printed.decimals) if printed.decimals else None
+        published = {"mean": quality.mean, "std": quality.std, "runs": quality.runs, "decimals": decimals}
+        published["printed"] = dict(printed.columns)
         verdict["word"] = "not run at this scale"
         if network:
-            word, interval = agreement(network.quality, quality, part.same_setup)
+            word, interval = agreement(network.quality, quality, part.same_setup, TOLERANCE[network.unit])
             verdict = {"word": word, "interval": interval and asdict(interval)}
     return {
         "id": identity,
@@ -87,7 +89,7 @@ def _row(identity: str, part: Part, printed: Network | None, network: Network | 
         "model": {name: known.model[name] for name in part.fields if name in known.model},
         "params": known.params,
         "unit": known.unit,
-        "published": published,
+        "published": published or None,
         "measured": None,
         "config": None,
         "seeds": [],

@@ -70,9 +70,7 @@ def _show_setting(model: Mapping[str, Any], name: str) -> str:
 def _quality(value: Mapping[str, Any] | None, unit: str) -> str:
     if value is None:
         return NOTHING
-    digits, more = (2, 2) if unit == "points" else (4, 4)
-    if unit != "points" and ("values" in value or round(value["mean"], 3) == value["mean"]):
-        digits = 3
+    digits, more = value.get("decimals") or ((2, 2) if unit == "points" else (3, 4))
     return f"{value['mean']:.{digits}f}" + ("" if value["std"] is None else f" ± {value['std']:.{more}f}")
 
 
@@ -100,7 +98,13 @@ def markdown(result: Result) -> str:
         lines += [f"*Printed, {claim['published']}:* {claim['printed_because']}."] if claim["printed_because"] else []
     if result["analysis"].get("summary"):
         lines += ["", "## Also measured", "", *(f"- {line}" for line in result["analysis"]["summary"])]
-    lines += ["", "## What differs from the paper", "", *(f"- {line}" for line in result["differences"])]
+    against = result.get("contradictions", [])
+    rest = [line for line in result["differences"] if line not in against]
+    lines += ["", "## What differs from the paper", ""]
+    if against:
+        lines += ["These contradict the paper, so that no value can agree or disagree with a printed one:", ""]
+        lines += [*(f"- {line}" for line in against), "", "These are not printed, or concern everything here:", ""]
+    lines += [f"- {line}" for line in rest]
     return "\n".join(lines) + "\n"
 
 
@@ -116,7 +120,7 @@ def quantities(result: Result) -> list[dict[str, str]]:
         {
             "value": item["id"],
             "of": item["what"],
-            "published": _value(item["published"]),
+            "published": _value(item["published"], item.get("decimals")),
             "measured": _value(item["measured"]),
             "against published": item["word"] or NOTHING,
             "note": item["note"],
@@ -125,7 +129,9 @@ def quantities(result: Result) -> list[dict[str, str]]:
     ]
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, decimals: int | None = None) -> str:
+    if decimals is not None and value is not None:
+        return f"{value:,.{decimals}f}"
     if value is None:
         return NOTHING
     if isinstance(value, bool):

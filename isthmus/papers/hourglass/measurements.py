@@ -94,7 +94,9 @@ def costs(given: AnalysisInput) -> dict[str, Any]:
         for what, words in (("params", "million parameters"), ("gflops", "training GFLOPs of an image")):
             word = "agrees" if round(here[what], 2) == there[what] else "differs"
             note = f"{counted.params:,}" if what == "params" else ""
-            quantities.append(Quantity(f"{identity} {what}", f"{title}: {words}", there[what], here[what], word, note))
+            quantities.append(
+                Quantity(f"{identity} {what}", f"{title}: {words}", there[what], here[what], word, note, 2)
+            )
     for size, both in found.items():
         times = [both[shape]["published"]["ms"] for shape in ("hourglass", "conventional")]
         both["latency_ratio"] = {"measured": None, "published": times[0] / times[1]}
@@ -116,7 +118,7 @@ def costs(given: AnalysisInput) -> dict[str, Any]:
 def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list[Quantity]:
     import torch
 
-    from isthmus.analysis.ratios import compare_times
+    from isthmus.analysis.ratios import load, row, time_rounds
     from isthmus.core.registry import create_model
     from isthmus.models.vit import VARIANTS
     from isthmus.training.run import arithmetic
@@ -124,14 +126,16 @@ def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list
     images = torch.randn(BATCHES[size], 3, 224, 224, generator=torch.Generator().manual_seed(0))
     models = [create_model(**VARIANTS[f"{size}-{shape}"]).eval() for shape in ("hourglass", "conventional")]
     with arithmetic(threads), torch.no_grad():
-        line = compare_times(size, lambda: models[0](images), lambda: models[1](images), rounds, 1.0)
-    both["latency_ratio"]["measured"] = line["ratio"]
-    title, load = f"ViT-{size.capitalize()}", f"load {line['load before']} to {line['load after']}"
+        before = load()
+        pairs = time_rounds(lambda: models[0](images), lambda: models[1](images), rounds)
+        line = row(size, "ms", pairs, 1.0, before)
+    both["latency_ratio"] |= {"measured": line["ratio"], "rounds": [round(own / other, 5) for own, other in pairs]}
+    title, loads = f"ViT-{size.capitalize()}", f"load {line['load before']} to {line['load after']}"
     found = []
     for shape, milliseconds in (("hourglass", line["ours"]), ("conventional", line["rival's"])):
         both[shape]["measured"]["ms"] = ours = milliseconds / len(images)
         name, what = f"T2 {size} {shape} ms", f"{title}, {shape}: milliseconds for an image"
-        found.append(Quantity(name, what, both[shape]["published"]["ms"], ours, "", load))
+        found.append(Quantity(name, what, both[shape]["published"]["ms"], ours, "", loads, 4))
     what = f"{title}: time of the Hourglass over the conventional one's"
     return [*found, Quantity(f"T2 {size} ratio", what, both["latency_ratio"]["published"], line["ratio"])]
 

@@ -31,7 +31,7 @@ from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network, printed_network
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
-from isthmus.papers.hourglass import recipes
+from isthmus.papers.hourglass import protocols, recipes
 from isthmus.recipes.mlps import conventional, hourglass
 from isthmus.recipes.mlps import mnist as mnist_recipe
 from isthmus.studies.statistics import Sample
@@ -138,7 +138,8 @@ def colour(table: str, scale: Scale) -> list[Part]:
     return _part(
         TITLES[task], words, scale, {"name": task},
         lambda: _paper(f"{source}-{words}", recipes.imagenet(source, task), models_of(printed)),
-        ("cifar10", 2, models), few, at_paper=[unsearched], at_cpu=[SHARED_RANGE], **_beside(table, printed),
+        ("cifar10", 2, models), few, at_paper=[unsearched], at_cpu=[SHARED_RANGE],
+        protocol=protocols.mlps(source, task), **_beside(table, printed),
     )  # fmt: skip
 
 
@@ -151,6 +152,7 @@ def mnist(task: str, scale: Scale) -> list[Part]:
         lambda: _paper(f"mnist-{words}", mnist_recipe(task, 50)),
         ("mnist", 1 if enlarges else 5, [*MNIST_HOURGLASS, *MNIST_CONVENTIONAL]), (DIGITS_SOURCE, DIGITS),
         ["for MNIST the paper plots its fronts and prints no numbers"], at_paper=[grid], at_cpu=[SHARED_RANGE],
+        protocol=protocols.mlps("mnist", task),
     )  # fmt: skip
 
 
@@ -178,7 +180,7 @@ def fixed_input(scale: Scale) -> list[Part]:
         for part in _part(
             TITLES[COLOUR[table][1]], "fixed-input", scale, {"name": COLOUR[table][1]}, partial(paper, table),
             ("mnist", 2, with_projections(models, *FROZEN)), (DIGITS_SOURCE, with_projections(small, "orthogonal")),
-            notes, fields=("d_z", "d_h", "depth", "w_in"),
+            notes, fields=("d_z", "d_h", "depth", "w_in"), protocol=protocols.mlps(*COLOUR[table]),
         )
     ]  # fmt: skip
 
@@ -201,7 +203,8 @@ def ablation(scale: Scale) -> list[Part]:
         "denoising", "ablation", scale, {"name": "denoise"},
         lambda: _paper("ablation", recipes.imagenet(*COLOUR["T8"]), sweep(3546, widths, range(1, 11), 270)),
         ("mnist", 5, sweep(1000, (8, 16, 32, 64, 128, 256, 512), (1, 2, 3, 5, 7, 9), 64)),
-        (DIGITS_SOURCE, sweep(65, (4, 8, 16), (1, 5, 7), 4)), [unnamed], at_cpu=[smaller], **_beside("T8", printed),
+        (DIGITS_SOURCE, sweep(65, (4, 8, 16), (1, 5, 7), 4)), [unnamed], at_cpu=[smaller],
+        protocol=protocols.mlps(*COLOUR["T8"]), **_beside("T8", printed),
     )  # fmt: skip
 
 
@@ -218,7 +221,7 @@ def ranks(scale: Scale) -> list[Part]:
         lambda: _paper("rank", recipes.imagenet(*COLOUR["T9"]), models_of(printed)),
         ("cifar10", 4, [conventional(1536, 1773, 2), hourglass(1537, 573, 6)]),
         (PHOTOS_SOURCE, [conventional(500, 578, 2), hourglass(769, 32, 3)]), notes, at_cpu=[halves],
-        **_beside("T1", printed),
+        protocol=protocols.mlps(*COLOUR["T9"]), **_beside("T1", printed),
     )  # fmt: skip
 
 
@@ -238,7 +241,8 @@ def norm_activation_init(scale: Scale) -> list[Part]:
         ("mnist", 2, vary(medium, *all_cells)),
         (DIGITS_SOURCE, vary(small, ("layer", "none"), ("gelu",), INITS[:2])),
         ["the paper prints no such study: section 4 names it as future work"], block="",
-        rival_agrees_in=names, same_setup=False, fields=("d_z", "d_h", "depth", *names),
+        rival_agrees_in=names, comparable=False, fields=("d_z", "d_h", "depth", *names),
+        protocol=protocols.mlps(*COLOUR["T8"]),
     )  # fmt: skip
 
 
@@ -256,7 +260,9 @@ def printed_rows(table: str, keep: Callable[[Mapping[str, Any]], bool] = lambda 
         model["name"] = f"{row['architecture']}_mlp"
         quality = Sample(row["psnr_dB"], std, 1 if table == "T1" else 5)
         if keep(row):
-            found.append(printed_network(identity, row, model, row["params_M"] * 1e6, quality, "dB"))
+            # A fifth of a spread with three decimals has four.
+            decimals = load_paper("hourglass").tables[table].decimals["psnr_dB"], 4
+            found.append(printed_network(identity, row, model, row["params_M"] * 1e6, quality, decimals, "dB"))
     return found
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from isthmus.analysis.pictures import finish, style
 from isthmus.core.config import StudyConfig, run_config, study_config
 from isthmus.papers import load_paper
-from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, not_addressed
+from isthmus.papers.engine.claims import Claims, Finding, Rule, combine, conclude, judge, not_addressed
 from isthmus.papers.engine.exhibit import Analysis, AnalysisInput, ClaimTest, Findings, Judgement, Part, Quantity, Scale
 from isthmus.papers.engine.figures import page
 from isthmus.papers.engine.parts import Model, Settings, describe_study, make_part
-from isthmus.papers.hyperset import recipes
+from isthmus.papers.hyperset import protocols, recipes
 from isthmus.recipes import published_network
 from isthmus.recipes.recurrent import CIFAR10_TOKENIZER, cifar10_tokenizer, fill_tokens
-from isthmus.studies.statistics import Interval, Sample, compare
+from isthmus.studies.statistics import Interval, Sample, compare, compare_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,6 @@ SMALLER = (
     "CIFAR-10 at 32 pixels and 64 tokens of a tokenizer of ours instead of ImageNet-100 at 256 pixels and 256 tokens "
     "of the public one; d 64 with 3 and 6 iterations instead of 768 with 12 and 24"
 )
-BETAS = "the paper prints 0.0 and 0.95 for AdamW's β; the authors' code has 0.9 and 0.96, and so has the paper's scale"
 FEWER = "256 test images are restored instead of 5,000"
 ROWS: dict[Scale, int] = {"paper": 5_000, "cpu": 256, "smoke": 256}
 """Test images that are restored."""
@@ -79,8 +78,8 @@ def parts(scale: Scale) -> list[Part]:
         return describe_study("hyperset-masked", chosen, fill_tokens(tried[0], *tokens, epochs=1), tried, 2)
 
     unprinted = "how many runs the tables rest on is not printed"
-    notes = {"all": [BETAS, unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
-    more: Settings = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")}
+    notes = {"all": [unprinted], "cpu": [SMALLER, FEWER], "smoke": [FEWER]}
+    more: Settings = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations"), "protocol": protocols.MASKED}
     return [make_part("masked images", scale, study, notes, **more)]
 
 
@@ -105,7 +104,7 @@ def restore_images(table: str) -> Analysis:
         quantities = [
             Quantity(
                 f"{identity}.{metric}", f"{metric.upper()}, {printed['model']} M = {printed['ff_ratio']}d",
-                printed[metric], statistics.fmean(found[str(row)][metric][f"{SHARES[table]:g}"]),
+                printed[metric], statistics.fmean(found[str(row)][metric][f"{SHARES[table]:g}"]), decimals=3,
             )
             for row, (identity, printed) in enumerate(load_paper("hyperset").tables[table].rows.items())
             for metric in METRICS
@@ -116,18 +115,18 @@ def restore_images(table: str) -> Analysis:
     return analyse
 
 
-def _judge_row(findings: Findings, table: str, row: int, judge: Callable[[str, Interval], Finding]) -> Judgement:
+def _judge_row(findings: Findings, table: str, row: int, test: Callable[[str, Interval], Finding]) -> Judgement:
     """A row against the Transformer's, metric by metric, as measured and as printed."""
     masked, share, published = findings.analysis["masked"], f"{SHARES[table]:g}", load_paper("hyperset").tables[table]
     if str(row) not in masked or "0" not in masked:
         return conclude({"measured": not_addressed("one of the two models has no finished run")})
     measured = {
-        metric: judge(metric, compare(Sample.of(values[share]), Sample.of(masked["0"][metric][share])))
+        metric: test(metric, compare_runs(values[share], masked["0"][metric][share]))
         for metric, values in masked[str(row)].items()
     }
     theirs, *ours = published.rows.values()
     printed = {
-        metric: judge(metric, compare(Sample(ours[row - 1][metric], None, 1), Sample(theirs[metric], None, 1)))
+        metric: test(metric, compare(Sample(ours[row - 1][metric], None, 1), Sample(theirs[metric], None, 1)))
         for metric in METRICS
     }
     return conclude({f"{SHARES[table]:.0%} masked": combine(measured)}, {published.printed_as: combine(printed)})
@@ -135,17 +134,16 @@ def _judge_row(findings: Findings, table: str, row: int, judge: Callable[[str, I
 
 def c8(table: str) -> ClaimTest:
     @claim("C8")
-    def judge(findings: Findings) -> Judgement:
+    def trails(findings: Findings) -> Judgement:
         """With the Transformer's iterations and M = d, Hyper-SET is worse in every metric that can be taken here: yes
         if decided worse in all, no if decided better in one."""
 
         def is_worse(metric: str, gap: Interval) -> Finding:
-            rule = Rule.trails() if METRICS[metric] > 0 else Rule.leads()
-            return rule.judge(gap), {"said": gap.text(), "difference": gap.difference}
+            return judge(gap, Rule.trails() if METRICS[metric] > 0 else Rule.leads())
 
         return _judge_row(findings, table, 1, is_worse)
 
-    return judge
+    return trails
 
 
 @claim("C9")
@@ -156,7 +154,7 @@ def c9(findings: Findings) -> Judgement:
     def matches(metric: str, gap: Interval) -> Finding:
         if metric not in CLOSE:
             return not_addressed(gap.text())
-        return Rule.within(CLOSE[metric]).judge(gap), {"said": gap.text(), "difference": gap.difference}
+        return judge(gap, Rule.within(CLOSE[metric]))
 
     return _judge_row(findings, "T2", 2, matches)
 

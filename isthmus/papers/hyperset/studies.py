@@ -26,18 +26,13 @@ from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
-from isthmus.papers.hyperset import recipes
+from isthmus.papers.hyperset import protocols, recipes
 from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
 RUNS = 5
 """The runs of Figure 3; the paper does not print how many the tables have."""
-HELD_OUT = "the paper trains on all training images; here some are held out for validation (of CIFAR's, a tenth)"
-UNPRINTED = (
-    "the paper does not print augmentation, label smoothing, the number of runs and which epoch it reports; here: "
-    "none, none, three and the last"
-)
-BETA = "β₁ of Adam is 0.9, as in the authors' code; 0.0 is printed"
+UNPRINTED = "the paper does not print the number of runs of its tables; here three"
 SMALLER_SUDOKU = (
     "generated boards with 60 givens instead of 17 to 34, each shown in another symmetric form; d 64, four heads, 6 "
     "iterations and M = 2d instead of 768, 12, 24 and 4d; the loss is taken of every iteration instead of the last, "
@@ -94,8 +89,9 @@ def _sudoku_part(
         seeds = RUNS if chosen == "paper" else 3
         return describe_study(f"hyperset-{name}", chosen, _sudoku_base(chosen), models(chosen), seeds, **tried)
 
-    described = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")} | more
-    return [make_part(title, scale, study, {"all": [BETA], "cpu": [SMALLER_SUDOKU]}, **described)]
+    described: Settings = {"subject": "hyper_set", "fields": ("d", "ff_ratio", "iterations")}
+    described |= {"protocol": protocols.SUDOKU} | more
+    return [make_part(title, scale, study, {"cpu": [SMALLER_SUDOKU]}, **described)]
 
 
 def extrapolation(scale: Scale) -> list[Part]:
@@ -106,7 +102,7 @@ def extrapolation(scale: Scale) -> list[Part]:
         # Means of five runs without a spread; the Transformer's size is counted, not printed.
         settings, quality = {"name": shapes[model][0], "d": 768}, Sample(value, None, RUNS)
         columns = {"model": model, "board_accuracy": value}
-        printed.append(printed_network(f"F3.{model}", columns, settings, shapes[model][1], quality))
+        printed.append(printed_network(f"F3.{model}", columns, settings, shapes[model][1], quality, (2, 2)))
 
     def models(chosen: Scale) -> list[Model]:
         width = {"paper": {"d": 912, "num_heads": 12}, "cpu": {"d": 84}, "smoke": {"d": 18}}[chosen]
@@ -128,7 +124,12 @@ ABLATIONS: dict[str, Model] = {
 
 def ablations(scale: Scale) -> list[Part]:
     """Ours: what the step sizes are conditioned on and start from, and how positions are encoded."""
-    more: Settings = {"subject": "", "fields": ("step_sizes", "time_mlp", "step_init", "positions")}
+    more: Settings = {
+        "subject": "",
+        "fields": ("step_sizes", "time_mlp", "step_init", "positions"),
+        "comparable": False,
+    }
+    more["protocol"] = protocols.SUDOKU.without("hyper_set.", "model.positions")
     return _sudoku_part(
         "Hyper-SET", "ablations", scale,
         lambda chosen: [hyper_set(chosen, **fields) for fields in ABLATIONS.values()], rates=(), **more,
@@ -173,8 +174,9 @@ def _images_part(
         repeats = 3 if chosen == "paper" else seeds
         return describe_study(f"hyperset-{name}", chosen, base[chosen](), models(chosen), repeats)
 
-    notes = {"all": [HELD_OUT, UNPRINTED, BETA], "cpu": [SMALLER_IMAGES, FASTER]}
-    described = {"subject": "hyper_set", "fields": ("d", "layers", "iterations")} | more
+    notes = {"all": [UNPRINTED], "cpu": [SMALLER_IMAGES, FASTER]}
+    described: Settings = {"subject": "hyper_set", "fields": ("d", "layers", "iterations")}
+    described |= {"protocol": protocols.images(data)} | more
     return make_part(title, scale, study, notes, **described)
 
 
@@ -198,7 +200,8 @@ def data_sets(scale: Scale) -> list[Part]:
             params = count_parameters(model, (3, 224, 224), (10,))  # the paper prints millions, for CIFAR-10
             settings = {name: model[name] for name in ("name", "d", "layers")}
             # The number of runs is not printed.
-            printed.append(printed_network(f"{identity}.{data}", row, settings, params, Sample(row[data], None, 1)))
+            quality = Sample(row[data], None, 1)
+            printed.append(printed_network(f"{identity}.{data}", row, settings, params, quality, (2, 2)))
         beside: Settings = {"table": "T1", "printed_title": f"Table 1, {data}", "printed": printed}
         parts.append(_images_part("one layer", data, scale, models, data, **beside))
     return parts

@@ -24,7 +24,7 @@ from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import Network, count_parameters, printed_network
 from isthmus.papers.engine.parts import Base, Model, Settings, describe_study, make_part, shorten, smoke_base
-from isthmus.papers.imixer import recipes
+from isthmus.papers.imixer import protocols, recipes
 from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
 
@@ -33,11 +33,7 @@ SIZES = ("small", "base", "large")
 RATIOS = (0.25, 0.5, 1.0, 2.0)
 STEPS = (1, 2, 4)
 NORMS = ("spectral", "none", "batch")
-UNPRINTED = (
-    "the paper does not print which epoch it reports, its crops, and its cutout; here: the last epoch, timm's crops "
-    "and flips, and random erasing alone"
-)
-HELD_OUT = "the paper trains on all training images; here some are held out for validation (of CIFAR's, a tenth)"
+CUTOUT = "the paper names cutout without settings; here random erasing hides rectangles alone"
 SHRUNK = (
     "images at their own 32 pixels (MNIST: 28) with patches of 4 instead of 224 with patches of 16, a sixteenth of the "
     "channels, a quarter of the blocks, and as many hidden tokens as channels"
@@ -90,9 +86,10 @@ def _part(
         label = f"imixer-{name}" if chosen != "paper" or data == "cifar10" else f"imixer-{name}-{data}"
         return describe_study(label, chosen, _base(size, chosen, data), models(chosen), repeats)
 
-    all_notes = {"all": [*notes, HELD_OUT, UNPRINTED], "cpu": [SHRUNK, *([COARSE] if size == "large" else []), FASTER]}
+    all_notes = {"all": [*notes, CUTOUT], "cpu": [SHRUNK, *([COARSE] if size == "large" else []), FASTER]}
     fields = ("C", "depth", "h_r", "iterations", "norm")
     described = {"subject": "imixer", "rival_agrees_in": ("C", "depth"), "fields": fields} | more
+    described["protocol"] = protocols.describe_training(size)
     return make_part(title, scale, study, all_notes, **described)
 
 
@@ -106,7 +103,7 @@ def _cell(identity: str, row: Mapping[str, Any], column: str, model: Model, runs
     """A printed mean and spread; the paper does not print parameters, which are counted with ten classes."""
     settings = {name: value for name, value in model.items() if name not in ("drop_path", "init", "norm_eps")}
     quality = Sample(row[column], row[f"{column}_std"], runs)
-    return printed_network(identity, row, settings, count_parameters(model, (3, 224, 224), (10,)), quality)
+    return printed_network(identity, row, settings, count_parameters(model, (3, 224, 224), (10,)), quality, (2, 2))
 
 
 def sizes(scale: Scale) -> list[Part]:

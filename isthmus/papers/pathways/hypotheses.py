@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.papers.engine.claims import AHEAD, Finding, Rule, combine, conclude, not_addressed
+from isthmus.papers.engine.claims import TOLERANCE, Finding, Rule, combine, conclude, judge, not_addressed
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import SIZE_TOLERANCE, Network, best
-from isthmus.papers.pathways.claims import TOLERANCE, claim, level, list_compared_parts, versus
+from isthmus.papers.pathways.claims import claim, level, list_compared_parts, versus
 from isthmus.papers.pathways.studies import HISTORIES, NARROW, label, of_pathway
 from isthmus.studies.statistics import combine as weigh
 
@@ -107,14 +107,14 @@ def _gains_more(ends: Sequence[MeasuredPart], pairs: Sequence[Sequence[Network |
     gap = weigh([(weight, network.quality) for weight, network in zip(weights, known, strict=True)])
     gains = [versus(each[0], each[1])[1]["said"] for each in pairs]
     said = f"d_z {widths[0]}: {gains[0]}; d_z {widths[1]}: {gains[1]}; the first gain is larger by {gap.text()}"
-    return AHEAD[gap.decision], {"said": said}
+    return judge(gap, said=said)
 
 
 @claim("H5")
 def shapes_differ_in_their_best(findings: Findings) -> Judgement:
     """For each data set, the pathways that validation selects in the conventional shape and in the narrowest hourglass
-    trained: no if they are the same; yes if they differ and each is decided ahead of the other in its own shape; else
-    undecided."""
+    trained: no if they are the same and decided ahead of every other in both shapes; yes if they differ and each is
+    decided ahead of the other in its own shape; else undecided."""
     lines: dict[str, Finding] = {}
     for source, items in _by_source(findings).items():
         shapes = {item.part.title: item for item in items}
@@ -131,7 +131,14 @@ def _crosses(ends: Sequence[MeasuredPart]) -> Finding:
     winners = [label(best(networks.values()).model) for networks in budgeted]
     said = f"{winners[0]} in {ends[0].part.title}, {winners[1]} in {ends[1].part.title}"
     if winners[0] == winners[1]:
-        return "no", {"said": said}
+        rest = {
+            f"{winners[0]} against {name}, {item.part.title}": versus(networks[winners[0]], other)
+            for item, networks in zip(ends, budgeted, strict=True)
+            for name, other in networks.items()
+            if name != winners[0]
+        }
+        best_in_both = combine(rest)[0] == "yes"
+        return "no" if best_in_both else "undecided", {"said": said, "p_of_no": 0.05 if best_in_both else 1.0}
     answer, numbers = combine(
         {
             f"{winner} against {other}, {item.part.title}": versus(networks.get(winner), networks.get(other))

@@ -33,7 +33,8 @@ from isthmus.papers.engine.differences import SOURCES
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.networks import printed_network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part, shorten, smoke_base
-from isthmus.papers.widesparse import recipes
+from isthmus.papers.engine.protocols import Protocol
+from isthmus.papers.widesparse import protocols, recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
 from isthmus.recipes import published_network
 from isthmus.studies.statistics import Sample
@@ -49,11 +50,6 @@ FIGURE_5 = {  # Ω to pairs of C and S
     2**27: ((128, 1386), (256, 904), (904, 256), (1386, 128)),
 }
 SPARSE_5 = {0.9: 540, 0.7: 612, 0.5: 724, 0.3: 935, 0.1: 1619}  # p to m, at Ω = 2^18
-HELD_OUT = "the paper trains on all training images; here a tenth of CIFAR's is held out for validation"
-UNPRINTED = (
-    "the paper prints neither weight decay nor the padding of crops nor which epoch it reports; here: 0.01 for AdamW "
-    "and none for SGD, 4 pixels, the last epoch"
-)
 MASK = (
     "the paper gives kept entries of a mask as 1/√p (section 4.3) and as 1 (A.2.5), and ticks (Table S.1) and omits "
     "(A.2.5) pooling; here: 1/√p and pooling beside a Mixer of the same S·C (Figures 2 and 4), 1 and the whole vector "
@@ -87,13 +83,14 @@ def with_random(models: Iterable[Model]) -> list[Model]:
 
 def make_parts(
     figure: str, name: str, title: str, scale: Scale, paper: Callable[[str], Setup], cpu: Callable[[], Setup],
-    smoke: Callable[[], Iterable[Model]], notes: Notes, sources: Sequence[str] = ("cifar10",), **more: Any,
+    smoke: Callable[[], Iterable[Model]], notes: Notes, protocol: Callable[[str], Protocol],
+    sources: Sequence[str] = ("cifar10",), **more: Any,
 ) -> list[Part]:  # fmt: skip
     """A part for every source at the paper's scale; one at the others, which stands for the first source."""
     ticks = load_paper("widesparse").figures[figure].ticks
     axes = ", ".join(f"{axis.replace('_', ' ')} {low:g} to {high:g}" for axis, (low, high) in ticks.items())
     plotted = "the paper plots this and prints no values" + (f"; its axes are labelled: {axes}" if axes else "")
-    all_notes = {**notes, "all": [*notes.get("all", ()), plotted, HELD_OUT, UNPRINTED]}
+    all_notes = {**notes, "all": [*notes.get("all", ()), plotted]}
     if scale != "paper" and (others := [SOURCES[source] for source in sources[1:]]):
         untrained = f"the paper also has {', '.join(others)}; only one data set is run at this scale"
         all_notes[scale] = [*notes.get(scale, ()), untrained]
@@ -103,7 +100,7 @@ def make_parts(
             label = f"{name}-{source}" if chosen == "paper" and len(sources) > 1 else name
             return describe(label, chosen, lambda: paper(source), cpu, smoke)
 
-        return make_part(title, scale, study, all_notes, **{"fields": FIELDS} | more)
+        return make_part(title, scale, study, all_notes, protocol=protocol(source), **{"fields": FIELDS} | more)
 
     return [part(source) for source in (sources if scale == "paper" else sources[:1])]
 
@@ -155,20 +152,19 @@ def _table_1(source: str, imagenet: bool, scale: Scale) -> Part:
         quality = Sample(round(100 - row[f"{source}_error"], 4), spread, 3)
         size = row["omega"] if imagenet else 1e6 * row["connections_M"]
         name = identity if imagenet else f"{identity}.{source}"
-        printed.append(printed_network(name, row, TABLE_1[row["model"]], size, quality))
+        decimals = load_paper("widesparse").tables[table].decimals[f"{source}_error"]
+        printed.append(printed_network(name, row, TABLE_1[row["model"]], size, quality, (decimals, decimals)))
     notes = [
         "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
-        "Mixer-SS-W has C = 467, which gives the printed 255 M connections; 487 is printed and gives 276 M",
-        HELD_OUT,
     ]
     if imagenet:
         notes = [
-            "Mixer-B-W has γ = 4.095, which gives the printed width of 6.2e5; 4.57 is printed",
             "Mixer-B/16 is quoted by the paper; here it is trained like Mixer-B-W",
         ]
     smaller = "both networks have 16 M connections instead of 256 M, by the paper's rule"
     return make_part(
-        "wide and narrow Mixers", scale, study, {"all": [*notes, UNPRINTED], "cpu": [smaller]}, printed, table=table,
+        "wide and narrow Mixers", scale, study, {"all": notes, "cpu": [smaller]}, printed, table=table,
+        protocol=protocols.TABLE_1_IMAGENET if imagenet else protocols.TABLE_1,
         printed_title=f"Table 1, {SOURCES[source]}", fields=("patch", "C", "depth", "gamma"),
     )  # fmt: skip
 
@@ -195,6 +191,7 @@ def similarity(scale: Scale) -> list[Part]:
             "all": [MASK, "the width of the sparse MLP is not printed; here it is the Mixer's S·C"],
             "cpu": ["one Mixer, S = C = 32 (m = 1024), and p from 1 to 2^-7"],
         },
+        lambda source: protocols.FIGURE_4,
     )  # fmt: skip
     shallow: list[Model] = [{"name": "monarch_mlp"}, {"name": "kronecker_mlp"}]
 
@@ -204,8 +201,11 @@ def similarity(scale: Scale) -> list[Part]:
             "shallow", chosen, lambda: (recipe, shallow, 5), lambda: (shorten(recipe, 10), shallow, 5), lambda: shallow
         )
 
-    unprinted = "the paper prints neither batch size nor weight decay of the shallow nets; here: 128 and 0.01"
-    return [*compared, make_part("shallow nets", scale, study, {"all": [unprinted]}, fields=("size", "S"))]
+    shallow_part = make_part(
+        "shallow nets", scale, study, {"all": ["the paper plots this and prints no values"]}, fields=("size", "S"),
+        protocol=protocols.SHALLOW,
+    )  # fmt: skip
+    return [*compared, shallow_part]
 
 
 def width(scale: Scale) -> list[Part]:
@@ -227,6 +227,7 @@ def width(scale: Scale) -> list[Part]:
         lambda: (shorten(recipes.figure_4(), 3), models(small, 2**14, 3, (2048,))),
         lambda: models(tiny, 2**10, 1, patch=2),
         {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^19; one sparse MLP is wider than any Mixer can be"]},
+        lambda source: protocols.FIGURE_4,
     )  # fmt: skip
 
 
@@ -245,7 +246,7 @@ def effective_width(scale: Scale) -> list[Part]:
         lambda: (shorten(recipes.figure_5(), 3), models(((8, 60), (25, 25), (60, 8)), few, 8)),
         lambda: models(((4, 14), (8, 8)), {0.5: 32}, 2, patch=2),
         {"all": [MASK], "cpu": ["Ω is 2^14 instead of 2^18, 2^21 and 2^27"]},
-        THREE,
+        lambda source: protocols.figure_5(), THREE,
     )  # fmt: skip
 
 
@@ -280,7 +281,7 @@ def ratio(scale: Scale) -> list[Part]:
                 "the learning rate is an eighth of the paper's, as the batch is",
             ],
         },
-        (*THREE, "imagenet1k"),
+        protocols.ratio, (*THREE, "imagenet1k"),
     )  # fmt: skip
 
 
@@ -293,7 +294,8 @@ def depth(scale: Scale) -> list[Part]:
     def paper(source: str) -> Setup:
         blocks = (4, 8, 12, 16, 20)
         if source == "imagenet1k":
-            return recipes.ratio(source), models(128, blocks, patch=16)
+            # MLP-Mixers, as section 5.4 says of ImageNet-1k.
+            return recipes.ratio(source), with_random(mixer(128, 128, number, 4, 16) for number in blocks)
         return recipes.figure_5(source), models(128, blocks)
 
     return make_parts(
@@ -304,5 +306,5 @@ def depth(scale: Scale) -> list[Part]:
             "all": ["how ImageNet-1k is trained for Figure 7 is not printed; here: as for Figure 6"],
             "cpu": ["C = S = 32 instead of 128, with 2 to 12 blocks instead of 4 to 20"],
         },
-        (*THREE, "imagenet1k"),
+        protocols.depth, (*THREE, "imagenet1k"),
     )  # fmt: skip

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from isthmus.core.config import RunConfig
 from isthmus.papers.engine.exhibit import Part, Scale
 from isthmus.papers.engine.parts import Model, Settings, change_training, shorten
-from isthmus.papers.widesparse import recipes
+from isthmus.papers.engine.protocols import Protocol
+from isthmus.papers.widesparse import protocols, recipes
 from isthmus.papers.widesparse.recipes import mixer, s_mixer
 from isthmus.papers.widesparse.studies import MASK, THREE, Setup, make_parts, sparse, tokens_of, with_random
 
@@ -30,6 +31,7 @@ def density(scale: Scale) -> list[Part]:
         lambda: (shorten(recipes.figure_5(), 4), models(wide, 2**14, 8)),
         lambda: models((1.0, 0.5, 0.1), 2**10, 2, patch=2),
         {"all": [MASK, "data, blocks and densities of this figure are not printed"], "cpu": ["Ω is 2^14, not 2^16"]},
+        lambda source: protocols.figure_5(),
     )  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def expanded_width(scale: Scale) -> list[Part]:
             "all": [MASK, "the number of blocks is not printed; here: 8"],
             "cpu": ["Ω is 2^16 instead of 2^18 and 2^20, and there are 3 blocks"],
         },
-        ("cifar10", "cifar100"),
+        lambda source: protocols.figure_5(0.1), ("cifar10", "cifar100"),
     )  # fmt: skip
 
 
@@ -75,6 +77,7 @@ def expansion(scale: Scale) -> list[Part]:
             "all": ["data, blocks and C of this figure are not printed; here: CIFAR-10, 8, and 16 to 256"],
             "cpu": ["m is 1024 instead of 4096, Ω 2^15 to 2^17 at C = S and 2^16 elsewhere; 3 blocks"],
         },
+        lambda source: protocols.figure_5(),
     )  # fmt: skip
 
 
@@ -95,7 +98,7 @@ def replacement(scale: Scale) -> list[Part]:
             "all": ["C = S = 64 as in the text of D.5; the caption of Figure S.4 says 128"],
             "cpu": ["C = S = 32 instead of 64"],
         },
-        THREE, fields=("C", "S", "depth", "permutation", "random_blocks"),
+        lambda source: protocols.figure_5(), THREE, fields=("C", "S", "depth", "permutation", "random_blocks"),
     )  # fmt: skip
 
 
@@ -115,13 +118,13 @@ def patches(scale: Scale) -> list[Part]:
         lambda: (shorten(recipes.figure_5(rate=0.1), 4), models((2, 4, 8, 16, 32), 32, 4)),
         lambda: models((2, 4), 8, 1),
         {"cpu": ["C = S = 32 instead of 64; no patches of one pixel"]},
-        THREE, fields=("patch", "C", "S", "depth", "permutation"),
+        protocols.patches, THREE, fields=("patch", "C", "S", "depth", "permutation"),
     )  # fmt: skip
 
 
 def _losses(
     name: str, title: str, scale: Scale, recipe: RunConfig, train: Settings, paper: Iterable[Model],
-    cpu: Iterable[Model], smoke: Iterable[Model], notes: Iterable[str], smaller: str,
+    cpu: Iterable[Model], smoke: Iterable[Model], notes: Iterable[str], smaller: str, protocol: Protocol,
 ) -> list[Part]:  # fmt: skip
     """600 epochs at the paper's scale; at the cpu scale 30 epochs of 10,000 images, evaluated every third."""
 
@@ -133,6 +136,7 @@ def _losses(
     return make_parts(
         "FS6_FS8", name, title, scale, lambda source: (change_training(recipe, **train, epochs=600), paper, 5),
         on_few_rows, lambda: smoke, {"all": [CURVES, *notes], "cpu": [FEW_ROWS, smaller]},
+        lambda source: protocol,
     )  # fmt: skip
 
 
@@ -145,7 +149,7 @@ def s_mixer_losses(scale: Scale) -> list[Part]:
     return _losses(
         "overfitting", "loss during training", scale, recipes.figure_5(rate=0.1), {},
         models(2**18, (16, 32, 64, 114, 173), 8), models(2**14, (8, 25, 60), 8), models(2**9, (4, 12), 1, patch=2),
-        [], "Ω is 2^14 instead of 2^18, C 8 to 60",
+        [], "Ω is 2^14 instead of 2^18, C 8 to 60", protocols.S_MIXER_LOSSES,
     )  # fmt: skip
 
 
@@ -158,8 +162,9 @@ def mixer_losses(scale: Scale) -> list[Part]:
     sgd = {**recipes.NESTEROV, "learning_rate": 0.1, "batch_size": 256, "weight_decay": 0.0}
     return _losses(
         "overfitting-mlp", "loss during training, γ = 4", scale, recipes.figure_4(), sgd,
-        models(2**18, (16, 32, 64, 114, 173), 8, 4), models(2**14, (16, 40), 3, 4), models(2**9, (4, 8), 1, 2, patch=2),
-        [EIGHT_BLOCKS], "Ω is 2^14, C 16 and 40, and there are 3 blocks",
+        models(2**20, (16, 32, 64, 114, 173), 8, 4), models(2**14, (16, 40), 3, 4), models(2**9, (4, 8), 1, 2, patch=2),
+        [EIGHT_BLOCKS, "Ω is not printed; here 2^20, which gives the pairs of Figure S.6 with γ = 4"],
+        "Ω is 2^14, C 16 and 40, and there are 3 blocks", protocols.MIXER_LOSSES,
     )  # fmt: skip
 
 
@@ -171,5 +176,5 @@ def adamw(scale: Scale) -> list[Part]:
     )
     return _losses(
         "adamw", "loss during training, AdamW", scale, recipes.figure_4(), {"batch_size": 256}, large, small, tiny,
-        [EIGHT_BLOCKS], "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8",
+        [EIGHT_BLOCKS], "C = S = 32 with γ = 2 and 3 blocks instead of 64 with γ = 4 and 8", protocols.ADAMW_LOSSES,
     )  # fmt: skip

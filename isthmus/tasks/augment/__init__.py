@@ -15,7 +15,7 @@ from torch import Tensor
 
 from isthmus.core.draws import numpy_generator, torch_generator
 from isthmus.core.protocols import Settings
-from isthmus.tasks.augment.crops import fit_size, flip, padded_crop, resized_crop
+from isthmus.tasks.augment.crops import Interpolation, fit_size, flip, padded_crop, resized_crop
 from isthmus.tasks.augment.mixup import cut_out, erase, mix
 from isthmus.tasks.augment.operations import Colour, jitter_colours
 from isthmus.tasks.augment.policies import CIFAR10, IMAGENET, auto_augment, rand_augment
@@ -79,7 +79,13 @@ def orient(images: Images, view: Int[Tensor, " batch"]) -> Images:
 
 
 def vary_images(
-    images: Bytes, settings: Augmentation, size: int | None, fill: Colour, seed: int, step: int
+    images: Bytes,
+    settings: Augmentation,
+    size: int | None,
+    fill: Colour,
+    seed: int,
+    step: int,
+    interpolation: Interpolation = "bilinear",
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """Crop, flip, resize to ``size``, jitter colours and apply a policy, on 8-bit images.
 
@@ -92,11 +98,11 @@ def vary_images(
     if settings.crop_padding:
         images = padded_crop(images, settings.crop_padding, draw("crop"))
     if settings.resized_crop:
-        images = resized_crop(images, settings.resized_crop, size, draw("crop"))
+        images = resized_crop(images, settings.resized_crop, size, draw("crop"), interpolation)
     if settings.flip:
         images = flip(images, draw("flip"))
     if size and not settings.resized_crop:
-        images = fit_size(images, size)
+        images = fit_size(images, size, interpolation=interpolation)
     if any(settings.color_jitter):
         images = jitter_colours(images, settings.color_jitter, draw("jitter"))
     if settings.policy == "rand_augment":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from jaxtyping import Float64, Int, Real, UInt8
@@ -12,6 +13,7 @@ from torch.nn import functional
 from isthmus.tasks.augment.operations import Images
 
 Range = tuple[float, float]
+Interpolation = Literal["bilinear", "bicubic"]
 ATTEMPTS = 10
 ASPECTS = (3 / 4, 4 / 3)
 
@@ -32,11 +34,11 @@ def flip(images: Images, generator: torch.Generator) -> Images:
 
 
 def resized_crop(
-    images: Images, area: Range, size: int | None, generator: torch.Generator
+    images: Images, area: Range, size: int | None, generator: torch.Generator, interpolation: Interpolation = "bilinear"
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """A crop of random area and aspect ratio, resized to ``size`` (or the image's own size).
 
-    Bilinear without antialiasing, which matters only where a part larger than ``size`` shrinks.
+    Without antialiasing, which matters only where a part larger than ``size`` shrinks.
     """
     height, width = images.shape[2:]
     parts = draw_boxes(len(images), (height, width), area, generator).to(images.device)
@@ -49,7 +51,7 @@ def resized_crop(
     across = (x * (2 / width) - 1).float()[:, None, :].expand(-1, rows, -1)
     down = (y * (2 / height) - 1).float()[:, :, None].expand(-1, -1, columns)
     grid = torch.stack([across, down], dim=-1)
-    sampled = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    sampled = functional.grid_sample(images.float(), grid, interpolation, padding_mode="border", align_corners=False)
     return sampled.round().clamp(0, 255).to(torch.uint8)
 
 
@@ -84,9 +86,12 @@ def draw_shapes(
 
 
 def fit_size(
-    images: Real[Tensor, "batch channels height width"], size: int, ratio: float = 1.0
+    images: Real[Tensor, "batch channels height width"],
+    size: int,
+    ratio: float = 1.0,
+    interpolation: Interpolation = "bilinear",
 ) -> Real[Tensor, "batch channels size size"]:
-    """Resize the short side to ``size / ratio`` (bilinear, antialiased) and crop the central square of ``size``.
+    """Resize the short side to ``size / ratio`` (antialiased) and crop the central square of ``size``.
 
     8-bit images stay such; a user's own floats stay floats.
     """
@@ -94,7 +99,7 @@ def fit_size(
     target = round(size / ratio)
     if short != target:
         wanted = [max(size, side * target // short) for side in images.shape[2:]]
-        resized = functional.interpolate(images.float(), wanted, mode="bilinear", antialias=True)
+        resized = functional.interpolate(images.float(), wanted, mode=interpolation, antialias=True)
         images = resized if images.is_floating_point() else resized.round().clamp(0, 255).to(torch.uint8)
     top, left = (round((side - size) / 2) for side in images.shape[2:])
     return images[:, :, top : top + size, left : left + size]

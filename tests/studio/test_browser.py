@@ -1,0 +1,245 @@
+"""The studio in a real Chromium: live pages, a search from a dropped file, sliders, a Sudoku, keyboard and axe-core."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.core.files import home
+from isthmus.core.record import METRICS, RECORD
+from isthmus.studio import panel
+from tests.browser import BROWSER
+from tests.command_line import train
+from tests.studio.serving import serving
+from tests.unit.fabricated_runs import model_config, write_run, write_study
+
+playwright = pytest.importorskip("playwright.sync_api")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")]
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page on which no error, no dialog and no request to another host may happen."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(60_000)
+    opened, wrong = context.new_page(), list[str]()
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("dialog", lambda dialog: wrong.append(dialog.message))
+    opened.on("console", lambda line: wrong.append(line.text) if "Content Security Policy" in line.text else None)
+    opened.on(
+        "request",
+        lambda request: (
+            None if re.match(r"(http://127\.0\.0\.1:|data:|blob:)", request.url) else wrong.append(request.url)
+        ),
+    )
+    yield opened
+    context.close()
+    assert not wrong
+
+
+def _open_run() -> Path:
+    record = write_run(home() / "runs", model_config("hourglass_mlp", (785, 8, 3), 0), 1e-3, 0, epochs=12)
+    folder = home() / "runs" / record.id
+    (folder / RECORD).unlink()
+    lines = (folder / METRICS).read_text().splitlines(keepends=True)
+    (folder / METRICS).write_text("".join(lines[:2]))
+    return folder
+
+
+def _log_line(folder: Path, epoch: int) -> None:
+    line = {"step": 32 * epoch, "epoch": epoch, "split": "validation", "psnr": 19 + epoch, "loss": 0.1, "seconds": 1.0}
+    with (folder / METRICS).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def test_two_tabs_follow_a_run_also_after_the_server_was_ended(page: Any) -> None:
+    folder = _open_run()
+    with serving() as port:
+        address = f"http://127.0.0.1:{port}/runs/{folder.name}"
+        other = page.context.new_page()
+        for tab in (page, other):
+            tab.goto(address)
+            tab.get_by_text("epoch 1 of 12").first.wait_for()
+        page.bring_to_front()
+        _log_line(folder, 2)
+        page.get_by_text("epoch 2 of 12").first.wait_for(timeout=3000)
+        other.get_by_text("epoch 2 of 12").first.wait_for(timeout=5000)
+        assert page.locator("[data-figure=validation] .trace").count() == 1
+    page.get_by_text("The studio does not answer").wait_for()
+    _log_line(folder, 3)
+    with serving(port):
+        page.get_by_text("epoch 3 of 12").first.wait_for(timeout=15_000)
+        playwright.expect(page.locator("#connection")).to_have_text("")
+
+
+def test_hostile_names_stay_text(page: Any) -> None:
+    settings = {"name": "table", "path": f"/tmp/{HOSTILE}.csv", "targets": [HOSTILE]}
+    model = model_config("hourglass_mlp", (785, 8, 3), 0) | {"name": HOSTILE}
+    records = [write_run(home() / "runs", model, 1e-3, seed, settings=settings, objective=HOSTILE) for seed in (0, 1)]
+    with serving() as port:
+        for path in ("/", f"/runs/{records[0].id}"):
+            page.goto(f"http://127.0.0.1:{port}{path}")
+            page.wait_for_timeout(500)
+            assert page.locator("img[src=x]").count() == 0
+            assert page.get_by_text("alert(1)").count() > 0
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.locator('a[href^="/problems/"]').first.click()
+        page.locator("[data-figure=front] .main-svg").first.wait_for()
+        assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.timeout(400)
+def test_a_dropped_file_becomes_a_search_whose_front_grows(page: Any, tmp_path: Path) -> None:
+    table = tmp_path / "houses.csv"
+    rows = [f"{x},{x % 7},{3 * x + x % 7 + (x * 37 % 11) / 3}" for x in range(300)]
+    table.write_text("\n".join(["area,rooms,price", *rows]))
+    with serving() as port:
+        page.goto(f"http://127.0.0.1:{port}/start")
+        transfer = page.evaluate_handle(
+            "(text) => { const all = new DataTransfer(); all.items.add(new File([text], 'houses.csv')); return all; }",
+            table.read_text(),
+        )
+        page.dispatch_event("[data-drop]", "drop", {"dataTransfer": transfer})
+        page.get_by_text("300 rows, 3 columns").wait_for()
+        page.get_by_text("regression of price on houses.csv").first.wait_for()  # the plan
+        page.locator("input[name=within]").fill("60s")
+        page.locator("input[name=budget]").fill("2k")
+        page.get_by_role("button", name="Start the search").click()
+        counts = set[int]()
+        while not page.get_by_text("Open the recommended run").count():
+            counts.add(page.locator("[data-figure=front] .point").count())
+            page.wait_for_timeout(300)
+        assert len(counts - {0}) > 1  # the front has grown while it was watched
+        page.get_by_text("Open the recommended run").click()
+        page.get_by_role("link", name="Try it").click()
+        page.locator(".figures b").first.wait_for()
+        before = page.locator(".figures b").first.inner_text()
+        page.locator("input[name=c0]").fill("7")
+        playwright.expect(page.locator(".figures b").first).not_to_have_text(before)
+
+
+def test_a_slider_changes_the_parameter_count(page: Any) -> None:
+    with serving() as port:
+        page.goto(f"http://127.0.0.1:{port}/design?model=hourglass_mlp&d_z=64&d_h=16&depth=2")
+        count = page.locator("[data-number=parameters]").first
+        assert count.inner_text() == f"{64 * 74 + 2 * 2 * 64 * 16:,}"
+        slider = page.locator("[data-for-field=field-depth]")
+        slider.focus()
+        slider.press("ArrowRight")  # with the keyboard
+        playwright.expect(count).to_have_text(f"{64 * 74 + 3 * 2 * 64 * 16:,}")
+        box = slider.bounding_box()
+        page.mouse.move(box["x"] + 5, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2, steps=5)
+        page.mouse.up()
+        playwright.expect(count).to_have_text(f"{64 * 74 + 16 * 2 * 64 * 16:,}")
+        assert "depth=16" in page.url
+        page.get_by_text("Keep this design").click()
+        assert page.locator("svg.network").count() == 2
+
+
+def test_a_sudoku_is_played(page: Any, tmp_path: Path) -> None:
+    panel.load_run.cache_clear()
+    panel.read_samples.cache_clear()
+    source = {"name": "sudoku", "train": 30, "validation": 10, "test": 10}
+    model = {"name": "hyper_set", "d": 16, "num_heads": 2, "iterations": 3}
+    run = train(tmp_path, source=source, task={"name": "sudoku"}, model=model)["id"]
+    with serving() as port:
+        page.goto(f"http://127.0.0.1:{port}/runs/{run}/try")
+        page.get_by_text("After iteration 3 of 3").wait_for()
+        page.get_by_role("button", name="Play the iterations").click()
+        page.get_by_text("After iteration 1 of 3").wait_for()
+        page.get_by_text("After iteration 3 of 3").wait_for()
+        for place in (0, 1):
+            page.locator(f"input[name=c{place}]").fill("5")
+        playwright.expect(page.locator(".solved td.given.wrong").first).to_be_visible()
+        red = page.locator(".solved td.wrong").first.evaluate("(cell) => getComputedStyle(cell).backgroundColor")
+        assert red == "rgb(198, 40, 40)"
+        page.locator("[data-figure=energy] .trace").first.wait_for()
+
+
+def test_an_image_is_drawn_and_restored(page: Any, tmp_path: Path) -> None:
+    panel.load_run.cache_clear()
+    panel.read_samples.cache_clear()
+    run = train(tmp_path)["id"]
+    with serving() as port:
+        page.goto(f"http://127.0.0.1:{port}/runs/{run}/try")
+        before = page.locator(".restored img").first.get_attribute("src")
+        box = page.locator("canvas").bounding_box()
+        page.mouse.move(box["x"] + 20, box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 120, box["y"] + 120, steps=8)
+        page.mouse.up()
+        playwright.expect(page.locator(".restored img").first).not_to_have_attribute("src", before)
+        page.locator("input[name=sample][value='3']").check()
+        playwright.expect(page.locator("input[name=pixels]")).to_have_value("")
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script of axe-core, from npm."""
+    folder = tmp_path_factory.mktemp("axe")
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm on this machine")
+    packed = subprocess.run(["npm", "pack", "axe-core@4"], cwd=folder, capture_output=True, text=True, check=False)
+    if packed.returncode:
+        pytest.skip("npm does not give axe-core")
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        file = archive.extractfile("package/axe.min.js")
+        assert file
+        return file.read().decode()
+
+
+@pytest.mark.timeout(600)
+def test_pages_are_accessible_and_fit_narrow_and_wide_screens(browser: Any, axe: str, tmp_path: Path) -> None:
+    panel.load_run.cache_clear()
+    panel.read_samples.cache_clear()
+    write_study(home() / "runs", seeds=1)
+    trained = train(tmp_path)["id"]
+    source = {"name": "sudoku", "train": 30, "validation": 10, "test": 10}
+    model = {"name": "hyper_set", "d": 16, "num_heads": 2, "iterations": 3}
+    puzzle = train(tmp_path, source=source, task={"name": "sudoku"}, model=model)["id"]
+    failures = []
+    with serving() as port:
+        first = browser.new_page()
+        first.goto(f"http://127.0.0.1:{port}/")
+        problem = first.locator('a[href^="/problems/"]').last.get_attribute("href")
+        first.close()
+        for width, scheme in ((400, "light"), (1400, "dark"), (1400, "light")):
+            context = browser.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce"
+            )
+            page = context.new_page()
+            for path in (
+                "/", "/start", "/design", problem, f"/runs/{trained}", f"/runs/{trained}/inside",
+                f"/runs/{trained}/try", f"/runs/{puzzle}/try", "/nothing",
+            ):  # fmt: skip
+                page.goto(f"http://127.0.0.1:{port}{path}")
+                page.wait_for_timeout(700)
+                page.evaluate(axe)
+                found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+                for each in found["violations"]:
+                    if each["impact"] in ("serious", "critical"):
+                        failures.append(f"{path} {width} {scheme}: {each['id']}: {each['nodes'][0]['html'][:160]}")
+                over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                if over > 0:
+                    failures.append(f"{path} {width}: {over} pixels too wide")
+            context.close()
+    assert not failures, "\n".join(failures)
