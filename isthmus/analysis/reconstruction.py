@@ -8,6 +8,9 @@ steps), and decoded by the tokenizer. With nothing masked, the same numbers show
                          MS-SSIM has five scales and needs 161 pixels
     lpips, fid           lower is better; measured if their weights are on disk (``perceptual.py``)
     token_accuracy       of the masked tokens
+
+With ``task.picture_scaling=min_max`` all but FID compare pictures that are each scaled from their least to their
+largest value, as in the authors' code.
 """
 
 from __future__ import annotations
@@ -68,10 +71,10 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
     index = torch.randperm(len(images), generator=torch_generator(0, "analysed rows"))[:rows].sort().values.numpy()
     originals, tokens = images[index], torch.from_numpy(trained.data.test.inputs[index].astype(np.int64))
     whole = tokenizer.pictures(tokens.numpy())
-    quality = Quality(originals, data_dir)
+    task: Any = trained.task
+    quality = Quality(originals, data_dir, task.config.picture_scaling)
     table = [{"masked": 0.0, **quality(whole)}]
     lines = [originals[:_SHOWN], whole[:_SHOWN]]
-    task: Any = trained.task
     for share in SHARES:
         mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
         hidden = tokens.masked_fill(mask, task.mask_token)
@@ -93,8 +96,9 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
 class Quality:
     """The distance of pictures from the originals, by all available metrics."""
 
-    def __init__(self, originals: np.ndarray, data_dir: Path) -> None:
+    def __init__(self, originals: np.ndarray, data_dir: Path, scaling: str = "none") -> None:
         self.originals = originals
+        self.scale = _stretch if scaling == "min_max" else _keep
         self.lpips, self.fid = Lpips.load(data_dir), Fid.load(data_dir)
         found = {"lpips": self.lpips, "fid": self.fid}
         self.missing = [explain_missing(name) for name, measure in found.items() if measure is None]
@@ -105,7 +109,7 @@ class Quality:
     def __call__(self, pictures: np.ndarray) -> dict[str, float]:
         means: dict[str, float] = {}
         for ours, theirs in zip(_pieces(pictures), _pieces(self.originals), strict=True):
-            for name, value in self._distances(ours, theirs).items():
+            for name, value in self._distances(self.scale(ours), self.scale(theirs)).items():
                 means[name] = means.get(name, 0.0) + float(value) * (len(ours) / len(pictures))
         return means | ({"fid": self.fid(_pieces(pictures), _pieces(self.originals))} if self.fid is not None else {})
 
@@ -124,6 +128,16 @@ def _pieces(images: np.ndarray) -> Iterator[Tensor]:
     """Images with values in [0, 1], some at a time to save memory."""
     for start in range(0, len(images), _PIECE):
         yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
+
+
+def _keep(images: Tensor) -> Tensor:
+    return images
+
+
+def _stretch(images: Tensor) -> Tensor:
+    """Each image from 0, its least value, to 1, its largest; an image of one value becomes 0."""
+    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    return (images - low) / (high - low).clamp_min(1 / 255)
 
 
 def _sheet(lines: list[np.ndarray]) -> str:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -211,12 +212,15 @@ class Arrangement(NamedTuple):
     before: Permutation
     after: Permutation
     layout: Layout
+    permute_hidden: Callable[[int], Permutation] | None = None
+    """Makes the permutation of a hidden layer of this width; None: there is none."""
 
     def layers(self, *hidden: int, bias: bool) -> list[PermutedKronecker]:
-        """One layer, or a chain J2 (I ⊗ W2) · (I ⊗ W1) J1 without permutations in between."""
-        between = [Identity(width * self.copies) for width in hidden]
+        """One layer, or a chain J2 (I ⊗ W2) J (I ⊗ W1) J1, where J is the identity without ``permute_hidden``."""
+        kept: list[Permutation] = [Identity(width * self.copies) for width in hidden]
+        between = kept if self.permute_hidden is None else [self.permute_hidden(width) for width in hidden]
         inputs = zip([self.width_in, *hidden], [self.before, *between], strict=True)
-        outputs = zip([*hidden, self.width_out], [*between, self.after], strict=True)
+        outputs = zip([*hidden, self.width_out], [*kept, self.after], strict=True)
         return [
             PermutedKronecker(Arrangement(width_in, width_out, self.copies, before, after, self.layout), bias)
             for (width_in, before), (width_out, after) in zip(inputs, outputs, strict=True)
@@ -228,7 +232,7 @@ class PermutedKronecker(nn.Module):
 
     def __init__(self, arrangement: Arrangement, bias: bool = True) -> None:
         super().__init__()
-        width_in, width_out, self.copies, self.before, self.after, self.layout = arrangement
+        width_in, width_out, self.copies, self.before, self.after, self.layout, _ = arrangement
         self.weight = nn.Parameter(torch.empty(width_out, width_in))
         self.bias = nn.Parameter(torch.empty(width_out)) if bias else None
         bound = 1 / math.sqrt(width_in)
@@ -279,11 +283,17 @@ def arrange_channels(rows: int, columns: int) -> Arrangement:
     return Arrangement(columns, columns, rows, Commutation(rows, columns), Commutation(columns, rows), "transposed")
 
 
-def arrange_randomly(width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str) -> Arrangement:
-    """Random J1 and J2, as in a random-permuted mixer; the result has ``rows_out`` rows."""
+def arrange_randomly(
+    width: int, width_out: int, copies: int, rows_out: int, seed: int, name: str, hidden: bool = False
+) -> Arrangement:
+    """Random J1 and J2, as in a random-permuted mixer; the result has ``rows_out`` rows. ``hidden``: and a random J."""
     before = RandomPermutation(width * copies, width, seed, f"{name}/before")
     after = RandomPermutation(width_out * copies, rows_out, seed, f"{name}/after")
-    return Arrangement(width, width_out, copies, before, after, "batch_last")
+
+    def permute_hidden(units: int) -> Permutation:
+        return RandomPermutation(units * copies, units, seed, f"{name}/hidden")
+
+    return Arrangement(width, width_out, copies, before, after, "batch_last", permute_hidden if hidden else None)
 
 
 class ChannelNorm(nn.LayerNorm):

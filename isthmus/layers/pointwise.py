@@ -20,5 +20,5 @@ def norm(name: NormName, width: int) -> nn.Module:
     return nn.Identity()
 
 
-def activation(name: ActivationName) -> nn.Module:
-    return ACTIVATIONS[name]()
+def activation(name: ActivationName | Literal["none"]) -> nn.Module:
+    return nn.Identity() if name == "none" else ACTIVATIONS[name]()

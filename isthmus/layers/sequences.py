@@ -45,8 +45,8 @@ class SequenceConfig(ResidualConfig):
     """Distinct layers."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 12
     """Applications of each layer; a forward pass may use another number."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How tokens learn their positions: fixed sinusoids, or learned vectors."""
+    positions: Literal["sinusoidal", "learned", "grid"] = "sinusoidal"
+    """Fixed sinusoids of a token's number, learned vectors, or sinusoids of its column and row in a square."""
     embedding_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout rate of the embedded tokens."""
     head_bias: bool = True
@@ -60,8 +60,15 @@ class SequenceConfig(ResidualConfig):
             raise ValueError(f"num_heads={self.num_heads} does not divide d={self.d}")
         if self.d % 2:
             raise ValueError(f"d={self.d} is odd, and sinusoidal positions come in pairs")
+        if self.positions == "grid" and self.d % 4:
+            raise ValueError(
+                f"d={self.d} is no multiple of 4, which positions=grid needs: sinusoids of columns and rows"
+            )
         if self.input_shape is None:
             return self
+        places = self.input_shape[0]
+        if self.positions == "grid" and not (self.vocabulary and math.isqrt(places) ** 2 == places):
+            raise ValueError("positions=grid needs the tokens of a square; use positions=sinusoidal")
         if len(self.input_shape) != (1 if self.vocabulary else 3):
             raise ValueError(
                 f"input_shape={self.input_shape} is neither an image (channels, height, width) nor, "
@@ -113,6 +120,12 @@ def sinusoids(place: Float[Tensor, " places"], width: int, inclusive: bool = Fal
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
+def grid_positions(side: int, d: int) -> Float[Tensor, "places d"]:
+    """Of every place of a square grid: sinusoids of its column, then of its row, d/2 each."""
+    line = sinusoids(torch.arange(side, dtype=torch.float64), d // 2)
+    return torch.cat([line.repeat(side, 1), line.repeat_interleave(side, 0)], dim=1).float()
+
+
 def rms_norm(width: int) -> nn.RMSNorm:
     """Uses float32's epsilon in every precision, because bfloat16's is not negligible for small tokens."""
     return nn.RMSNorm(width, eps=torch.finfo(torch.float32).eps)
@@ -151,6 +164,8 @@ class Embedding(nn.Module):
             self.class_token = nn.Parameter(torch.randn(1, 1, config.d) * 0.02)
         if config.positions == "learned":
             self.positions = nn.Parameter(torch.randn(config.tokens, config.d) * 0.02)
+        elif config.positions == "grid":
+            self.register_buffer("positions", grid_positions(math.isqrt(config.tokens), config.d), persistent=False)
         else:
             places = torch.arange(config.tokens, dtype=torch.float64)
             self.register_buffer("positions", sinusoids(places, config.d).float(), persistent=False)

@@ -47,8 +47,12 @@ class MixerConfig(ImageModelConfig, ResidualConfig):
     """The numbers of the random blocks, from 1; None: all."""
     permutation_seed: Annotated[int, Field(ge=0)] | None = None
     """Draws the random permutations; a run derives it from its own seed."""
-    activation: ActivationName = "gelu"
-    """Of the mixing steps."""
+    activation: ActivationName | Literal["none"] = "gelu"
+    """Of the mixing steps; ``none``: they are linear."""
+    norm: Literal["layer", "none"] = "layer"
+    """LayerNorm before each mixing step, in the first skip and before the head, or no norm at all."""
+    skip: Literal["identity", "none"] = "identity"
+    """``none``: the result of a mixing step replaces the stream, as in the paper's theory."""
     norm_eps: Annotated[float, Field(gt=0)] = 1e-5
     """Added to the variance in layer norm."""
     bias: bool = True
@@ -67,15 +71,39 @@ class MixerConfig(ImageModelConfig, ResidualConfig):
             raise ValueError(f"random_blocks={chosen} are not different blocks of 1 … {self.depth}")
         return self
 
+    @model_validator(mode="after")
+    def _check_skip(self) -> Self:
+        if self.skip == "none" and self.drop_path:
+            raise ValueError(
+                f"drop_path={self.drop_path:g} needs skip=identity: without a skip, it drops the whole image"
+            )
+        if self.skip == "none" and self.pathway.name != "plain":
+            raise ValueError(f"pathway={self.pathway.name} needs skip=identity: it joins updates to a stream")
+        return self
+
     @property
     def layout(self) -> Layout:
-        skip = "" if self.S is None else f"S={self.S}"
+        skip = f"S={self.S}" if self.skips_with_weights else ""
         again = f"drop_path={self.drop_path:g}" if self.drop_path else ""
         return Layout(self.C, (2,) * self.depth, skip_weights=skip, changes_again=again)
 
     @property
     def inner_tokens(self) -> int:
         return self.S or self.tokens
+
+    @property
+    def skips_with_weights(self) -> bool:
+        """Whether the first skip has a W̃."""
+        return self.S is not None and self.skip == "identity"
+
+    @property
+    def permutes_hidden(self) -> bool:
+        """Whether the hidden layers of random blocks are permuted too."""
+        return False
+
+    def make_norm(self, block: int) -> nn.Module:
+        """The norm of every row of X in this block."""
+        return nn.Identity() if self.norm == "none" else ChannelNorm(self.C, self.norm_eps, self.is_random(block))
 
     def is_random(self, block: int) -> bool:
         return self.permutation == "random" and (self.random_blocks is None or block in self.random_blocks)
@@ -93,7 +121,7 @@ class Skip(nn.Module):
     def __init__(self, config: MixerConfig) -> None:
         super().__init__()
         (self.tokens,) = arrange_tokens(config.tokens, config.inner_tokens, config.C).layers(bias=False)
-        self.norm = nn.LayerNorm(config.C, eps=config.norm_eps)
+        self.norm = nn.LayerNorm(config.C, eps=config.norm_eps) if config.norm == "layer" else nn.Identity()
 
     def forward(self, x: Float[Tensor, "batch S0 C"]) -> Float[Tensor, "batch S C"]:
         return self.norm(self.tokens(x.contiguous()))  # Eq. (S.15)
@@ -107,10 +135,11 @@ class MixingBlock(Block):
     def __init__(self, config: MixerConfig, number: int, token_mixing: nn.Module, channel_mixing: nn.Module) -> None:
         super().__init__()
         self.random = config.is_random(number)
-        self.skip = Skip(config) if number == 1 and config.S is not None else None
-        self.norm1 = ChannelNorm(config.C, config.norm_eps, self.random)
+        self.skip = Skip(config) if number == 1 and config.skips_with_weights else None
+        self.replaces = config.skip == "none"
+        self.norm1 = config.make_norm(number)
         self.token_mixing = token_mixing
-        self.norm2 = ChannelNorm(config.C, config.norm_eps, self.random)
+        self.norm2 = config.make_norm(number)
         self.channel_mixing = channel_mixing
         self.drop_path = DropPath(config.drop_path)
 
@@ -121,6 +150,8 @@ class MixingBlock(Block):
         return self.drop_path(self.channel_mixing(self.norm2(x)))  # Eq. (4)
 
     def branches(self) -> tuple[Branch, ...]:
+        if self.replaces:  # Eq. (5)
+            return Branch("token", self.mix_tokens, carry=None), Branch("channel", self.mix_channels, carry=None)
         skip = self.skip
         carry = keep if skip is None else lambda x: self.arrange(skip(x))
         return Branch("token", self.mix_tokens, carry=carry), Branch("channel", self.mix_channels)
@@ -140,7 +171,7 @@ class Mixer(ResidualModel):
         self.input_shape = config.image
         self.stem = PatchEmbedding(config, config.C, config.bias)
         self.blocks = Stack((self._block(number) for number in range(1, config.depth + 1)), config.make_pathway())
-        self.norm = ChannelNorm(config.C, config.norm_eps, config.is_random(config.depth))
+        self.norm = config.make_norm(config.depth)
         self.head = Head(config, config.inner_tokens, config.C, config.bias)
         self._initialise(config.init)
 
@@ -153,9 +184,9 @@ class Mixer(ResidualModel):
         S, C = config.inner_tokens, config.C
         S_in = config.tokens if number == 1 else S
         if config.is_random(number):
-            seed = config.permutation_seed or 0
-            tokens = arrange_randomly(S_in, S, C, S, seed, f"{number}/token")
-            channels = arrange_randomly(C, C, S, S, seed, f"{number}/channel")
+            seed, hidden = config.permutation_seed or 0, config.permutes_hidden
+            tokens = arrange_randomly(S_in, S, C, S, seed, f"{number}/token", hidden)
+            channels = arrange_randomly(C, C, S, S, seed, f"{number}/channel", hidden)
         else:
             tokens, channels = arrange_tokens(S_in, S, C), arrange_channels(S, C)
         return MixingBlock(config, number, self.make_mixing("token", tokens), self.make_mixing("channel", channels))
@@ -196,7 +227,7 @@ class Mixer(ResidualModel):
 
     def read_out(self, tokens: Float[Tensor, "batch S C"]) -> Float[Tensor, "batch ..."]:
         tokens = self.norm(tokens)
-        if self.norm.batch_last and self.head.image is None:
+        if self.config.is_random(self.config.depth) and self.head.image is None:
             # The head's mean over tokens, twenty times faster in memory order.
             tokens = tokens.permute(2, 1, 0).mean(1, keepdim=True).permute(2, 1, 0)
         return self.head(tokens)

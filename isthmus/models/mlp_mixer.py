@@ -16,7 +16,9 @@ Differs from the paper:
     first paper require; ``bias=false`` removes all. The second paper draws W1 and W3 from N(0, 1/fan-in); here W2, W4,
     the stem and the head are drawn alike, and biases start at zero. ``xavier`` is the initialisation of timm and of
     iMixer, whose head starts at zero.
-    A random-permuted MLP has one pair (J1, J2) around it, as in appendix A.2.3, and none at its hidden layer.
+    A random-permuted MLP has one pair (J1, J2) around it. Section 5.2 can also be read as a pair for each of its two
+    layers: ``hidden_permutation=random`` adds the one random permutation to which J2 of the first and J1 of the second
+    layer amount, because φ commutes with permutations.
     The first skip has a W̃ if ``S`` is given, as in the paper's sweeps of S, and only then.
     The variants have the values that fit the paper's own tables: C 467 for SS-W (printed: 487), γ 4.095 for B-W
     (printed: 4.57, which gives Ω 2.9e8 instead of 2.6e8).
@@ -25,10 +27,10 @@ Differs from the paper:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from isthmus.core.protocols import Signature
@@ -50,6 +52,18 @@ class MLPMixerConfig(MixerConfig):
     """Hidden width of the token MLP; overrides ``gamma``."""
     channel_hidden: Size | None = None
     """Hidden width of the channel MLP; overrides ``gamma``."""
+    hidden_permutation: Literal["none", "random"] = "none"
+    """Whether random blocks also permute the hidden layer of each MLP."""
+
+    @model_validator(mode="after")
+    def _check_hidden_permutation(self) -> Self:
+        if self.hidden_permutation == "random" and self.permutation != "random":
+            raise ValueError("hidden_permutation=random needs permutation=random")
+        return self
+
+    @property
+    def permutes_hidden(self) -> bool:
+        return self.hidden_permutation == "random"
 
     def hidden(self, axis: Axis) -> int:
         if axis == "token":

@@ -6,12 +6,15 @@ Paper: Understanding MLP-Mixer as a Wide and Sparse MLP (Hayase, Karakida), eq. 
     X, S, C          the stream, ``S`` tokens of ``C`` channels
     S_0, C_0         ``config.tokens``, ``config.patch_values``
     W, Vᵀ            ``token_mixing.fc``, ``channel_mixing.fc``
+    φ, LN, skip      ``activation``, ``norm``, ``skip``
     L                ``depth``
     J_c, (J1, J2)    ``permutation`` (``layers/permuted_kronecker.py``)
 
 Differs from the paper:
     Biases and the initialisation of the stem and the head are not printed; they are those of ``models/mlp_mixer.py``.
-    Eq. (5) has neither norm nor skip; the trained networks of appendix A.2.2 have both, and so has this one.
+    Eq. (5) has neither norm nor skip; the trained networks of appendix A.2.2 have both, and so has this one by default.
+    ``norm=none skip=none bias=false`` is eq. (5), and with ``activation=none`` the linear S-Mixer of eq. (6) and
+    Proposition 3.3.
 """
 
 from __future__ import annotations

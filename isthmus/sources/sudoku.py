@@ -1,5 +1,7 @@
 """Sudoku puzzles with one solution each: from ``puzzle,solution`` csv files, or generated here.
 
+Palm et al.'s (2018) hard Sudoku, which the Hyper-SET paper uses, has files without a header; both forms are read.
+
 A row is a board of 81 tokens, 0 for an empty cell; its target is the solved board. No solution, up to the names of its
 digits, is in two splits.
 """
@@ -38,7 +40,8 @@ Make = Callable[[np.ndarray, np.random.Generator], Boards]
 """Makes puzzles with the given numbers of digits."""
 FIELDS: dict[SplitName, str] = {"train": "path", "validation": "validation_path", "test": "test_path"}
 _TRIES = 100
-FORM = "a header `puzzle,solution` and 81 digits in each, 0 for empty"
+FORM = "lines of 81 digits, a comma and 81 digits (puzzle and solution, 0 for empty), with or without a header"
+_HEADER = b"puzzle,solution"
 
 
 class GeneratedSudoku(Source):
@@ -188,34 +191,42 @@ class SudokuFiles(Source):
 def read_puzzles(path: Path) -> np.ndarray:
     """uint8 (2, boards, 81): the puzzles of a csv file and their solutions, each checked against the rules."""
     lines = read_bytes(path).split()
-    if not lines or lines[0].strip().lower() != b"puzzle,solution":
+    first = _first_line(lines)
+    if first == 1 and not (lines and lines[0][:1].isdigit() and len(lines[0]) == 2 * CELLS + 1):
         shown = lines[0][:40].decode("utf-8", "replace") if lines else "nothing"
         raise UserError(f"{path} is not a file of puzzles: it begins with {shown!r}, not with {FORM}")
-    if len(lines) == 1:
+    rows = lines[first - 1 :]
+    if not rows:
         raise UserError(f"{path} has no puzzles")
-    wrong = [number for number, line in enumerate(lines[1:]) if len(line) != 2 * CELLS + 1]
+    wrong = [number for number, line in enumerate(rows) if len(line) != 2 * CELLS + 1]
     if not wrong:
-        table = np.frombuffer(b"".join(lines[1:]), np.uint8).reshape(-1, 2 * CELLS + 1)
+        table = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, 2 * CELLS + 1)
         boards = np.stack([table[:, :CELLS], table[:, CELLS + 1 :]]) - np.uint8(48)
         wrong = np.flatnonzero((table[:, CELLS] != ord(",")) | (boards > 9).any(axis=(0, 2))).tolist()
     if wrong:
-        text = lines[wrong[0] + 1].decode("utf-8", "replace")
+        text = rows[wrong[0]].decode("utf-8", "replace")
         shown = text if len(text) <= 40 else text[:39] + "…"
-        raise UserError(f"{path}, line {wrong[0] + 2}: a line has 81 digits, a comma and 81 digits, not {shown!r}")
+        raise UserError(f"{path}, line {wrong[0] + first}: a line has 81 digits, a comma and 81 digits, not {shown!r}")
     puzzles, solutions = boards
     if wrong := np.flatnonzero(~is_complete(solutions)).tolist():
         broken = conflict(solutions[wrong[0]]) or "an empty cell"
-        raise UserError(f"{path}, line {wrong[0] + 2}: the solution is not valid: it has {broken}")
+        raise UserError(f"{path}, line {wrong[0] + first}: the solution is not valid: it has {broken}")
     if wrong := np.flatnonzero(((puzzles > 0) & (puzzles != solutions)).any(axis=1)).tolist():
-        raise UserError(f"{path}, line {wrong[0] + 2}: the solution differs from the puzzle in a given cell")
+        raise UserError(f"{path}, line {wrong[0] + first}: the solution differs from the puzzle in a given cell")
     return boards
+
+
+def _first_line(lines: list[bytes]) -> int:
+    """The number of the line with the first puzzle, from 1."""
+    return 2 if lines and lines[0].lower() == _HEADER else 1
 
 
 def _refuse_ambiguous(path: Path, puzzles: np.ndarray, rows: np.ndarray) -> None:
     """``rows`` are the puzzles' places in the file."""
     if many := rows[solve(puzzles).counts != 1].tolist():
+        first = _first_line(read_bytes(path).split(maxsplit=1))
         raise UserError(
-            f"{path}, line {many[0] + 2}: the puzzle has more than one solution; "
+            f"{path}, line {many[0] + first}: the puzzle has more than one solution; "
             f"{len(many)} of {len(puzzles)} have, leave them out"
         )
 

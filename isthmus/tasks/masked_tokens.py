@@ -48,6 +48,8 @@ class MaskedTokens(Task):
         """Passes of the model that fill in masked tokens, for samples and predictions."""
         temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
         """Sampling temperature of these tokens; 0 takes the most likely."""
+        picture_scaling: Literal["none", "min_max"] = "none"
+        """Before PSNR, SSIM and LPIPS: nothing, or each picture from its least to its largest value, as the authors."""
         evaluation_seed: Annotated[int, Field(ge=0)] = 0
         """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
 

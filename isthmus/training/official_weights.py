@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import UserError, nearest
+from isthmus.layers.sequences import grid_positions
 from isthmus.training.timm_weights import MIXER
 
 Weights = Mapping[str, Tensor]
@@ -166,14 +167,6 @@ def convert_masked(table: Mapping[str, str], title: str) -> Callable[[Weights], 
         return ours, fields
 
     return convert
-
-
-def grid_positions(side: int, d: int) -> Tensor:
-    """Of every place of a square grid: sines and cosines of its column, then of its row, with d/4 frequencies each."""
-    frequencies = 1e4 ** -(torch.arange(d // 4, dtype=torch.float64) / (d // 4))
-    angles = torch.arange(side, dtype=torch.float64)[:, None] * frequencies
-    line = torch.cat([angles.sin(), angles.cos()], dim=1)
-    return torch.cat([line.repeat(side, 1), line.repeat_interleave(side, 0)], dim=1).float()
 
 
 def convert_crate(weights: Weights) -> Converted:

@@ -29,10 +29,13 @@ SMALL: dict[str, list[dict]] = {
         {**MIXER, "output_shape": (5,), "gamma": 2},
         {**MIXER, "output_shape": (5,), "permutation": "random", "permutation_seed": 1, "S": 9, "init": "pytorch"},
         {**MIXER, "output_shape": (3, 16, 24), "S": 9, "token_hidden": 7, "bias": False},
+        {**MIXER, "output_shape": (5,), "permutation": "random", "hidden_permutation": "random", "permutation_seed": 1},
     ],
     "s_mixer": [
         {**MIXER, "output_shape": (5,), "S": 6, "drop_path": 0.1},
         {**MIXER, "output_shape": (2, 8, 12), "permutation": "random", "random_blocks": (2,), "permutation_seed": 1},
+        {**MIXER, "output_shape": (5,), "norm": "none", "skip": "none", "activation": "none", "bias": False},
+        {**MIXER, "output_shape": (5,), "norm": "none", "S": 6, "permutation": "random", "permutation_seed": 1},
     ],
     "imixer": [
         {**IMIXER, "h_r": 1.5},
@@ -83,6 +86,7 @@ SMALL |= {
         {**TOKENS, "layers": 2, "step_sizes": "X_0", "ff_ratio": 2.5, "embedding_dropout": 0.1},
         {**TOKENS, "step_sizes": "X_0", "time_mlp": False},
         {**TOKENS, "step_sizes": "fixed", "fixed_step": 0.2},
+        {**TOKENS, "positions": "grid", "step_sizes": "X_0", "time_mlp": False},
     ],
     "recurrent_transformer": [IMAGE, {**TOKENS, "layers": 2, "qkv": "shared"}],
     "crate": [IMAGE, {**TOKENS, "layers": 2}],

@@ -89,6 +89,10 @@ class Slow:
             tokens = [self.weights["embedding.class_token"].view(-1), *self.patches(sample)]
         if self.config.positions == "learned":
             places = list(self.weights["embedding.positions"])
+        elif self.config.positions == "grid":
+            side, half = math.isqrt(len(tokens)), self.config.d // 2
+            pairs = [(column, row) for row in range(side) for column in range(side)]
+            places = [torch.cat([sinusoids(i, half) for i in pair]).float().double() for pair in pairs]
         else:  # kept in float32
             places = [sinusoids(i, self.config.d).float().double() for i in range(len(tokens))]
         return torch.stack([token + place for token, place in zip(tokens, places, strict=True)], dim=1)

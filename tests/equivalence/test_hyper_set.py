@@ -15,6 +15,7 @@ STEPS = ["X_0", "X_t", "time", "fixed"]
 CASES: dict[str, dict[str, Any]] = {
     "tokens": {**TOKENS, "ff_ratio": 1.5},
     "images": IMAGES,
+    "grid": {**TOKENS, "positions": "grid", "input_shape": (9,), "output_shape": (9, 4)},
     "learned positions, gelu": {**TOKENS, "positions": "learned", "head_bias": False, "activation": "gelu"},
 }
 

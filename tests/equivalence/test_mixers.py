@@ -27,6 +27,9 @@ MODELS = {
     "mlp hidden": {"name": "mlp_mixer", "token_hidden": 3, "channel_hidden": 7, "bias": False, **IMAGE},
     "mlp other S": {"name": "mlp_mixer", "gamma": 1.5, "S": 4, "activation": "relu", **IMAGE},
     "single": {"name": "s_mixer", "norm_eps": 1e-3, **IMAGE},
+    "single linear": {"name": "s_mixer", "norm": "none", "skip": "none", "activation": "none", "bias": False, **IMAGE},
+    "single without norm": {"name": "s_mixer", "norm": "none", "S": 4, "activation": "relu", **IMAGE},
+    "single without skip": {"name": "s_mixer", "skip": "none", "S": 4, **IMAGE},
     "single same S": {"name": "s_mixer", "S": 6, "init": "pytorch", **IMAGE},
 }
 PERMUTATIONS = {
@@ -39,6 +42,7 @@ OUTPUTS = {"classes": (3,), "image": (2, 4, 6), "larger image": (1, 8, 12)}
 ACTIVATIONS = {
     "gelu": lambda h: h * (1 + scipy.special.erf(h / np.sqrt(2))) / 2,
     "relu": lambda h: np.maximum(h, 0),
+    "none": lambda h: h,
 }
 
 
@@ -63,6 +67,8 @@ def array(tensor):
 
 
 def norm(x, layer):
+    if isinstance(layer, torch.nn.Identity):
+        return x
     rows = [(row - row.mean()) / np.sqrt(((row - row.mean()) ** 2).mean() + layer.eps) for row in x]
     return np.stack(rows) * array(layer.weight) + array(layer.bias)
 
@@ -102,11 +108,11 @@ def slow(model, image):
         yield f"token_{i}", update
         if block.skip is not None:
             x = norm(array(block.skip.tokens.weight) @ x, block.skip.norm)
-        x = x + update
+        x = update if config.skip == "none" else x + update
         yield f"x_token_{i}", x
         update = mixed(norm(x, block.norm2), block.channel_mixing, phi, S)
         yield f"channel_{i}", update
-        x = x + update
+        x = update if config.skip == "none" else x + update
         yield f"x_{i}", x
     x = norm(x, model.norm)
     if len(config.output_shape) == 1:
@@ -138,6 +144,27 @@ def test_every_intermediate_is_that_of_the_loop(model, permutation):
             np.testing.assert_allclose(trajectory[name][row].numpy(), value, rtol=1e-9, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.parametrize("more", [{}, {"S": 4, "random_blocks": (1,)}])
+def test_a_hidden_layer_is_permuted_between_its_two_matrices(more):
+    """The loop multiplies with the permutation matrix of every layer, written out."""
+    fields: dict[str, Any] = MODELS["mlp"] | PERMUTATIONS["random"] | {"output_shape": (3,)} | more
+    torch.manual_seed(1)
+    made: Any = create(**fields, hidden_permutation="random").double()
+    x = np.random.default_rng(0).normal(size=(2, 2, 4, 6))
+    expected = [dict(slow(made, image))["output"] for image in x]
+    with torch.no_grad():
+        np.testing.assert_allclose(made(torch.from_numpy(x)).numpy(), expected, rtol=1e-9, atol=1e-11)
+    plain: Any = create(**fields).double()
+    plain.load_state_dict(made.state_dict())
+    assert not np.allclose(plain(torch.from_numpy(x)).detach().numpy(), expected)
+    for block in made.blocks:
+        for mixing in (block.token_mixing, block.channel_mixing):
+            moved = mixing.fc2.before.sigma().tolist()
+            if block.random:
+                assert sorted(moved) == list(range(len(moved))) != moved
+            assert mixing.fc1.after.sigma().tolist() == list(range(len(moved))) or not block.random
+
+
 @pytest.mark.parametrize("output", ["image", "larger image"])
 @pytest.mark.parametrize(("model", "permutation"), [("mlp other S", "random"), ("single", "normal"), ("mlp", "random")])
 def test_images_come_out_where_their_patches_were(model, permutation, output):
@@ -161,6 +188,25 @@ def test_gradients_are_those_of_torchs_own_operations(model, permutation, monkey
     monkeypatch.setattr(permuted_kronecker, "_is_exporting", lambda: True)
     for ours, theirs in zip(fast, gradients(), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_the_theorys_mixer_is_equation_5_and_6():
+    """H = φ(φ(W X) V), and vec(H) = (Vᵀ ⊗ W) vec(X) without φ; Proposition 3.3's regularisers are in their order."""
+    theory = {"norm": "none", "skip": "none", "bias": False, "depth": 1, "input_shape": (2, 4, 6), "patch": 2, "C": 5}
+    for phi in ("relu", "none"):
+        torch.manual_seed(0)
+        made: Any = create("s_mixer", activation=phi, output_shape=(3,), **theory).double()
+        block = made.blocks[0]
+        W, VT = array(block.token_mixing.fc.weight), array(block.channel_mixing.fc.weight)
+        with torch.no_grad():
+            stream = dict(made.trajectory(torch.randn(1, 2, 4, 6, dtype=torch.float64)))
+        X, H = array(stream["x_0"][0]), array(stream["x_1"][0])
+        f = ACTIVATIONS[phi]
+        np.testing.assert_allclose(H, f(f(W @ X) @ VT.T), rtol=1e-9, atol=1e-12)
+        B = np.kron(VT, W)
+        if phi == "none":
+            np.testing.assert_allclose(H.flatten(order="F"), B @ X.flatten(order="F"), rtol=1e-9, atol=1e-12)
+        assert np.abs(B).sum() / (5 * 6) <= ((VT**2).sum() + (W**2).sum()) / 2  # Eq. (11)
 
 
 def test_our_own_gradients_are_those_of_differences():
@@ -272,6 +318,9 @@ def test_initial_weights_have_the_papers_variance(model):
         ({"gamma": 0}, "gamma=0: input should be greater than 0"),
         ({"patch": 5}, "patch=5 does not divide an image of 4×6 pixels"),
         ({"drop_path": 1}, "drop_path=1: input should be less than 1"),
+        ({"skip": "none", "drop_path": 0.1}, "drop_path=0.1 needs skip=identity"),
+        ({"skip": "none", "pathway": "ladder"}, "pathway=.* needs skip=identity"),
+        ({"hidden_permutation": "random"}, "hidden_permutation=random needs permutation=random"),
         ({"random_blocks": [1]}, "needs permutation=random"),
         ({"permutation": "random", "random_blocks": [3]}, r"random_blocks=\(3,\) are not different blocks of 1 … 2"),
         ({"permutation": "random", "random_blocks": [1, 1]}, r"random_blocks=\(1, 1\) are not different blocks"),

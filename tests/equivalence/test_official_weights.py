@@ -18,7 +18,8 @@ from isthmus.cli.main import app
 from isthmus.core.errors import UserError
 from isthmus.core.registry import create_model
 from isthmus.layers.published_weights import load_published
-from isthmus.training.official_weights import OFFICIAL, find_official, grid_positions
+from isthmus.layers.sequences import grid_positions
+from isthmus.training.official_weights import OFFICIAL, find_official
 
 Weights = dict[str, Tensor]
 EPS = torch.finfo(torch.float32).eps

@@ -67,6 +67,20 @@ def test_psnr_ssim_and_ms_ssim_are_those_of_slow_code(tmp_path):
     assert found["ms_ssim"] == pytest.approx(np.mean(multi), rel=1e-3)
 
 
+def test_pictures_are_stretched_one_by_one_where_asked(tmp_path):
+    originals, ours = pictures(32)
+    originals = originals // 2 + 20
+    ours[0] = 7  # a picture of one value has no range
+    found = Quality(originals, tmp_path, "min_max")(ours)
+    errors = []
+    for one, other in zip(ours.astype(float), originals.astype(float), strict=True):
+        a = np.zeros_like(one) if one.max() == one.min() else (one - one.min()) / (one.max() - one.min())
+        b = (other - other.min()) / (other.max() - other.min())
+        errors.append(((a - b) ** 2).mean())
+    assert found["psnr"] == pytest.approx(np.mean(-10 * np.log10(errors)), rel=1e-5)
+    assert found["psnr"] != pytest.approx(Quality(originals, tmp_path)(ours)["psnr"], rel=1e-3)
+
+
 def test_thousands_of_images_go_piece_by_piece(tmp_path, monkeypatch):
     originals, ours = pictures(32, rows=7)
     at_once = Quality(originals, tmp_path)(ours)

@@ -26,9 +26,9 @@ def line(puzzle, solution):
     return "".join(map(str, puzzle)) + "," + "".join(map(str, solution))
 
 
-def write(path, puzzles, solutions):
+def write(path, puzzles, solutions, header=("puzzle,solution",)):
     rows = [line(*row) for row in zip(puzzles.tolist(), solutions.tolist(), strict=True)]
-    text = "\n".join(["puzzle,solution", *rows]) + "\n"
+    text = "\n".join([*header, *rows]) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return str(path)
 
@@ -96,6 +96,20 @@ def test_files_are_read_and_split_by_grid(tmp_path, ending):
     assert ((few.train.inputs > 0).sum(axis=1) == 50).all()
 
 
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_file_without_a_header_is_the_same_file(tmp_path, ending):
+    """Palm's hard Sudoku is distributed like this."""
+    write(tmp_path / f"with.{ending}", *MADE)
+    write(tmp_path / f"without.{ending}", *MADE, header=())
+    one, other = (source("sudoku_csv", path=f"{name}.{ending}").load(tmp_path) for name in ("with", "without"))
+    assert one.fingerprint == other.fingerprint
+    assert sum(len(other.split(name)) for name in SPLITS) == 40
+    open_ = np.where(MADE[1] >= 8, 0, MADE[1])
+    write(tmp_path / f"open.{ending}", open_, MADE[1], header=())
+    with pytest.raises(UserError, match="line 1: the puzzle has more than one solution"):
+        source("sudoku_csv", path=f"open.{ending}", prove=True).load(tmp_path)
+
+
 def test_files_of_their_own_for_validation_and_test(tmp_path):
     for number, name in enumerate(SPLITS):
         write(tmp_path / f"{name}.csv", *(side[10 * number : 10 * number + 10] for side in MADE))
@@ -129,13 +143,17 @@ GOOD = f"{SEVENTEEN},{SOLUTION}"
     ("text", "said"),
     [
         ("", "begins with 'nothing'"),
-        ("a,b\n1,2", "begins with 'a,b', not with a header `puzzle,solution`"),
+        ("a,b\n1,2", "begins with 'a,b', not with lines of 81 digits, a comma and 81 digits"),
         ("puzzle,solution\n", "has no puzzles"),
         (f"puzzle,solution\n{GOOD}\n123,456\n", "line 3: a line has 81 digits, a comma and 81 digits, not '123,456'"),
         (f"puzzle,solution\n{GOOD[:-1]}x\n", "line 2: a line has 81 digits"),
         (f"puzzle,solution\n{GOOD.replace(',', '0')}\n", "line 2: a line has 81 digits"),
         (f"puzzle,solution\n{GOOD[:-1]}8\n", "line 2: the solution is not valid: it has two 8s in row 9"),
         (f"puzzle,solution\n{'7' + GOOD[1:]}\n", "line 2: the solution differs from the puzzle in a given cell"),
+        (f"{GOOD}\n123,456\n", "line 2: a line has 81 digits, a comma and 81 digits, not '123,456'"),
+        (f"{GOOD[:-1]}8\n", "line 1: the solution is not valid: it has two 8s in row 9"),
+        (f"{GOOD}\npuzzle,solution\n", "line 2: a line has 81 digits"),
+        (f"{GOOD}\n", "1 different solutions are too few to hold 2 of them out"),
         (f"puzzle,solution\n{GOOD}\n", "1 different solutions are too few to hold 2 of them out"),
     ],
 )
