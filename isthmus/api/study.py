@@ -24,6 +24,7 @@ from isthmus.search.display import Bar, Display, Silence
 from isthmus.studies.complete import Watcher, complete_study
 from isthmus.studies.fronts import Candidate, best, cost_of, front, summarise
 from isthmus.studies.plan import Plan
+from isthmus.studies.shared import LEAST_AGREEMENT
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
 from isthmus.training.tracking import prepare_tracking
@@ -37,6 +38,7 @@ def study(
     cluster: str | None = None,
     storage: str | None = None,
     within: float | str | None = None,
+    shared: bool = False,
     rebuild: bool = False,
     data_dir: Path | str | None = None,
     tensorboard: bool = False,
@@ -52,6 +54,7 @@ def study(
     :param cluster: a Ray cluster: ``auto``, or its address.
     :param storage: the URL of a database, ``postgresql://…`` (default: SQLite in ISTHMUS_HOME).
     :param within: reduce the study to this time, such as ``"90s"``, ``"30m"`` or a number of seconds.
+    :param shared: rank a grid by one super-network, and train only the promising candidates alone.
     :param rebuild: rebuild the study's database from the run records.
     :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
     :param tensorboard: also write TensorBoard logs to the runs' folders.
@@ -78,7 +81,7 @@ def study(
     options = Options(data_dir=None if data_dir is None else Path(data_dir), command="isthmus.study")
     seconds = None if within is None else parse_seconds(within)
     with Bar() if progress else Silence() as display:
-        plan = plan_study(config, settings, options)
+        plan = plan_study(config, settings, options, shared)
         tracking = prepare_tracking(tensorboard, mlflow, plan.config.name)
         plan = replace(plan, options=replace(options, tracking=tracking))
         found = complete_study(
@@ -88,8 +91,22 @@ def study(
     return StudyAnswer(found)
 
 
-def plan_study(config: Given, settings: Overrides, options: Options) -> Plan:
-    return Plan.of(study_config(find_settings(config, StudyConfig, settings)), options)
+def plan_study(config: Given, settings: Overrides, options: Options, shared: bool = False) -> Plan:
+    """The plan of a study. ``shared`` is the field of the same name with its defaults, unless settings give it."""
+    given = find_settings(config, StudyConfig, settings)
+    return Plan.of(study_config(({"shared": {}} if shared else {}) | given), options)
+
+
+def describe_sharing(study: Study) -> list[str]:
+    """How well inherited quality agrees with stand-alone quality; nothing if the study has no super-network."""
+    if study.plan.inherited is None:
+        return []
+    trained, all_of_them = len(study.trials), len(study.plan.candidates)
+    tau = "unknown" if study.agreement is None else f"{study.agreement:.2f}"
+    said = f"Weight sharing: Kendall's τ of inherited and stand-alone quality is {tau} over {trained} candidates."
+    if study.has_fallen_back:
+        return [f"{said} It was below {LEAST_AGREEMENT} on the first of them, so the study trained all candidates."]
+    return [f"{said} The other {all_of_them - trained} candidates were ranked lower and not trained alone."]
 
 
 class StudyAnswer:
@@ -172,7 +189,8 @@ class StudyAnswer:
         where = Path(out) if out is not None else home() / "reports" / self.name
         title, command = f"Isthmus {self.name}", self.study.plan.options.command
         costs, quality = self.study.costs, self.config.quality
-        return write_report(self.study.folders, where, title, command, costs=costs, quality=quality)
+        notes = describe_sharing(self.study)
+        return write_report(self.study.folders, where, title, command, costs=costs, quality=quality, notes=notes)
 
     def sentences(self) -> list[str]:
         """The conclusion in words."""
@@ -181,7 +199,7 @@ class StudyAnswer:
             said.append(" ".join(answer_in_words(section, cost)).strip())
             said += [describe_pathway(gap, section.objective) for gap in section.pathway_gaps]
             said += summary(section, cost)
-        return said
+        return said + describe_sharing(self.study)
 
     def __repr__(self) -> str:
         chosen = self._best
@@ -207,6 +225,9 @@ class _Shown(Watcher):
     def measure(self) -> AbstractContextManager[Any]:
         self.display.advance(0.0, "measuring a few steps")
         return nullcontext()
+
+    def rank(self, text: str, fraction: float) -> None:
+        self.display.advance(0.0, f"{text}: {fraction:.0%}")
 
     def announce(self, text: str) -> None:
         self.display.say(text)

@@ -24,6 +24,10 @@ class TerminalWatcher(Watcher):
     def measure(self) -> AbstractContextManager[Any]:
         return terminal.err.status("measuring a few steps …")
 
+    def rank(self, text: str, fraction: float) -> None:
+        if fraction == 1:
+            terminal.err.print(f"trained {text}", soft_wrap=True)
+
     def announce(self, text: str) -> None:
         terminal.err.print(text, soft_wrap=True)
         resume = "Ctrl-C or SIGTERM saves; repeat the command to resume"

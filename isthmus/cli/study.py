@@ -24,6 +24,9 @@ def study(
     within: Annotated[
         str | None, typer.Option(help="Reduce the study to this time, such as `90s`, `30m` or `2h`.")
     ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Rank a grid by one super-network, and train the promising ones alone.")
+    ] = False,
     rebuild: Rebuild = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
     data_dir: DataDir = None,
@@ -46,7 +49,7 @@ def study(
 
     options = Options(data_dir=data_dir, command=command_line())
     seconds = None if within is None else parse_seconds(within)
-    plan = plan_study(target, overrides or (), options)
+    plan = plan_study(target, overrides or (), options, shared)
     tracking = prepare_tracking(tensorboard, mlflow, plan.config.name)
     plan = replace(plan, options=replace(options, tracking=tracking))
     found = complete_study(plan, plan.options, workers, cluster=cluster, url=storage, within=seconds, rebuild=rebuild)

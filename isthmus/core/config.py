@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from numbers import Number
@@ -117,6 +118,25 @@ class Pruning(Settings):
         return self
 
 
+class Shared(Settings):
+    """A super-network that ranks the candidates of a grid before any is trained alone."""
+
+    epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Of each super-network (default: a third of ``base.train.epochs``)."""
+    slices: Annotated[int, Field(ge=2, le=64)] = 4
+    """Candidates whose losses a step adds: the largest, the smallest, and random ones."""
+    first: Annotated[int, Field(ge=3, le=10_000)] = 8
+    """Candidates trained alone before the ranking is checked; if Kendall's τ is below 0.5, all others follow."""
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """The fraction of candidates that is trained alone if the ranking holds."""
+
+    def count_epochs(self, epochs: int) -> int:
+        return self.epochs or math.ceil(epochs / 3)
+
+    def count_promising(self, candidates: int) -> int:
+        return min(candidates, max(self.first, math.ceil(self.keep * candidates)))
+
+
 class StudyConfig(Settings):
     """A study: candidates, each with learning rates and seeds, on one task."""
 
@@ -144,6 +164,9 @@ class StudyConfig(Settings):
     """Each candidate is trained once with every seed."""
     pruning: Pruning | None = None
     """Which candidates stop early (default: none)."""
+    # Left out while it is None, so that the configs of other studies are written as before.
+    shared: Annotated[Shared | None, Field(exclude_if=lambda value: value is None)] = None
+    """A super-network that ranks the candidates of a grid (default: none)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -158,6 +181,8 @@ class StudyConfig(Settings):
             given = getattr(self, name)
             if twice := [value for value in set(given) if given.count(value) > 1]:
                 raise ValueError(f"{name} contains {min(twice)} twice")
+        if self.shared is not None and self.sampling.name != "grid":
+            raise ValueError(f"--shared ranks a grid; use sampling.name=grid instead of {self.sampling.name}")
         for space in self.spaces:
             self._check_recipe(split_recipe(space.vary)[1])
         for rung in self.pruning.rungs if self.pruning else ():

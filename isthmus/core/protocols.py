@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -62,6 +62,14 @@ class Signature(NamedTuple):
 
 class ModelConfig(Component):
     """Settings of a model. Fields that the task or the seed determines may be left out."""
+
+    sliced: ClassVar[tuple[str, ...]] = ()
+    """Sizes of which a smaller network can take the first part of a larger one's weights; none: it cannot be sliced."""
+
+    @classmethod
+    def cover(cls, configs: Sequence[Any]) -> Self:
+        """The smallest network of which all of these, which differ only in sizes, are parts."""
+        return configs[0].replace(**{name: max(getattr(config, name) for config in configs) for name in cls.sliced})
 
     def complete(self, signature: Signature, seed: int) -> Self:
         """A copy with the fields that the task's shapes and the run's seed determine."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,8 @@ InitName = Literal["pytorch", "zero_w2", "depth_scaled_w2", "xavier", "orthogona
 
 
 class MLPConfig(RowModelConfig, ResidualConfig):
+    sliced: ClassVar = ("d_z", "d_h", "depth")
+
     d_z: Width
     """Width of the residual stream."""
     d_h: Width

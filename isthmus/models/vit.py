@@ -27,9 +27,9 @@ Differs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -58,6 +58,8 @@ Tokens = Float[Tensor, "batch tokens d_z"]
 
 
 class ViTConfig(ImageModelConfig, ResidualConfig):
+    sliced: ClassVar = ("d_z", "d_h", "depth", "num_heads", "attention_width")
+
     patch: Size = 16
     d_z: Size
     """Width of the residual stream."""
@@ -107,6 +109,14 @@ class ViTConfig(ImageModelConfig, ResidualConfig):
     @property
     def head_values(self) -> int:
         return self.attention_width or self.d_z
+
+    @classmethod
+    def cover(cls, configs: Sequence[Any]) -> Self:
+        """Smaller networks take the first numbers of the first heads."""
+        heads = max(config.num_heads for config in configs)
+        width = max(config.head_values // config.num_heads for config in configs)
+        sizes = {name: max(getattr(config, name) for config in configs) for name in ("d_z", "d_h", "depth")}
+        return configs[0].replace(**sizes, num_heads=heads, attention_width=heads * width)
 
     @property
     def has_class_token(self) -> bool:

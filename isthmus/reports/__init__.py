@@ -24,6 +24,7 @@ def write_report(
     costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
     answers: Sequence[Mapping[str, Any]] = (),
+    notes: Sequence[str] = (),
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
 
@@ -32,7 +33,7 @@ def write_report(
     ``hourglass/T8``, to draw over fronts of the same task (default: tables of the same data and task). ``costs`` maps
     further costs, such as latency, to values by run id. ``quality`` is the metric to compare by (default: the task's
     objective). ``answers`` are what searches found, with their ``sentences`` and ``commands``; the section with
-    the runs of a search begins with its answer.
+    the runs of a search begins with its answer. ``notes`` are sentences about the whole study.
     """
     from isthmus.reports.page import page
     from isthmus.reports.pictures import draw_curves, draw_front, draw_gap, has_gap, save
@@ -42,7 +43,7 @@ def write_report(
     sections, unfinished = gather(folders_or_records, published, costs, quality)
     sections = [with_answer(section, answers) for section in sections]
     # First, so that nothing is written if an input is damaged.
-    text = page(sections, unfinished, title, command, published)
+    text = page(sections, unfinished, title, command, published, notes)
     make_folder(out)
     write_with(out / "front.png", lambda path: save(draw_front(sections), path))
     write_with(out / "curves.png", lambda path: save(draw_curves(sections), path))

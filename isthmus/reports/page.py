@@ -46,7 +46,14 @@ from isthmus.studies.statistics import RULE
 _SPLITS = {"train": "training"}
 
 
-def page(sections: Sequence[Section], unfinished: int, title: str, command: str, published: Sequence[str] = ()) -> str:
+def page(
+    sections: Sequence[Section],
+    unfinished: int,
+    title: str,
+    command: str,
+    published: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> str:
     """The HTML text of a report."""
     from plotly.offline import get_plotlyjs
 
@@ -56,7 +63,7 @@ def page(sections: Sequence[Section], unfinished: int, title: str, command: str,
         title=escape(title),
         style=read_file("page.css") + colour_style(),
         summary=escape(_summary(sections, unfinished, published)),
-        contents=_contents(sections),
+        contents="".join(f"<p>{escape(note)}</p>\n" for note in notes) + _contents(sections),
         sections="\n".join(_section(section, number, command) for number, section in enumerate(sections, start=1)),
         compared="" if any(section.pairs and not section.found for section in sections) else "hidden",
         plotly=get_plotlyjs(),

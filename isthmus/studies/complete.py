@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from isthmus.core.config import StudyConfig
@@ -18,6 +19,7 @@ from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, This
 from isthmus.studies.plan import Plan
 from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Run, Trial
+from isthmus.studies.shared import rank_candidates, read_ranking
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
 from isthmus.training.run import Options
@@ -29,6 +31,9 @@ class Watcher:
     def measure(self) -> AbstractContextManager[Any]:
         """Entered while a few steps are measured."""
         return nullcontext()
+
+    def rank(self, text: str, fraction: float) -> None:
+        """Called while a super-network is trained, with its name and the fraction of its steps."""
 
     def announce(self, text: str) -> None:
         """Called before training with the size of the study and the time that it takes."""
@@ -64,6 +69,8 @@ def complete_study(
     executor = _executor(plan.config, workers or default_workers(plan.config.base.threads), cluster)
     if within is not None:
         plan = _fit_plan(plan, storage, executor.slots, within, watcher)
+    if plan.config.shared:
+        plan = replace(plan, inherited=rank_candidates(plan, watcher.rank))
     study = Study(plan, storage)
     for run in (run for trial in study.trials for run in trial.runs.values()):
         remove_leftovers(run.folder)
@@ -85,6 +92,8 @@ def complete_study(
 def read_study(config: StudyConfig, options: Options, workers: int = 1) -> Progress:
     """A study as far as it is on record; nothing is trained, and a study that has not begun has no runs."""
     plan = Plan.of(config, options)
+    if config.shared:
+        plan = replace(plan, inherited=read_ranking(plan))
     return Progress(plan, _storage(plan, None, rebuild=False))
 
 

@@ -33,6 +33,8 @@ class Plan:
     options: Options
     data: Data
     task: Task
+    inherited: Mapping[str, float] | None = None
+    """With ``shared``: the quality of each candidate with inherited weights, by its key, the most promising first."""
     _runs: dict[tuple[Path, str], Prepared] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -92,7 +94,11 @@ class Plan:
     @cached_property
     def candidates(self) -> list[Proposal]:
         """The candidates that are known before anything is trained."""
-        return list_candidates(self.config, self.judge)
+        listed = list_candidates(self.config, self.judge)
+        if self.inherited is None:
+            return listed
+        places = {key: place for place, key in enumerate(self.inherited)}
+        return sorted(listed, key=lambda proposal: places.get(proposal.key, len(places)))
 
     @cached_property
     def pool(self) -> Pool:
@@ -136,6 +142,8 @@ class Plan:
         """Raise ValueError if a trial is no candidate of this config. ``before`` is the previous trial."""
         if trial.number < len(self.candidates):
             proposal, generations = self.candidates[trial.number], {0}
+            if self.config.shared and self.inherited is not None:
+                generations = {int(trial.number >= self.config.shared.first)}
         else:
             proposal, last = self._propose_again(trial), -1 if before is None else before.generation
             generations = {max(last, 0), last + 1}

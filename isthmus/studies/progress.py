@@ -16,6 +16,7 @@ from isthmus.studies.decisions import count_left
 from isthmus.studies.fronts import COSTS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
+from isthmus.studies.shared import LEAST_AGREEMENT, measure_agreement
 from isthmus.studies.storage import Storage
 from isthmus.training.run import Prepared, finished_record
 
@@ -45,7 +46,28 @@ class Progress:
         )
 
     @property
+    def agreement(self) -> float | None:
+        """Kendall's τ of inherited and stand-alone quality over all candidates that were trained alone."""
+        return self._measure_agreement(self.trials)
+
+    @property
+    def has_fallen_back(self) -> bool:
+        """Whether the first stand-alone runs contradict the ranking, so that all candidates are trained."""
+        first = [trial for trial in self.trials if trial.generation == 0]
+        if self.plan.inherited is None or not first or any(trial.state == "open" for trial in first):
+            return False
+        tau = self._measure_agreement(first)
+        return tau is None or tau < LEAST_AGREEMENT
+
+    def _measure_agreement(self, trials: Sequence[Trial]) -> float | None:
+        inherited = self.plan.inherited or {}
+        pairs = [(inherited[t.key], t.quality) for t in trials if t.quality is not None and t.key in inherited]
+        return measure_agreement(pairs)
+
+    @property
     def expected_candidates(self) -> int:
+        if self.config.shared and self.plan.inherited is not None and not self.has_fallen_back:
+            return self.config.shared.count_promising(len(self.plan.candidates))
         return len(self.plan.candidates) + sum(self.plan.quotas)
 
     @property
@@ -67,7 +89,8 @@ class Progress:
         """The candidates still to be trained, with random ones for those that a sampler has yet to choose."""
         self._compare_with_records()
         ended = {trial.key for trial in self.trials if not trial.is_open}
-        return [item for item in self.plan.preview if item.key not in ended and not self._is_on_record(item)]
+        known = self.plan.preview if self.plan.inherited is None else self.plan.candidates[: self.expected_candidates]
+        return [item for item in known if item.key not in ended and not self._is_on_record(item)]
 
     def recorded_runs(self) -> int:
         """How many runs need no more training."""

@@ -301,6 +301,12 @@ class Study(Progress):
         """Add what is missing of a generation; some of it may have been added before a crash."""
         if any(trial.generation > number for trial in self.trials):
             return
+        if self.config.shared and self.plan.inherited is not None:
+            # The second generation waits for the first, which checks the ranking.
+            last = self.expected_candidates if number else self.config.shared.first
+            for proposal in self.plan.candidates[len(self.trials) : last]:
+                self._add(proposal, number, {})
+            return
         if number == 0 and self.plan.candidates:
             present = sum(trial.generation == number for trial in self.trials)
             for proposal in self.plan.candidates[present:]:

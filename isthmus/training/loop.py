@@ -237,13 +237,27 @@ class Training:
         index: Tensor,
         view: Tensor,
     ) -> None:
-        step, device = self.position.step, self.devices.device
-        self.devices.seed(key(self.seed, "model", step))  # for dropout and drop path
-        rate = learning_rate(step, self.horizon, self.steps_per_epoch, self.config)
+        self.devices.seed(key(self.seed, "model", self.position.step))  # for dropout and drop path
+        rate = learning_rate(self.position.step, self.horizon, self.steps_per_epoch, self.config)
         for group in opt.param_groups:
             group["lr"] = rate
+        self.compute_gradients(forward, model, self.draw_batch(index, view))
+        self.position.loss_count += 1
+        if self.config.clip_norm is not None:
+            self.devices.clip(model, opt, self.config.clip_norm)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+        if self.averaged is not None:
+            self._average(self.averaged, self.config.average or 0.0)
+
+    def draw_batch(self, index: Tensor, view: Tensor) -> Batch:
+        """The examples of this step, with its noise and augmentation."""
+        step, device = self.position.step, self.devices.device
         rows, targets = self.train.take(index, device)
-        whole = self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
+        return self.task.training_batch(rows, targets, index.to(device), view.to(device), self.seed, step)
+
+    def compute_gradients(self, forward: Callable[[Tensor], Tensor], model: nn.Module, whole: Batch) -> None:
+        """Add the gradients of a batch, and its loss to the sum since the last line of the log."""
         parts = self._parts(whole)
         for part in parts:
             with self.devices.gather_gradients(model, part is not parts[-1]):
@@ -254,13 +268,6 @@ class Training:
                 share = len(part.input) / len(whole.input)
                 self.devices.backward(loss * (share * self.devices.world))
             self.position.loss_sum += float(loss.detach()) * share
-        self.position.loss_count += 1
-        if self.config.clip_norm is not None:
-            self.devices.clip(model, opt, self.config.clip_norm)
-        opt.step()
-        opt.zero_grad(set_to_none=True)
-        if self.averaged is not None:
-            self._average(self.averaged, self.config.average or 0.0)
 
     def _parts(self, whole: Batch) -> list[Batch]:
         """This process's share of the batch, split for gradient accumulation."""
