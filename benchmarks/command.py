@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ def measuring() -> Iterator[None]:
 
 
 def keep(path: Path | None, found: Mapping[str, Any], threads: int) -> None:
-    """Write a measurement with what it was measured on, for those who compare it later."""
+    """Write a measurement with the machine and the versions that it was measured with."""
     from isthmus.core.files import write_json
     from isthmus.core.machine import machine, versions
 
@@ -34,15 +35,33 @@ def keep(path: Path | None, found: Mapping[str, Any], threads: int) -> None:
         write_json(path, {**found, "threads": threads, "machine": machine(), "versions": versions()})
 
 
+def read_kept(path: Path | None, **fields: Collection[str]) -> dict[str, Any]:
+    """What an earlier call wrote, whose rows by name have these fields; empty if there is no file."""
+    from isthmus.core.errors import UserError
+    from isthmus.core.files import read_json
+
+    found = read_json(path) if path is not None and path.exists() else {}
+    parts = [(found.get(name, []), {*each}) for name, each in fields.items()] if isinstance(found, dict) else [(0, {0})]
+    for rows, needed in parts:
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and row.keys() >= needed for row in rows):
+            raise UserError(f"{path} holds something else than this measurement; give another --out")
+    return dict(found)
+
+
 def answer(found: Rows | Mapping[str, Rows], as_json: bool, **titles: str) -> None:
-    """Rows, or several tables of rows by name: all that a measurement says, for a program or for a person."""
+    """Print the rows of a measurement, or several tables of rows by their names."""
     from isthmus.cli import terminal
 
     if as_json:
         terminal.print_json(found)
         return
     for name, rows in found.items() if isinstance(found, Mapping) else [("", found)]:
-        terminal.print_table(titles.get(name, ""), list(rows[0]), [list(row.values()) for row in rows])
+        lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+        columns = list(zip(*lines, strict=True))
+        is_wide = sum(2 + max(len(str(cell)) for cell in column) for column in columns) > terminal.out.width
+        if is_wide and len(rows) < len(columns):  # a few rows with many fields are read downwards
+            lines = [list(column) for column in columns]
+        terminal.print_table(titles.get(name, ""), list(map(str, lines[0])), lines[1:])
 
 
 @app.command()
@@ -59,19 +78,27 @@ def training(repeats: Repeats = 7, threads: Threads = 2, as_json: Json = False) 
 def search(
     seeds: Annotated[int, typer.Option(min=1, help="Study seeds of every sampler.")] = 8,
     workers: Annotated[int, typer.Option(min=1, help="Processes that train the grids.")] = 2,
-    only: Annotated[list[str] | None, typer.Option(help="Measure this sampler; keep the others' curves.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Measure this sampler again, and what is missing.")] = None,
+    syne_tune: Annotated[
+        Path | None, typer.Option(help="Also measure MOASHA, with the Python of an environment that has syne-tune.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Read recorded grids from this folder; write the curves there as JSON and PNG.")
+        Path | None, typer.Option(help="Read grids and earlier curves from this folder, and write there.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Hypervolume over training steps: grid, random, Optuna's samplers and our own, with and without pruning."""
-    from benchmarks.search import SAMPLERS, compare, measure, save, summary
+    """Hypervolume over training steps: grid, random, Optuna's samplers, MOASHA and our own. It resumes."""
+    from benchmarks.curves import compare, save, summary
+    from benchmarks.search import SAMPLERS, measure, run_moasha
     from isthmus.cli import terminal
     from isthmus.core.errors import UserError, nearest
 
     if unknown := sorted({*(only or ())} - {*SAMPLERS}):
         raise UserError(f"--only {unknown[0]}: there is no such sampler; {nearest(unknown[0], SAMPLERS)}")
+    if syne_tune is not None and out is None:
+        raise UserError("--syne-tune reads the grids from a folder; add --out results/bench")
+    if syne_tune is not None and out is not None:
+        run_moasha(syne_tune, out, seeds)
     curves = measure(seeds, workers, lambda line: terminal.err.print(line, highlight=False), out, only or ())
     if out is not None:
         save(curves, out)
@@ -106,6 +133,37 @@ def stacks(
         found = {"steps": measure_steps(repeats), "trainings": measure_trainings(repeats, workers, epochs)}
     keep(out, found, 1)
     answer(found, as_json, steps="A step", trainings="A table of 10 columns and 500 rows")
+
+
+@app.command()
+def studio(
+    runs: Annotated[int, typer.Option(min=0, help="Runs in the home; 0 leaves out the pages.")] = 5000,
+    starts: Annotated[int, typer.Option(min=0, help="Starts of the server; 0 times no page.")] = 3,
+    rounds: Annotated[int, typer.Option(min=0, help="Interleaved rounds of a study with and without a page.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the study's trainings.")] = 100,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write everything into this JSON file; rounds that it has are kept.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The studio's pages with many runs, how soon an event arrives, and a study with a page open against none."""
+    from benchmarks.studio import compare_slowdown, measure_pages, measure_slowdown
+
+    found = read_kept(out, load=["runs"], studies=["round", "epochs"])
+    found = {name: found[name] for name in ("pages", "load", "studies") if name in found}
+    studies = [row for row in found.pop("studies", ()) if row["epochs"] == epochs]
+    with measuring():
+        if runs:
+            kept = [row for row in found.get("load", ()) if row["runs"] != runs]
+            found |= measure_pages(runs, starts)
+            found["load"] = [*kept, *found["load"]]
+        if rounds:
+            studies += measure_slowdown(rounds, epochs, 1 + max((row["round"] for row in studies), default=-1))
+    if studies:
+        found |= {"study": compare_slowdown(studies, os.cpu_count() or 1), "studies": studies}
+    keep(out, found, 1)
+    titles = {"pages": "Pages and events", "load": "The server's processor time"}
+    answer(found, as_json, **titles, study="A study beside the studio", studies="Its rounds")
 
 
 @app.command()
@@ -145,10 +203,9 @@ def pathways(
 ) -> None:
     """Time, memory, parameters and multiply-adds of every pathway as ratios to plain, at d_h = 16, 64 and 4d."""
     from benchmarks.pathways import measure
-    from isthmus.core.files import read_json
 
-    before = read_json(out) if resume and out is not None and out.exists() else {}
-    rows = {row["pathway"]: row for row in before.get("rows", []) if before["depth"] == depth}
+    before = read_kept(out if resume else None, rows=["pathway"])
+    rows = {row["pathway"]: row for row in before.get("rows", []) if before.get("depth") == depth}
     with measuring():
         for row in measure(repeats, threads, depth, tuple(only or ()), rows.keys()):
             rows[row["pathway"]] = row
@@ -258,8 +315,60 @@ def find(
 
 
 @app.command()
+def engine(
+    seeds: Annotated[int, typer.Option(min=0, help="Splits of every data set; 0 only summarises what is kept.")] = 5,
+    within: Annotated[float, typer.Option(min=5, help="Seconds of every method on its two cores.")] = 120,
+    cells: Annotated[Path, typer.Option(help="Keeps the measured cells, one per line.")] = Path("engine.jsonl"),
+    out: Annotated[
+        Path | None, typer.Option(help="Also write tables and cells into this JSON file; it resumes from them too.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """`isthmus find` against tuned MLPs and the older `study shape` at equal time, on eight data sets; resumes."""
+    from benchmarks.engine import RANKED, SHOWN, list_failures, measure, pivot, restore
+    from benchmarks.find import compare, summarise
+    from isthmus.cli import terminal
+    from isthmus.core.errors import UserError
+    from isthmus.core.files import read_json
+
+    if out is not None and out.is_file() and not cells.exists():
+        restore(read_json(out)["cells"], cells)
+    measured = measure(seeds, within, cells, lambda line: terminal.err.print(line, highlight=False))
+    rows = pivot(measured)
+    if not rows:
+        raise UserError(f"{cells} has no data set that every method has seen; add --seeds 1 to measure")
+    found = {"summary": summarise(rows, RANKED, SHOWN), "comparisons": compare(rows, RANKED)}
+    if failures := list_failures(measured):
+        found["without an answer"] = failures
+    keep(out, {**found, "cells": measured}, 1)
+    answer(found, as_json)
+
+
+@app.command()
+def shared(
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the super-networks.")] = 3,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of each super-network (default: the study's).")] = None,
+    slices: Annotated[int | None, typer.Option(min=1, help="Candidates in a step (default: the study's).")] = None,
+    grids: Annotated[Path, typer.Option(help="The folder of the recorded grids.")] = Path("results/bench"),
+    out: Annotated[Path | None, typer.Option(help="Also write everything into this JSON file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """How well `isthmus study --shared` ranks the recorded grid of 240 MLPs, and the steps that it needs; resumes."""
+    from benchmarks.shared import measure, summarise
+    from isthmus.cli import terminal
+    from isthmus.core.config import Shared
+
+    given = {"epochs": epochs, "slices": slices}
+    chosen = Shared.model_validate({name: value for name, value in given.items() if value is not None})
+    rows = measure(seeds, chosen, grids, lambda line: terminal.err.print(line, highlight=False))
+    summary = summarise(rows)
+    keep(out, {"settings": chosen.model_dump(), "summary": summary, "rows": rows}, 1)
+    answer(summary, as_json)
+
+
+@app.command()
 def within(
-    rows: Annotated[list[int] | None, typer.Option(help="Rows of the data; repeatable.")] = None,
+    rows: Annotated[list[int] | None, typer.Option(min=20, help="Rows of the data; repeatable.")] = None,
     wish: Annotated[list[str] | None, typer.Option(help="A time that a search may take; repeatable.")] = None,
     resumed: Annotated[bool, typer.Option(help="Also measure searches that were stopped before.")] = True,
     kept: Annotated[Path, typer.Option(help="Keeps the measured cases, one per line.")] = Path("within.jsonl"),

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from isthmus.sklearn import HourglassClassifier, HourglassRegressor
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 ROWS = 500
 """Of generated data."""

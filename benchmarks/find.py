@@ -10,14 +10,12 @@ be interrupted.
 from __future__ import annotations
 
 import json
-import os
+import math
 import resource
 import statistics
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +35,8 @@ from sklearn.preprocessing import StandardScaler
 
 import isthmus
 from benchmarks.estimators import DATA, DataSet
+from benchmarks.processes import empty_home
+from isthmus.core.files import read_json_lines
 from isthmus.core.interrupts import was_interrupted
 from isthmus.sklearn import HourglassClassifier, HourglassRegressor
 
@@ -48,7 +48,7 @@ def measure(
     splits: int, within: str, path: Path, tell: Callable[[str], None], data: Sequence[DataSet] = DATA
 ) -> list[dict[str, Any]]:
     """A row for each data set and split; those in the file at ``path`` are not measured again."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    rows = read_json_lines(path, ("data", "split", "within"))
     known = {(row["data"], row["split"], row["within"]) for row in rows}
     for split in range(splits):
         for each in data:
@@ -68,7 +68,7 @@ def _measure_split(data: DataSet, split: int, within: str) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # iterations that end before convergence
         for name, model in _rivals(data.classes, split).items():
             row[name] = round(float(model.fit(train_X, train_y).score(test_X, test_y)), 4)
-    with _scratch_home():
+    with empty_home():
         began, used = time.monotonic(), _processor_seconds()
         answer = isthmus.find(
             _table(train_X, train_y), "target", test=_table(test_X, test_y), within=within, progress=False,
@@ -110,54 +110,69 @@ def _table(X: np.ndarray, y: np.ndarray) -> Any:
     return pandas.DataFrame(X, columns=[f"x{number}" for number in range(X.shape[1])]).assign(target=y)
 
 
-@contextmanager
-def _scratch_home() -> Iterator[None]:
-    before = os.environ.get("ISTHMUS_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["ISTHMUS_HOME"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("ISTHMUS_HOME")
-            os.environ |= {"ISTHMUS_HOME": before} if before is not None else {}
-
-
 def _processor_seconds() -> float:
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def summarise(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean scores of each data set with the rank of `find`, then all mean ranks."""
-    lines = []
+def summarise(
+    rows: Sequence[Mapping[str, Any]], ranked: Sequence[str] = RANKED, shown: Sequence[str] = SHOWN
+) -> list[dict[str, Any]]:
+    """Mean scores of each data set with the rank of `find`, then all mean ranks.
+
+    Data sets count alike, also while some of them have more splits than others.
+    """
+    lines, by_data = [], list[dict[str, float]]()
     for name in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == name]
-        scores = {method: round(statistics.fmean(row[method] for row in mine), 4) for method in SHOWN}
-        lines.append({"data": name, "splits": len(mine), **scores, "rank of find": _mean_ranks(mine)["find"]})
-    ranks = _mean_ranks(rows)
-    absent = dict.fromkeys(SHOWN) | ranks
+        scores = {method: _mean_score(mine, method) for method in shown}
+        by_data.append(_mean_ranks(mine, ranked))
+        lines.append({"data": name, "splits": len(mine), **scores, "rank of find": by_data[-1]["find"]})
+    ranks = {method: round(statistics.fmean(each[method] for each in by_data), 3) for method in ranked}
+    absent = dict.fromkeys(shown) | ranks
     return [*lines, {"data": "mean rank", "splits": len(rows), **absent, "rank of find": ranks["find"]}]
 
 
-def _mean_ranks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _mean_score(rows: Sequence[Mapping[str, Any]], method: str) -> float | None:
+    """Over the splits on which it has an answer."""
+    scores = [row[method] for row in rows if row[method] is not None]
+    return round(statistics.fmean(scores), 4) if scores else None
+
+
+def _mean_ranks(rows: Sequence[Mapping[str, Any]], ranked: Sequence[str]) -> dict[str, float]:
+    """A method without an answer is the last."""
     from scipy.stats import rankdata
 
-    ranks = [rankdata([-row[method] for method in RANKED]) for row in rows]
-    return dict(zip(RANKED, np.mean(ranks, axis=0).round(3).tolist(), strict=True))
+    ranks = [rankdata([math.inf if row[method] is None else -row[method] for method in ranked]) for row in rows]
+    return dict(zip(ranked, np.mean(ranks, axis=0).round(3).tolist(), strict=True))
 
 
-def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """By how many ranks `find` is ahead of each rival: the mean over data sets, with its 95 % interval."""
+def _is_better(rows: Sequence[Mapping[str, Any]], rival: str) -> bool:
+    """Whether `find` has the higher mean score of the splits on which both have an answer."""
+    both = [row for row in rows if row["find"] is not None and row[rival] is not None]
+    if not both:
+        return any(row["find"] is not None for row in rows)
+    return statistics.fmean(row["find"] for row in both) > statistics.fmean(row[rival] for row in both)
+
+
+def compare(rows: Sequence[Mapping[str, Any]], ranked: Sequence[str] = RANKED) -> list[dict[str, Any]]:
+    """By how many ranks `find` is ahead of each rival: the mean over data sets, with its 95 % interval.
+
+    It is better on a data set if its mean score there is higher, over the splits on which both have an answer. A single
+    data set has no interval.
+    """
     from scipy.stats import t
 
-    names, lines = list(dict.fromkeys(row["data"] for row in rows)), []
-    by_data = [_mean_ranks([row for row in rows if row["data"] == name]) for name in names]
-    for rival in RANKED[:-1]:
-        leads = [ranks[rival] - ranks["find"] for ranks in by_data]
+    by_data = [[row for row in rows if row["data"] == name] for name in dict.fromkeys(row["data"] for row in rows)]
+    ranks, lines = [_mean_ranks(each, ranked) for each in by_data], []
+    for rival in (method for method in ranked if method != "find"):
+        leads = [each[rival] - each["find"] for each in ranks]
         mean = statistics.fmean(leads)
-        half = (
-            float(t.ppf(0.975, len(leads) - 1)) * statistics.stdev(leads) / len(leads) ** 0.5 if leads[1:] else np.nan
-        )
-        lines.append({"find against": rival, "ranks ahead": round(mean, 3), "low": round(mean - half, 3),
-                      "high": round(mean + half, 3), "data sets": len(leads)})  # fmt: skip
+        low = high = None
+        if len(leads) > 1:
+            half = float(t.ppf(0.975, len(leads) - 1)) * statistics.stdev(leads) / len(leads) ** 0.5
+            low, high = round(mean - half, 3), round(mean + half, 3)
+        better = sum(_is_better(each, rival) for each in by_data)
+        lines.append({"find against": rival, "ranks ahead": round(mean, 3), "low": low, "high": high,
+                      "better on": better, "data sets": len(leads)})  # fmt: skip
     return lines

@@ -10,21 +10,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.processes import ask_new_process, read_memory
 from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.core.files import data_dir
 from isthmus.layers.residual import Plain
 from isthmus.layers.symmetric_attention import explicit_attention, streamed_attention
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 BATCH, TOKENS, HEADS, WIDTH = 16, 197, 6, 64
 MANY_TOKENS = 4096
@@ -100,32 +99,20 @@ def _solver() -> list[dict[str, Any]]:
 
 def peak_memory(kind: str) -> int:
     """Bytes that one forward and backward adds to a fresh process."""
-    request = json.dumps({"kind": kind, "threads": torch.get_num_threads()})
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.hyperset", request],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(finished.stdout)
+    return ask_new_process("benchmarks.hyperset", kind=kind, threads=torch.get_num_threads())
 
 
-def _status(field: str) -> int:
-    return int(Path("/proc/self/status").read_text().partition(f"{field}:")[2].split()[0]) * 1024
-
-
-def _alone(request: str) -> None:
+def _answer(request: str) -> None:
     """The process of :func:`peak_memory`."""
-    asked = json.loads(request)
-    torch.set_num_threads(asked["threads"])
-    attention = streamed_attention if asked["kind"] == "streamed" else explicit_attention
+    wish = json.loads(request)
+    torch.set_num_threads(wish["threads"])
+    attention = streamed_attention if wish["kind"] == "streamed" else explicit_attention
     attention(torch.randn(1, 64, WIDTH, requires_grad=True)).sum().backward()  # what is loaded once
     z = torch.randn(1, MANY_TOKENS, WIDTH, requires_grad=True)
-    before = _status("VmRSS")
+    before = read_memory("VmRSS")
     attention(z).square().sum().backward()
-    print(max(1, _status("VmHWM") - before))
+    print(max(1, read_memory("VmHWM") - before))
 
 
 if __name__ == "__main__":
-    _alone(sys.argv[1])
+    _answer(sys.argv[1])

@@ -24,7 +24,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.registry import create_model
 from isthmus.export import narrow
 from isthmus.papers import load_paper
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 TABLES = ("T6", "T7", "T8", "T9")
 BATCHES = (1, 32, 256)
@@ -124,13 +124,13 @@ def measure(
     ratios: list[Ratio] = []
     with arithmetic(threads):
         for case in chosen:
-            ratios += _measured(case, batches, rounds, compiled)
+            ratios += _measure_case(case, batches, rounds, compiled)
             seen = ", ".join(f"{ratio.eager:.2f} at {ratio.batch}" for ratio in ratios[-len(batches) :])
             tell(f"{case.row} {case.w_in}, {ratios[-1].form}: {seen}")
     return ratios
 
 
-def _measured(case: Case, batches: Sequence[int], rounds: int, compiled: bool) -> Iterator[Ratio]:
+def _measure_case(case: Case, batches: Sequence[int], rounds: int, compiled: bool) -> Iterator[Ratio]:
     wide = case.build()
     fast = narrow(wide)
     same = fast is wide

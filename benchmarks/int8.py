@@ -14,8 +14,10 @@ from typing import Any
 from isthmus.analysis.ratios import load
 from isthmus.core.config import RunConfig, run_config
 from isthmus.export.formats import Int8, export_run
-from isthmus.export.int8_format import Choice
-from isthmus.training.run import Options, arithmetic, prepare, run
+from isthmus.export.int8_format import Choice, Policy
+from isthmus.training.devices import arithmetic
+from isthmus.training.prepare import Options, prepare
+from isthmus.training.run import run
 
 BYTES_BAR = 0.3
 """A quarter of the bytes, and room for scales and the graph."""
@@ -59,8 +61,12 @@ def measure(tell: Callable[[str], None], chosen: Mapping[str, RunConfig] | None 
 
 
 def describe(title: str, choice: Choice) -> dict[str, Any]:
-    """Losses are of the objective on test data, beside the tolerance; ratios are to float32."""
+    """Losses are of the objective on test data, beside the tolerance; ratios are to float32, times in ms per 32 rows.
+
+    Bytes are those of the file, which also holds the graph; weights are its constants alone.
+    """
     float32, uniform, some, written = choice.float32, choice.uniform, choice.some, choice.chosen
+    mixed = choice.mixed
     assert float32.test is not None
     assert float32.latency
     return {
@@ -69,17 +75,33 @@ def describe(title: str, choice: Choice) -> dict[str, Any]:
         "float32": round(float32.test[choice.objective], 4),
         "tolerance": float(f"{choice.tolerance:.3g}"),
         "layers": len(choice.layers),
+        "float32 bytes": float32.bytes,
+        "float32 ms": round(float32.latency, 4),
         "int8 bytes": round(uniform.bytes / float32.bytes, 3),
+        "int8 weights": round(uniform.weights / float32.weights, 3),
         "int8 loss": round(choice.loss(uniform), 5),
         "int8 time": round((uniform.latency or 0) / float32.latency, 3),
+        "int8 ms": round(uniform.latency or 0, 4),
         "some layers": None if some is None else len(some.layers),
         "some bytes": None if some is None else round(some.bytes / float32.bytes, 3),
+        "some weights": None if some is None else round(some.weights / float32.weights, 3),
         "some loss": None if some is None else round(choice.loss(some), 5),
         "written layers": len(written.layers),
         "written bytes": round(written.bytes / float32.bytes, 3),
+        "written weights": round(written.weights / float32.weights, 3),
         "written loss": round(choice.loss(written), 5),
         "written time": round((written.latency or 0) / float32.latency, 3),
+        "written ms": round(written.latency or 0, 4),
+        "per layer on the front": None if mixed is None else is_on_front(choice, mixed),
+        "per layer above int8": None if mixed is None else choice.loss(mixed) < choice.loss(uniform),
     }
+
+
+def is_on_front(choice: Choice, policy: Policy) -> bool:
+    """Whether neither float32 nor int8 everywhere has as few bytes and as little loss, and less of one of them."""
+    own = policy.bytes, choice.loss(policy)
+    others = [(each.bytes, choice.loss(each)) for each in (choice.float32, choice.uniform)]
+    return not any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in others)
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -88,6 +110,9 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "int8 has at most 0.3 of the bytes": sum(row["int8 bytes"] <= BYTES_BAR for row in rows),
         "written loses at most the tolerance": sum(row["written loss"] <= row["tolerance"] for row in rows),
         "written is faster": sum(row["written time"] < 1 for row in rows),
+        "a policy per layer is on the front or above int8": sum(
+            bool(row["per layer on the front"] or row["per layer above int8"]) for row in rows
+        ),
         "some layers lose less than all": sum(
             row["some loss"] is not None and row["some loss"] < row["int8 loss"] for row in rows
         ),

@@ -1,4 +1,4 @@
-"""The mixers against their rivals: a permuted one against the normal one, ours against the one anybody would write."""
+"""The mixers against their rivals: a permuted one against the normal one, ours against a plain implementation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.analysis.ratios import compare_times
-from isthmus.training.run import arithmetic
-from isthmus.training.timm_weights import in_our_names
+from isthmus.training.devices import arithmetic
+from isthmus.training.timm_weights import convert_timm
 
 PERMUTED_BAR, PLAIN_BAR = 1.25, 1.0
 """At most so long takes a step of the permuted mixer, of the normal one's; and of ours, of the plain one's."""
@@ -79,7 +79,7 @@ def plain_pass(rounds: int, batch: int = 16, size: int = 224) -> dict[str, Any]:
     torch.manual_seed(0)
     rival = PlainMixer(image=size, patch=16, classes=1000, C=512, depth=8, token_hidden=256, channel_hidden=2048)
     ours = create_model(**VARIANTS["s"] | {"input_shape": (3, size, size)})
-    ours.load_state_dict(in_our_names(rival.state_dict()))
+    ours.load_state_dict(convert_timm(rival.state_dict()))
     images = torch.randn(batch, 3, size, size)
     what = f"forward and backward, our Mixer-S/16 against the plain one ({size} pixels, batch {batch})"
     return compare_times(what, _pass(ours, images), _pass(rival, images), rounds, PLAIN_BAR)

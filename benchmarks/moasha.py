@@ -3,7 +3,7 @@
 It needs an environment of its own, with no part of Isthmus in it:
 
     python3 -m venv moasha && moasha/bin/pip install syne-tune
-    moasha/bin/python benchmarks/moasha.py results/bench
+    isthmus bench search --out results/bench --syne-tune moasha/bin/python
 
 The scheduler has its default settings, draws from all networks of the grid and sees after every epoch the quality and
 the logarithm of the cost. Trials run one after the other, which gives it the most information. A network that was drawn
@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import sys
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-SEEDS = 8
 LOSSES = ("mnist5k-families",)
 """Grids whose quality is a loss."""
 
@@ -43,14 +39,13 @@ def search(recipe: str, grid: list[dict[str, Any]], seed: int) -> dict[str, Any]
     from syne_tune.optimizer.scheduler import SchedulerDecision
     from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
 
-    random.seed(seed)
-    np.random.seed(seed)
     sign = -1 if recipe in LOSSES else 1
     costs = [math.log(line["cost"]) for line in grid]
     best = [max(sign * value for value in line["quality"]) for line in grid]
     corner, epochs = (max(costs), min(best)), len(grid[0]["quality"])
     whole = area(list(zip(costs, best, strict=True)), corner)
-    scheduler = MOASHA({"network": choice(list(range(len(grid))))}, ["error", "cost"], time_attr="epoch", max_t=epochs)
+    space = {"network": choice(list(range(len(grid))))}
+    scheduler = MOASHA(space, ["error", "cost"], time_attr="epoch", max_t=epochs, random_seed=seed)
     used, seen, ended, steps, volume = 0, set[int](), list[int](), list[float](), list[float]()
     while used < epochs * len(grid) / 3 and len(seen) < len(grid):
         place = scheduler.suggest().config["network"]
@@ -70,14 +65,16 @@ def search(recipe: str, grid: list[dict[str, Any]], seed: int) -> dict[str, Any]
             elif scheduler.on_trial_result(trial, result) == SchedulerDecision.STOP:
                 scheduler.on_trial_remove(trial)
                 break
-    return {"recipe": recipe, "sampler": "moasha", "pruned": True, "seed": seed, "steps": steps, "volume": volume}
+    spent = round(used / (epochs * len(grid)), 4)
+    named = {"recipe": recipe, "sampler": "moasha", "pruned": True, "seed": seed}
+    return named | {"steps": steps, "volume": volume, "spent": spent}
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, first: int, number: int) -> None:
     curves = []
     for recipe in ("digits-shapes", "mnist5k-shapes", "mnist5k-families"):
         grid = json.loads((folder / f"{recipe}.json").read_text())
-        curves += [search(recipe, grid, seed) for seed in range(SEEDS)]
+        curves += [search(recipe, grid, seed) for seed in range(first, first + number)]
     for curve in curves:
         for name in ("steps", "volume"):
             curve[name] = [round(value, 4) for value in curve[name]]
@@ -86,4 +83,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from isthmus.analysis.ratios import compare_times
 from isthmus.core.registry import create_model
 from isthmus.training.counting import cost, count_kept
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 D_Z, BATCH = 256, 128
 WIDTHS = {16: 1, 64: 2, 4 * D_Z: 8}

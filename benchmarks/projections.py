@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from isthmus.analysis.ratios import compare_times
 from isthmus.layers.projections import HadamardProjection
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 WIDTH, BATCH = 4096, 512
 BAR = 1 / 12

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.layers.sparse_linear import SparseLinear
 from isthmus.papers.widesparse.table_s3 import BATCH, Trained
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 M, P = 3072, 0.02
 TIME_BAR, MEMORY_BAR = 1 / 7, 1 / 15

@@ -16,24 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies import empty_home
+from benchmarks.processes import empty_home
 from isthmus.analysis.ratios import compare_times, load, row
 from isthmus.core.config import run_config
 from isthmus.search.race import Network, Race
 from isthmus.studies.executors import LocalWorkers
-from isthmus.training.devices import OneDevice
+from isthmus.training.devices import OneDevice, arithmetic
 from isthmus.training.listener import Listener
 from isthmus.training.loop import NoJournal, Stopped, Training
-from isthmus.training.run import (
-    Options,
-    arithmetic,
-    learn_task,
-    load_data,
-    load_rows,
-    make_training,
-    prepare,
-    starting_model,
-)
+from isthmus.training.prepare import Options, learn_task, load_data, load_rows, prepare, starting_model
+from isthmus.training.run import make_training
 from isthmus.training.stacks import NetworkStack
 
 SHAPES = ((32, 8, 1), (64, 16, 2), (64, 16, 4), (96, 48, 3), (256, 64, 4))

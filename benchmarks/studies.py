@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import empty_home
 from isthmus.core.config import StudyConfig, study_config
 from isthmus.studies.database import default_url
 from isthmus.studies.executors import LocalWorkers, ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 TRIAL_SECONDS = 10.0
 """The length of a trial to which the driver's overhead is compared."""
@@ -84,7 +81,7 @@ def _carry_out(config: StudyConfig, workers: int) -> float:
 
 
 def _driver_seconds(trials: int) -> float:
-    """All but the training: trials are asked for, claimed, read from their records and told, in a real database."""
+    """All but the training: trials are proposed, claimed, read from their records and stored, in a real database."""
     with empty_home() as folder:
         config = _short(trials)
         plan = Plan.of(config, Options())
@@ -95,17 +92,3 @@ def _driver_seconds(trials: int) -> float:
         second.carry_out(ThisProcess(), lambda trial, run, event: None)
         assert len(second.records()) == trials
         return (time.perf_counter() - began) / trials
-
-
-@contextmanager
-def empty_home() -> Iterator[Path]:
-    before = os.environ.get("ISTHMUS_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["ISTHMUS_HOME"] = folder
-        try:
-            yield Path(folder)
-        finally:
-            if before is None:
-                del os.environ["ISTHMUS_HOME"]
-            else:
-                os.environ["ISTHMUS_HOME"] = before

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from benchmarks.processes import ask_new_process, read_memory
 
 
 class Case(NamedTuple):
@@ -97,19 +97,11 @@ def gemm_rate() -> float:
 
 def peak_memory(case: Case, loop: str) -> int:
     """Peak bytes of a fresh process that runs either loop; what only we import, only our process imports."""
-    request = json.dumps({"case": case.name, "loop": loop, "threads": torch.get_num_threads()})
-    finished = subprocess.run(
-        [sys.executable, "-m", "benchmarks.training", request],
-        cwd=Path(__file__).parents[1],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(finished.stdout)
+    return ask_new_process("benchmarks.training", case=case.name, loop=loop, threads=torch.get_num_threads())
 
 
 def measure(repeats: int, threads: int) -> list[dict[str, Any]]:
-    from isthmus.training.run import arithmetic
+    from isthmus.training.devices import arithmetic
 
     with arithmetic(threads):
         return [_measure(case, repeats) for case in CASES]
@@ -137,17 +129,15 @@ def _measure(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def _alone(request: str) -> None:
+def _answer(request: str) -> None:
     """The process of :func:`peak_memory`."""
-    asked = json.loads(request)
-    torch.set_num_threads(asked["threads"])
-    case = next(case for case in CASES if case.name == asked["case"])
-    loop = our_loop if asked["loop"] == "ours" else bare_loop
+    wish = json.loads(request)
+    torch.set_num_threads(wish["threads"])
+    case = next(case for case in CASES if case.name == wish["case"])
+    loop = our_loop if wish["loop"] == "ours" else bare_loop
     loop(_model(case), _images(case), case.batch_size)
-    # Not getrusage: its peak is inherited from the process that started this one.
-    status = Path("/proc/self/status").read_text()
-    print(int(status.partition("VmHWM:")[2].split()[0]) * 1024)
+    print(read_memory("VmHWM"))
 
 
 if __name__ == "__main__":
-    _alone(sys.argv[1])
+    _answer(sys.argv[1])

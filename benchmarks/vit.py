@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isthmus.analysis.ratios import compare_times
 from isthmus.core.errors import UserError
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 TIMM_BAR, AUGMENTATION_BAR = 1 / 0.98, 1.1
 """At most so long take forward and backward of ours, of timm's; and a step with Table 11's augmentation, of one
@@ -28,7 +28,7 @@ def measure(rounds: int, threads: int) -> list[dict[str, Any]]:
         ) from None
     from isthmus.core.registry import create_model
     from isthmus.models import mlp_mixer, vit
-    from isthmus.training.timm_weights import in_our_names
+    from isthmus.training.timm_weights import convert_timm
 
     rivals = {
         "ViT-Tiny/16": ("vit_tiny_patch16_224", vit.VARIANTS["tiny-conventional"]),
@@ -40,7 +40,7 @@ def measure(rounds: int, threads: int) -> list[dict[str, Any]]:
         for title, (name, variant) in rivals.items():
             theirs = timm.create_model(name, num_classes=variant["output_shape"][0])
             ours = create_model(**variant)
-            ours.load_state_dict(in_our_names(theirs.state_dict()))
+            ours.load_state_dict(convert_timm(theirs.state_dict()))
             works = _pass(ours.train(), images), _pass(theirs.train(), images)
             lines.append(compare_times(f"forward and backward, {title}, ours against timm's", *works, rounds, TIMM_BAR))
         lines.append(augmented_step(rounds))

@@ -24,7 +24,8 @@ import pandas
 from sklearn import datasets
 
 from isthmus.analysis.ratios import load
-from isthmus.core.space import parse_seconds
+from isthmus.core.files import read_json_lines
+from isthmus.core.units import parse_seconds
 from isthmus.search.answer import ANSWER, Answer
 
 ROWS = (150, 10_000, 1_000_000)
@@ -34,7 +35,7 @@ _LEAST = """
 import sys
 from isthmus.search.question import ask
 from isthmus.search.references import features, list_references
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 question = ask(sys.argv[1], None, None, None, (), Options())
 split = question.data.train
 list_references(question.task.name)[1].make().fit(features(split), split.targets)
@@ -46,7 +47,7 @@ def measure(
     rows: Sequence[int], wishes: Sequence[str], resumed: bool, path: Path, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """A row for each size of the data and each wish; those in the file at ``path`` are not measured again."""
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    found = read_json_lines(path, ("rows", "wish", "resumed"))
     known = {(row["rows"], row["wish"], row["resumed"]) for row in found}
     for count in rows:
         cases = [(wish, again) for wish in wishes for again in ((False, True) if resumed else (False,))]

@@ -84,12 +84,13 @@ def field_page() -> str:
     parts = [
         "# Fields",
         "Each of these is a field of a config file and an override of a command: `isthmus train digits-mixer "
-        "train.epochs=3 task.label_smoothing=0.1`. `isthmus sources NAME`, `isthmus tasks NAME` and `isthmus describe "
-        "train` print the same. The fields of `model.*` are on the page of [models](models.md).",
+        "train.epochs=3 task.label_smoothing=0.1`. `isthmus sources NAME`, `isthmus tasks NAME`, `isthmus pathways "
+        "NAME` and `isthmus describe train` print the same. The fields of `model.*` are on the page of "
+        "[models](models.md).",
         "## train",
         field_table(TrainConfig),
     ]
-    kinds: tuple[tuple[Kind, str], ...] = (("tasks", "task"), ("sources", "source"))
+    kinds: tuple[tuple[Kind, str], ...] = (("tasks", "task"), ("sources", "source"), ("pathways", "pathway"))
     for kind, word in kinds:
         for name, home in catalogue(kind).items():
             if home.startswith("isthmus."):

@@ -12,6 +12,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 LOOKS = {"": (1100, 760, "light"), "-dark": (1100, 760, "dark"), "-narrow": (400, 760, "light")}
+TALLEST = 1900
+"""Pixels of a picture; longer pages are cut."""
 
 
 def photograph(address: str, pages: dict[str, str], out: Path) -> None:
@@ -20,9 +22,12 @@ def photograph(address: str, pages: dict[str, str], out: Path) -> None:
         for name, path in pages.items():
             for ending, (width, height, scheme) in LOOKS.items():
                 page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-                page.goto(address.rstrip("/") + path)
-                page.wait_for_timeout(1500)  # Plotly draws
-                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+                page.goto(address.rstrip("/") + path, timeout=120_000)
+                for unfinished in ("[data-again]", "section:not([hidden]) > .plot:not(:has(.main-svg))"):
+                    page.wait_for_selector(unfinished, state="detached", timeout=120_000)
+                page.wait_for_timeout(500)
+                whole = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+                picture = whole.crop((0, 0, width, min(whole.height, TALLEST)))
                 picture.quantize(96).save(out / f"studio-{name}{ending}.png", optimize=True)
                 page.close()
         browser.close()

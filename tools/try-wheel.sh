@@ -13,4 +13,17 @@ export PYTHONPATH="$work/site" ISTHMUS_HOME="$work/home"
 "$python" -m isthmus train mnist5k-denoise model.d_h=16 model.depth=1 train.epochs=1
 "$python" -m isthmus report --out "$work/page"
 test -s "$work/page/index.html"
+"$python" - <<'END'
+import re
+from starlette.testclient import TestClient
+from isthmus.studio.server import create_app
+
+client = TestClient(create_app(), base_url="http://127.0.0.1:8642")
+page = client.get("/")
+addresses = sorted({"/static/plotly.js", *re.findall(r'(?:src|href)="(/static/[^"?]+)', page.text)})
+assert "/static/studio.js" in addresses, addresses
+for answer in [page, client.get("/design"), *map(client.get, addresses)]:
+    assert answer.status_code == 200 and answer.text.strip(), answer.url
+    print(answer.url, len(answer.content))
+END
 echo "the wheel works without the repository"

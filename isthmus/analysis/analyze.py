@@ -56,7 +56,7 @@ def analyze(
 
 
 def _finite(numbers: Mapping[str, float | str]) -> dict[str, float | str]:
-    """JSON has no NaN."""
+    """Replace NaN and infinity, which JSON does not have."""
     return {title: value if isinstance(value, str) or math.isfinite(value) else "–" for title, value in numbers.items()}
 
 

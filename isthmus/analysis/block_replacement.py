@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.analysis.pictures import INK, finish, page, save, style
+from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, store_results
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
+from isthmus.reports.axes import INK
 from isthmus.training.loop import Rows, evaluate
 
 SCHEMA = "isthmus.analysis.block_replacement/1"

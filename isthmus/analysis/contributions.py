@@ -27,9 +27,8 @@ import torch
 from torch import Tensor
 
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.places import Update, list_places, refuse, walk
+from isthmus.analysis.places import Unrolled, Update, embed, read_out, refuse, unroll_model, walk
 from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
-from isthmus.layers.residual import Stack
 
 SCHEMA = "isthmus.analysis.contributions/1"
 ROWS = 64
@@ -48,30 +47,31 @@ def of_run(trained: TrainedRun) -> Answer:
     batch = next(trained.drawn_batches(ROWS, ROWS))
 
     def loss(stream: Tensor) -> Tensor:
-        return task.loss(model.read_out(stream), batch.target)
+        return task.loss(read_out(model, stream), batch.target)
 
     with torch.no_grad():
-        x = model.embed(batch.input)
-        intact = float(loss(walk(model.blocks, x).output))
-        without = [value - intact for value in measure_lesions(model.blocks, x, loss)]
-        exchanged = [value - intact for value in measure_swaps(model.blocks, x, loss)]
+        x = embed(model, batch.input)
+        unrolled = unroll_model(model, x)
+        intact = float(loss(walk(unrolled, x).output))
+        without = [value - intact for value in measure_lesions(unrolled, x, loss)]
+        exchanged = [value - intact for value in measure_swaps(unrolled, x, loss)]
     return {
         "rows": len(batch.input),
         "model": trained.record.config["model"]["name"],
         "pathway": model.config.pathway.name,
-        "places": [place.name for place in list_places(model.blocks)],
+        "places": [place.name for place in unrolled.places],
         "loss": finite_values(torch.tensor(intact)),
-        **{name: finite_values(torch.stack(values)) for name, values in measure_lengths(model.blocks, x, loss).items()},
+        **{name: finite_values(torch.stack(values)) for name, values in measure_lengths(unrolled, x, loss).items()},
         "lesion": finite_values(torch.tensor(without)),
         "swap": finite_values(torch.tensor(exchanged)),
     }
 
 
 @torch.enable_grad()  # type: ignore[no-untyped-call,untyped-decorator]
-def measure_lengths(stack: Stack, x: Tensor, loss: Loss) -> dict[str, list[Tensor]]:
-    """The means over rows of what does not need another pass, by place."""
+def measure_lengths(unrolled: Unrolled, x: Tensor, loss: Loss) -> dict[str, list[Tensor]]:
+    """Means over rows of lengths, angles and gradients, by place; they need one pass."""
     # Without a gradient in x, an update that depends on no trained weight would have none either.
-    done = walk(stack, x.detach().requires_grad_())
+    done = walk(unrolled, x.detach().requires_grad_())
     gradients = torch.autograd.grad(loss(done.output), done.updates, allow_unused=True, materialize_grads=True)
     found: dict[str, list[Tensor]] = {name: [] for name in ("update", "read", "dilution", "cosine", "gradient")}
     for read, update, gradient in zip(done.reads, done.updates, gradients, strict=True):
@@ -86,27 +86,27 @@ def measure_lengths(stack: Stack, x: Tensor, loss: Loss) -> dict[str, list[Tenso
 
 
 @torch.no_grad()
-def measure_lesions(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
+def measure_lesions(unrolled: Unrolled, x: Tensor, loss: Loss) -> list[float]:
     """The loss without the update of each place in turn."""
-    branches = [place.branch for place in list_places(stack)]
+    branches = [place.branch for place in unrolled.places]
 
     def without(removed: int) -> Update:
         return lambda place, read: torch.zeros_like(read) if place == removed else branches[place].update(read)
 
-    return [float(loss(walk(stack, x, without(place)).output)) for place in range(len(branches))]
+    return [float(loss(walk(unrolled, x, without(place)).output)) for place in range(len(branches))]
 
 
 @torch.no_grad()
-def measure_swaps(stack: Stack, x: Tensor, loss: Loss) -> list[float]:
+def measure_swaps(unrolled: Unrolled, x: Tensor, loss: Loss) -> list[float]:
     """The loss with the branches of each two neighbours exchanged."""
-    branches = [place.branch for place in list_places(stack)]
+    branches = [place.branch for place in unrolled.places]
 
     def exchange(first: int) -> Update:
         order = list(range(len(branches)))
         order[first : first + 2] = first + 1, first
         return lambda place, read: branches[order[place]].update(read)
 
-    return [float(loss(walk(stack, x, exchange(place)).output)) for place in range(len(branches) - 1)]
+    return [float(loss(walk(unrolled, x, exchange(place)).output)) for place in range(len(branches) - 1)]
 
 
 def variation(values: Sequence[float | None]) -> float:

@@ -30,9 +30,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from isthmus.analysis.pictures import finish, matrix, page, save, style
-from isthmus.analysis.places import differentiate_forward, list_places, refuse, walk
+from isthmus.analysis.places import Unrolled, differentiate_forward, embed, refuse, unroll_model, walk
 from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
-from isthmus.layers.residual import Stack
 from isthmus.pathways.pathway import hold_gates
 
 SCHEMA = "isthmus.analysis.depth_mixing/1"
@@ -50,29 +49,31 @@ def of_run(trained: TrainedRun) -> Answer:
     """|A| of test rows, and its entropy, reach and share of the input."""
     x = next(trained.test_inputs(ROWS, ROWS))
     with torch.no_grad():
-        A = compute_mixing(trained.model.blocks, trained.model.embed(x))
+        stream = embed(trained.model, x)
+        unrolled = unroll_model(trained.model, stream)
+        A = compute_mixing(unrolled, stream)
     size = A.abs().flatten(2).double().nanmean(-1)
     return {
         "rows": len(x),
         "model": trained.record.config["model"]["name"],
         "pathway": trained.model.config.pathway.name,
-        "places": [*(place.name for place in list_places(trained.model.blocks)), "output"],
+        "places": [*(place.name for place in unrolled.places), "output"],
         "mixing": finite_values(size),
         **{name: finite_values(values) for name, values in describe(size).items()},
     }
 
 
 @torch.no_grad()
-def compute_mixing(stack: Stack, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "reads sources *batch"]:
+def compute_mixing(unrolled: Unrolled, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "reads sources *batch"]:
     """A_{l,i} of every row; NaN where an update is zero."""
-    sources = torch.stack([x, *walk(stack, x).updates])
+    sources = torch.stack([x, *walk(unrolled, x).updates])
 
     def reads(factors: Tensor) -> tuple[Tensor, ...]:
-        replayed = walk(stack, factors[0] * x, lambda place, _: factors[place + 1] * sources[place + 1])
+        replayed = walk(unrolled, factors[0] * x, lambda place, _: factors[place + 1] * sources[place + 1])
         return (*replayed.reads, replayed.output)
 
     def entries(direction: Tensor, source: Tensor) -> Tensor:
-        """Of one source, by place."""
+        """The column of A that belongs to one source."""
         changes = torch.func.jvp(reads, (torch.ones_like(direction),), (direction,))[1]
         squared = source.square().sum(-1)
         return torch.stack([(change * source).sum(-1) for change in changes]) / squared

@@ -32,10 +32,18 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from isthmus.analysis.pictures import DASHED, finish, page, save, style
-from isthmus.analysis.places import Place, differentiate_forward, list_places, refuse, walk
+from isthmus.analysis.places import (
+    Place,
+    Unrolled,
+    differentiate_forward,
+    embed,
+    read_out,
+    refuse,
+    unroll_model,
+    walk,
+)
 from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
 from isthmus.core.draws import torch_generator
-from isthmus.layers.residual import Stack
 from isthmus.training.counting import example_input
 
 SCHEMA = "isthmus.analysis.expansion/1"
@@ -50,29 +58,30 @@ def applies(model: Any, task: str) -> str | None:
     if (reason := refuse(model)) is not None:
         return reason
     with torch.no_grad():
-        x = model.embed(example_input(model))
+        x = embed(model, example_input(model))
     # One row is enough, and an example of zeros would hide what a gate does.
     x = torch.randn(x.shape, generator=torch_generator(0, "probe of a pathway")).to(x)
-    if not has_fixed_weights(model.blocks, x):
+    unrolled = unroll_model(model, x)
+    if not has_fixed_weights(unrolled, x):
         return f"its pathway {model.config.pathway.name} joins updates with weights that depend on the row"
-    if not bool(walk(model.blocks, x, lambda _, read: torch.zeros_like(read)).output.any()):
+    if not bool(walk(unrolled, x, lambda _, read: torch.zeros_like(read)).output.any()):
         return f"its pathway {model.config.pathway.name} has no skip from the input to the output"
     try:
-        expand(model.blocks, x)
+        expand(unrolled, x)
     except RuntimeError:  # torch's, for a function that has only a written-out gradient
         return "its branches compute with functions that have no forward derivative"
     return None
 
 
 @torch.no_grad()
-def has_fixed_weights(stack: Stack, x: Tensor) -> bool:
+def has_fixed_weights(unrolled: Unrolled, x: Tensor) -> bool:
     """Whether what is read is linear in the updates: that of a sum is the sum."""
     generator = torch_generator(0, "updates of a probe")
-    draws = [[torch.randn(x.shape, generator=generator).to(x) for _ in list_places(stack)] for _ in range(2)]
+    draws = [[torch.randn(x.shape, generator=generator).to(x) for _ in unrolled.places] for _ in range(2)]
     total = [first + second for first, second in zip(*draws, strict=True)]
 
     def replay(start: Tensor, updates: list[Tensor]) -> list[Tensor]:
-        replayed = walk(stack, start, lambda place, _: updates[place])
+        replayed = walk(unrolled, start, lambda place, _: updates[place])
         return [*replayed.reads, replayed.output]
 
     one, other, both = replay(x, draws[0]), replay(x.flip(-1), draws[1]), replay(x + x.flip(-1), total)
@@ -86,12 +95,13 @@ def of_run(trained: TrainedRun) -> Answer:
     model, task = trained.model, trained.task
     batch = next(trained.drawn_batches(ROWS, ROWS))
     with torch.no_grad():
-        x = model.embed(batch.input)
-        orders = expand(model.blocks, x)
+        x = embed(model, batch.input)
+        unrolled = unroll_model(model, x)
+        orders = expand(unrolled, x)
         sums = [orders[0], orders[0] + orders[1], orders[0] + orders[1] + orders[2]]
-        whole = walk(model.blocks, x).output
-        losses = [task.loss(model.read_out(stream), batch.target) for stream in (*sums, whole)]
-        shares = [shares_beyond(orders, compute_scaled(model.blocks, x, by), by) for by in SCALES]
+        whole = walk(unrolled, x).output
+        losses = [task.loss(read_out(model, stream), batch.target) for stream in (*sums, whole)]
+        shares = [shares_beyond(orders, compute_scaled(unrolled, x, by), by) for by in SCALES]
     sizes = [(order.norm(dim=-1) / orders[0].norm(dim=-1)).mean() for order in orders]
     return {
         "rows": len(batch.input),
@@ -107,14 +117,14 @@ def of_run(trained: TrainedRun) -> Answer:
 
 
 @torch.no_grad()
-def expand(stack: Stack, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def expand(unrolled: Unrolled, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """F_0, F_1 and F_2."""
-    places, nothing = list_places(stack), torch.zeros_like(x)
-    start = walk(stack, x, lambda _, read: torch.zeros_like(read))
+    places, nothing = unrolled.places, torch.zeros_like(x)
+    start = walk(unrolled, x, lambda _, read: torch.zeros_like(read))
     first = [place.branch.update(read) for place, read in zip(places, start.reads, strict=True)]
-    through_one = walk(stack, nothing, lambda place, _: first[place])
+    through_one = walk(unrolled, nothing, lambda place, _: first[place])
     second = [_derive(*three) for three in zip(places, start.reads, through_one.reads, strict=True)]
-    return start.output, through_one.output, walk(stack, nothing, lambda place, _: second[place]).output
+    return start.output, through_one.output, walk(unrolled, nothing, lambda place, _: second[place]).output
 
 
 def _derive(place: Place, read: Tensor, direction: Tensor) -> Tensor:
@@ -124,10 +134,9 @@ def _derive(place: Place, read: Tensor, direction: Tensor) -> Tensor:
     return change
 
 
-def compute_scaled(stack: Stack, x: Tensor, by: float) -> Tensor:
+def compute_scaled(unrolled: Unrolled, x: Tensor, by: float) -> Tensor:
     """F(λ)."""
-    places = list_places(stack)
-    return walk(stack, x, lambda place, read: by * places[place].branch.update(read)).output
+    return walk(unrolled, x, lambda place, read: by * unrolled.places[place].branch.update(read)).output
 
 
 def shares_beyond(orders: tuple[Tensor, Tensor, Tensor], whole: Tensor, by: float) -> Tensor:

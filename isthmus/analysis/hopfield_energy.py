@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import linear, softplus
 
 from isthmus.analysis.pictures import DASHED, finish, page, save, style
 from isthmus.analysis.trained_run import Answer, TrainedRun, finite_values, store_results
@@ -47,7 +47,18 @@ def _gelu_lagrangian(x: Tensor) -> Tensor:
     return ((x.square() - 1) * torch.special.ndtr(x) + x * density) / 2
 
 
-LAGRANGIANS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": _gelu_lagrangian, "relu": lambda x: x.relu().square() / 2}
+def _sum(value: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: value(x).sum(-1)
+
+
+LAGRANGIANS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": _sum(_gelu_lagrangian),
+    "relu": _sum(lambda x: x.relu().square() / 2),
+    "tanh": _sum(lambda x: softplus(2 * x) - x),  # log(2 cosh x)
+    "sigmoid": _sum(softplus),
+    "softmax": lambda x: x.logsumexp(-1),
+}
+"""Of a layer of neurons, the last axis, by the name of their activation."""
 
 
 def applies(model: Any, task: str) -> str | None:
@@ -64,20 +75,20 @@ class HiddenNetwork:
     """Middle and hidden neurons of one block, in float64."""
 
     def __init__(self, mixer: Any, config: Any) -> None:
-        self.down, self.up = _weight(mixer.down[1]), _weight(mixer.up[1])
+        self.down, self.up = (weight.detach().double() for weight in mixer.weights(1))
         self.b_h, self.b_x = mixer.down[1].bias.detach().double(), mixer.up[1].bias.detach().double()
         self.e, self.f = mixer.e, mixer.f
         self.L_e, self.L_f = LAGRANGIANS[config.e], LAGRANGIANS[config.f]
         self.slopes = LARGEST_SLOPE[config.e] * LARGEST_SLOPE[config.f]
 
     def apply(self, x: Float[Tensor, "*batch N_x"]) -> Float[Tensor, "*batch N_x"]:
-        """F."""
+        """F(x), the map whose fixed point the token mixing solves for."""
         return linear(self.f(linear(self.e(x), self.down, self.b_h)), self.up, self.b_x)  # Eq. (24)
 
     def energy(self, x: Float[Tensor, "*batch N_x"], x0: Float[Tensor, "*batch N_x"]) -> Float[Tensor, "*batch"]:
         g = self.e(x)
         h = linear(g, (self.down + self.up.mT) / 2, self.b_h)
-        return (x * g - self.L_e(x) - (x0 + self.b_x) * g).sum(-1) - self.L_f(h).sum(-1)  # Eq. (6)
+        return (x * g - (x0 + self.b_x) * g).sum(-1) - self.L_e(x) - self.L_f(h)  # Eq. (6)
 
     def asymmetry(self) -> float:
         return float((self.down - self.up.mT).norm() / (self.down + self.up.mT).norm())
@@ -86,26 +97,24 @@ class HiddenNetwork:
         """The largest singular value of the Jacobian of F over all points x."""
         generator = torch.Generator().manual_seed(0)
         direction = torch.randn(x.shape, generator=generator, dtype=x.dtype)
-        slope_x, slope_h = _slope(self.e, x), _slope(self.f, linear(self.e(x), self.down, self.b_h))
+        hidden = linear(self.e(x), self.down, self.b_h)
         for _ in range(POWER_ITERATIONS):
             direction = torch.nn.functional.normalize(direction, dim=-1)
-            stretched = linear(slope_h * linear(slope_x * direction, self.down), self.up)  # J d
-            direction = slope_x * linear(slope_h * linear(stretched, self.up.mT), self.down.mT)  # Jᵀ J d
+            received = linear(_stretch(self.e, x, direction), self.down)
+            stretched = linear(_stretch(self.f, hidden, received), self.up)  # J d
+            received = linear(_stretch(self.f, hidden, linear(stretched, self.up.mT)), self.down.mT)
+            direction = _stretch(self.e, x, received)  # Jᵀ J d
         return stretched.norm(dim=-1).max()
 
     def stretch_bound(self) -> float:
         return float(torch.linalg.matrix_norm(self.down, 2) * torch.linalg.matrix_norm(self.up, 2)) * self.slopes
 
 
-def _slope(activation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def _stretch(activation: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
+    """The activation's Jacobian times a direction; it is symmetric, because the activation is a gradient."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
-        return torch.autograd.grad(activation(x).sum(), x)[0]
-
-
-def _weight(layer: Any) -> Tensor:
-    weight: Tensor = layer.effective_weight() if hasattr(layer, "effective_weight") else layer.weight
-    return weight.detach().double()
+        return torch.autograd.grad(activation(x), x, direction)[0]
 
 
 @store_results(SCHEMA, applies)

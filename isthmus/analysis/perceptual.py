@@ -26,7 +26,7 @@ _ROWS_AT_ONCE = 32
 
 
 def explain_missing(name: str) -> str:
-    """The line to show instead of a number."""
+    """The line that is shown instead of a metric whose weights are missing."""
     return f"{name.upper()} needs its weights as {FILES[name]} in the data folder; the file is missing"
 
 

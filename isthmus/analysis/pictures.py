@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.files import write_with
+from isthmus.reports.axes import INK, style_axis
 from isthmus.reports.plots import COLOURS, SYMBOLS
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-INK, RULE = "#22262b", "#dfe3e8"
 DASHED: dict[str, Any] = {"color": "#5b5b5b", "linewidth": 0.9, "linestyle": (0, (3, 3))}
 
 
@@ -37,9 +37,7 @@ def finish(axis: Axes, title: str, x: str, y: str) -> None:
     axis.set_title(title, loc="left", fontsize=10, color=INK)
     axis.set_xlabel(x)
     axis.set_ylabel(y)
-    axis.grid(color=RULE, linewidth=0.7)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
+    style_axis(axis)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(frameon=False, fontsize=8)
 

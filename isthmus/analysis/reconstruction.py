@@ -9,7 +9,7 @@ steps), and decoded by the tokenizer. With nothing masked, the same numbers show
     lpips, fid           lower is better; measured if their weights are on disk (``perceptual.py``)
     token_accuracy       of the masked tokens
 
-With ``task.picture_scaling=min_max`` all but FID compare pictures that are each scaled from their least to their
+With ``task.picture_scaling=min_max`` all metrics compare pictures of which each colour is scaled from its least to its
 largest value, as in the authors' code.
 """
 
@@ -38,7 +38,7 @@ from isthmus.core.files import data_dir as default_data_dir
 from isthmus.core.files import write_with
 from isthmus.core.registry import component
 from isthmus.tasks.masks import exact_mask
-from isthmus.training.run import load_data
+from isthmus.training.prepare import load_data
 from isthmus.training.samples import write_sheet
 from isthmus.training.tokenizers import open_tokenizer
 
@@ -111,7 +111,9 @@ class Quality:
         for ours, theirs in zip(_pieces(pictures), _pieces(self.originals), strict=True):
             for name, value in self._distances(self.scale(ours), self.scale(theirs)).items():
                 means[name] = means.get(name, 0.0) + float(value) * (len(ours) / len(pictures))
-        return means | ({"fid": self.fid(_pieces(pictures), _pieces(self.originals))} if self.fid is not None else {})
+        if self.fid is not None:
+            means["fid"] = self.fid(map(self.scale, _pieces(pictures)), map(self.scale, _pieces(self.originals)))
+        return means
 
     def _distances(self, ours: Tensor, theirs: Tensor) -> dict[str, Any]:
         """The metrics that are means over images."""
@@ -135,8 +137,8 @@ def _keep(images: Tensor) -> Tensor:
 
 
 def _stretch(images: Tensor) -> Tensor:
-    """Each image from 0, its least value, to 1, its largest; an image of one value becomes 0."""
-    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    """Each colour of each image from 0, its least value, to 1, its largest; a colour of one value becomes 0."""
+    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     return (images - low) / (high - low).clamp_min(1 / 255)
 
 

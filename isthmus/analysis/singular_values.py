@@ -118,17 +118,17 @@ def _matrix(layer: Layer) -> sparse.csr_array:
     return sparse.csr_array((part.values.double().numpy(), places), shape=(layer.rows, layer.columns))
 
 
-def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, trials: int, seed: int = 0) -> Answer:
+def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, trials: int) -> Answer:
     """For (S, C) pairs of Ω connections: the first matrix of an SW-MLP of width S C, and those of the Mixer."""
     lines = []
     for S, C in pairs:
         m, p = S * C, min(1.0, theory.density(S * C, omega, gamma))
         masked = [
-            largest_singular_value(masked_weight(round(gamma * m), m, p, key(seed, f"{S}×{C}", trial)))
+            largest_singular_value(masked_weight(round(gamma * m), m, p, key(0, f"{S}×{C}", trial)))
             for trial in range(trials)
         ]
         mixing = [
-            largest_singular_value(masked_weight(round(gamma * side), side, 1.0, key(seed, f"{S}×{C}/{side}", trial)))
+            largest_singular_value(masked_weight(round(gamma * side), side, 1.0, key(0, f"{S}×{C}/{side}", trial)))
             for trial in range(trials)
             for side in (S, C)
         ]
@@ -144,13 +144,13 @@ def of_widths(pairs: Iterable[tuple[int, int]], omega: float, gamma: float, tria
     return {"omega": omega, "gamma": gamma, "trials": trials, "dense_edge": theory.dense_edge(gamma), "widths": lines}
 
 
-def of_exponents(exponents: Iterable[float], omega: float, trials: int, seed: int = 0) -> Answer:
+def of_exponents(exponents: Iterable[float], omega: float, trials: int) -> Answer:
     """For the scalings a of appendix D.1: the largest singular value, and all values of the last trial."""
     lines = []
     for a in exponents:
         m, p = theory.scaled_sparse_shape(omega, a)
         size = round(m)
-        weights = [masked_weight(size, size, p, key(seed, f"exponent {a}", trial)) for trial in range(trials)]
+        weights = [masked_weight(size, size, p, key(0, f"exponent {a}", trial)) for trial in range(trials)]
         scales = [math.sqrt(float((weight.data**2).sum()) / size) or 1.0 for weight in weights]
         largest = [largest_singular_value(weight) / scale for weight, scale in zip(weights, scales, strict=True)]
         values = (singular_values(weights[-1]) / scales[-1]).round(4).tolist()

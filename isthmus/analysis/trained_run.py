@@ -21,7 +21,7 @@ from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import component
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
-from isthmus.training.run import Options, load_data, starting_model
+from isthmus.training.prepare import Options, load_data, starting_model
 
 Answer = dict[str, Any]
 Measure = Callable[["TrainedRun"], Answer]

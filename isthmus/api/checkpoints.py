@@ -11,11 +11,12 @@ import torch
 from isthmus.core.config import RunConfig, find_settings, override, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.registry import find
-from isthmus.layers.published_weights import load_published
+from isthmus.layers.published_weights import load_published, need_published
 from isthmus.training.checkpoint import read_tensors
+from isthmus.training.devices import arithmetic
 from isthmus.training.loop import Rows, evaluate
 from isthmus.training.official_weights import find_official
-from isthmus.training.run import arithmetic, learn_task, load_data
+from isthmus.training.prepare import learn_task, load_data
 
 
 def evaluate_checkpoint(
@@ -32,18 +33,23 @@ def evaluate_checkpoint(
             f"{path} is no safetensors file; in Python, save the tensors of a checkpoint with "
             "safetensors.torch.save_file (pickled files can execute code and are not read)"
         )
-    weights, fields = official.convert(read_tensors(path)[0])
+    weights, fields = official.read(read_tensors(path)[0], path)
     settings = find_settings(official.recipe, RunConfig)
     settings["model"] = {**settings["model"], **official.model, **fields}
     config = run_config(override(override(settings, official.settings), overrides))
     data = load_data(config.source, data_dir)
     task = learn_task(config.task, data)
     completed = config.model.complete(task.signature, config.seed)
+    title = f"{completed.name} of this size for {config.source.name}"
+    with torch.device("meta"):  # before anything is allocated
+        need_published(find("models", completed.name)(completed), weights, str(path), title)
     model = find("models", completed.name)(completed)
-    load_published(model, weights, str(path), f"{completed.name} of this size for {config.source.name}")
+    load_published(model, weights, str(path), title)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with arithmetic(config.threads):
         metrics = evaluate(model.to(device), task, Rows.of(data.test, device), "test", device)
+    if missing := {"loss", task.objective} - metrics.keys():
+        raise UserError(f"{path}: the network has no finite {min(missing)} on test data")
     return {
         "checkpoint": str(path),
         "as": name,

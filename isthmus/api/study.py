@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +14,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.prediction import Trained
 from isthmus.core.registry import model_title
-from isthmus.core.space import parse_seconds
+from isthmus.core.units import parse_seconds
+from isthmus.export.precision import Tell, find_versions, need_int8
 from isthmus.export.prediction import load
 from isthmus.reports import write_report
 from isthmus.reports.notebook import summarise_answer
@@ -26,7 +28,7 @@ from isthmus.studies.fronts import Candidate, best, cost_of, front, summarise
 from isthmus.studies.plan import Plan
 from isthmus.studies.shared import LEAST_AGREEMENT
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from isthmus.training.tracking import prepare_tracking
 
 
@@ -53,7 +55,8 @@ def study(
     :param workers: processes on this machine (default: cores / threads).
     :param cluster: a Ray cluster: ``auto``, or its address.
     :param storage: the URL of a database, ``postgresql://…`` (default: SQLite in ISTHMUS_HOME).
-    :param within: reduce the study to this time, such as ``"90s"``, ``"30m"`` or a number of seconds.
+    :param within: reduce the study to this time, such as ``"90s"``, ``"30m"`` or a number of seconds;
+        ``sampling.name=model`` keeps its size and makes no decision after it.
     :param shared: rank a grid by one super-network, and train only the promising candidates alone.
     :param rebuild: rebuild the study's database from the run records.
     :param data_dir: the folder of data files (default: ``ISTHMUS_DATA``).
@@ -88,13 +91,16 @@ def study(
             plan, plan.options, workers, cluster=cluster, url=storage, within=seconds, rebuild=rebuild,
             watcher=_Shown(display),
         )  # fmt: skip
-    return StudyAnswer(found)
+        return StudyAnswer(found, lambda text, fraction: display.advance(fraction, text))
 
 
 def plan_study(config: Given, settings: Overrides, options: Options, shared: bool = False) -> Plan:
     """The plan of a study. ``shared`` is the field of the same name with its defaults, unless settings give it."""
     given = find_settings(config, StudyConfig, settings)
-    return Plan.of(study_config(({"shared": {}} if shared else {}) | given), options)
+    complete = study_config(({"shared": {}} if shared else {}) | given)
+    if "int8" in complete.precision:
+        need_int8()
+    return Plan.of(complete, options)
 
 
 def describe_sharing(study: Study) -> list[str]:
@@ -109,16 +115,32 @@ def describe_sharing(study: Study) -> list[str]:
     return [f"{said} The other {all_of_them - trained} candidates were ranked lower and not trained alone."]
 
 
+def describe_versions(members: Sequence[Candidate], cost: str) -> list[str]:
+    """How many members of the front have int8 weights."""
+    number = {name: sum(member.precision == name for member in members) for name in ("float32", "int8", "mixed")}
+    return [
+        f"Precision: of the {len(members)} members of the front over {cost}, {number['int8']} have int8 weights in all "
+        f"layers, {number['mixed']} in some, and {number['float32']} in none; each was measured in onnxruntime."
+    ]
+
+
 class StudyAnswer:
     """What a study found: its candidates, the front, and the network that is best on validation data."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, tell: Tell = lambda text, fraction: None) -> None:
         self.study, self.config = study, study.config
         records = study.records()
         if not any(record.status == "finished" for record in records):
             reasons = "; ".join(dict.fromkeys(trial.reason for trial in study.trials if trial.reason))
             raise UserError(f"no run of the study {self.name!r} finished: {reasons or 'nothing was trained'}")
+        self.costs, self.versions, self.notes = study.costs, list[Candidate](), describe_sharing(study)
         self.candidates: list[Candidate] = summarise(records, study.costs, self.config.quality)
+        if "int8" in self.config.precision:
+            cost = self.config.cost
+            found = find_versions(self.candidates, cost, study.plan.data, tell)
+            self.versions, self.costs = found.candidates, {cost: self.costs[cost] | found.costs}
+            self.candidates = summarise(records, self.costs, self.config.quality)
+            self.notes += [*describe_versions(self.front_members, cost), *found.notes]
 
     @property
     def name(self) -> str:
@@ -131,7 +153,7 @@ class StudyAnswer:
     @property
     def front_members(self) -> list[Candidate]:
         """The candidates that no other of their architecture dominates."""
-        return front(self.candidates, self.config.cost)
+        return front([*self.candidates, *self.versions], self.config.cost)
 
     @cached_property
     def _best(self) -> Candidate:
@@ -146,10 +168,10 @@ class StudyAnswer:
         """A DataFrame of the candidates, the best on validation data first."""
         import pandas
 
-        on_front = {each.run_ids for each in self.front_members}
+        on_front = {each.identity for each in self.front_members}
         sign = -1 if self._best.maximise else 1
-        ordered = sorted(self.candidates, key=lambda each: sign * each.validation)
-        return pandas.DataFrame([self._row(each) | {"on front": each.run_ids in on_front} for each in ordered])
+        ordered = sorted([*self.candidates, *self.versions], key=lambda each: sign * each.validation)
+        return pandas.DataFrame([self._row(each) | {"on front": each.identity in on_front} for each in ordered])
 
     def front(self) -> Any:
         """A DataFrame of the candidates that no other of their architecture dominates, the smallest first."""
@@ -160,6 +182,7 @@ class StudyAnswer:
     def _row(self, candidate: Candidate) -> dict[str, Any]:
         cost, metric = self.config.cost, candidate.objective
         row = {"model": model_title(candidate.settings["model"], self._varied_fields), "params": candidate.params}
+        row |= {"precision": candidate.precision} if self.versions else {}
         row |= {} if cost == "params" else {cost: cost_of(candidate, cost)}
         row |= {"learning rate": candidate.learning_rate, "seeds": len(candidate.seeds)}
         row |= {f"validation {metric}": candidate.validation, f"test {metric}": candidate.mean, "std": candidate.std}
@@ -176,7 +199,7 @@ class StudyAnswer:
         return runs(self)
 
     def sections(self) -> list[Section]:
-        return gather(self.study.folders, costs=self.study.costs, quality=self.config.quality)[0]
+        return gather(self.study.folders, (), self.costs, self.config.quality, self.versions)[0]
 
     def plot(self) -> Any:
         """A Matplotlib figure: test quality over cost, with the front of each architecture."""
@@ -188,9 +211,10 @@ class StudyAnswer:
         """Write the page of all runs; returns its path."""
         where = Path(out) if out is not None else home() / "reports" / self.name
         title, command = f"Isthmus {self.name}", self.study.plan.options.command
-        costs, quality = self.study.costs, self.config.quality
-        notes = describe_sharing(self.study)
-        return write_report(self.study.folders, where, title, command, costs=costs, quality=quality, notes=notes)
+        return write_report(
+            self.study.folders, where, title, command, costs=self.costs, quality=self.config.quality, notes=self.notes,
+            versions=self.versions,
+        )  # fmt: skip
 
     def sentences(self) -> list[str]:
         """The conclusion in words."""
@@ -199,7 +223,7 @@ class StudyAnswer:
             said.append(" ".join(answer_in_words(section, cost)).strip())
             said += [describe_pathway(gap, section.objective) for gap in section.pathway_gaps]
             said += summary(section, cost)
-        return said + describe_sharing(self.study)
+        return said + self.notes
 
     def __repr__(self) -> str:
         chosen = self._best

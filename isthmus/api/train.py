@@ -14,10 +14,11 @@ from isthmus.core.prediction import Trained
 from isthmus.core.record import RunRecord, find_run, flatten, read_record
 from isthmus.export.prediction import load
 from isthmus.search.display import Bar, Display, Silence, describe_validation
-from isthmus.training.devices import is_another, processes
+from isthmus.training.devices import count_processes, is_later_process
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Stopped
-from isthmus.training.run import Options, Prepared, prepare, run
+from isthmus.training.prepare import Options, Prepared, prepare
+from isthmus.training.run import run
 from isthmus.training.tracking import NO_TRACKING, prepare_tracking
 
 
@@ -71,7 +72,7 @@ def train(
         options = Options(
             data_dir=None if data_dir is None else Path(data_dir), init_folder=start, save_every=save_every,
             other_code=other_code, command="isthmus.train",
-            tracking=NO_TRACKING if is_another() else prepare_tracking(tensorboard, mlflow),
+            tracking=NO_TRACKING if is_later_process() else prepare_tracking(tensorboard, mlflow),
         )  # fmt: skip
         prepared = prepare(planned, options)
         record = carry_out(prepared, options, lambda should_stop: _Shown(display, prepared, should_stop))
@@ -88,8 +89,8 @@ def plan_run(
     start = find_run(init) if init is not None else None
     if start is not None:
         given["init"] = read_record(start).id
-    if devices is None and processes() > 1 and "train.devices" not in flatten(given):
-        devices = processes()
+    if devices is None and count_processes() > 1 and "train.devices" not in flatten(given):
+        devices = count_processes()
     if devices is not None:
         given = override(given, {"train.devices": devices})
     return run_config(given), start
@@ -100,7 +101,7 @@ def carry_out(prepared: Prepared, options: Options, show: Callable[[Callable[[],
     with requests_to_stop() as should_stop:
         display = show(should_stop)
         try:
-            with contextlib.nullcontext() if is_another() else display:
+            with contextlib.nullcontext() if is_later_process() else display:
                 return run(prepared, options, display)
         except Stopped:
             raise KeyboardInterrupt from None

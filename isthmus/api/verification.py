@@ -12,7 +12,6 @@ The protocol, fixed before any result:
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,14 +22,14 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest
 from isthmus.core.protocols import Signature
 from isthmus.core.record import RunRecord, read_record, runs_folder
-from isthmus.core.registry import model_title
+from isthmus.core.registry import component, model_title
 from isthmus.core.space import FittedSpace
 from isthmus.layers.patches import list_patches
 from isthmus.search.answer import Answer
 from isthmus.studies.budget import fit_widths
 from isthmus.studies.fronts import Candidate, noise_of, sample_of, summarise
 from isthmus.studies.statistics import compare, decide_together
-from isthmus.training.run import Options, learn_task, load_data
+from isthmus.training.prepare import Options, learn_task, load_data
 
 SCHEMA = "isthmus.verification/1"
 RATES = (1 / 3, 1.0, 3.0)
@@ -121,8 +120,9 @@ def compare_shapes(records: Sequence[RunRecord], found: Mapping[str, Any], model
 
 
 def _recognise(candidates: Sequence[Candidate], model: Mapping[str, Any]) -> Candidate | None:
-    """The candidate whose model has these settings."""
-    wanted = json.loads(json.dumps({name: value for name, value in model.items() if not name.endswith("_seed")}))
+    """The candidate whose model has these settings, and the defaults of the others; the data fill in some."""
+    full = component("models", dict(model)).model_dump(mode="json")
+    wanted = {name: value for name, value in full.items() if value is not None and not name.endswith("_seed")}
     return next((each for each in candidates if wanted.items() <= each.settings["model"].items()), None)
 
 
@@ -159,7 +159,8 @@ def verify_shape(
     study = plan_verification(config | {"model": model}, list(models.values()), seeds)
     done = carry_out(study, options, workers)
     compared = compare_shapes(done.records(), model, models)
-    return {"schema": SCHEMA, "data": answer.name, "budget": budget, "study": study.name, **compared}
+    search = {"is_whole": answer.content["is_whole"], "networks": len(answer.content["networks"])}
+    return {"schema": SCHEMA, "data": answer.name, "budget": budget, "study": study.name, "search": search, **compared}
 
 
 def say(result: Mapping[str, Any]) -> list[str]:
@@ -170,4 +171,8 @@ def say(result: Mapping[str, Any]) -> list[str]:
         bounds = "no spread" if lead["low"] is None else f"{lead['low']:+.4g} to {lead['high']:+.4g}"
         words = {"ahead": "is ahead of", "behind": "is behind", "undecided": "is not told from"}[shape["decision"]]
         lines.append(f"The found network {words} {title}: {lead['difference']:+.4g} ({bounds}, {lead['seeds']} seeds)")
+    if not result["search"]["is_whole"]:
+        tried = result["search"]["networks"]
+        named = f"{tried} network{'s' * (tried != 1)}"
+        lines.append(f"The search had time for {named} only; repeat the command with a longer --within.")
     return lines

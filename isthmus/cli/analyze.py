@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataDir, Json
+from isthmus.cli.options import DataDir, Json, Run
+from isthmus.core.units import duration
 
 
 def analyze(
-    run: Annotated[str, typer.Argument(help="A finished run: its id, a unique prefix of it, or its folder.")],
+    run: Run,
     against: Annotated[
         str | None, typer.Option(help="Compare with this run (CKA), or with the same model `untrained`.")
     ] = None,
@@ -57,4 +58,4 @@ def _show_progress(names: Sequence[str]) -> Iterator[str]:
         with terminal.err.status(Text(f"{name} ({place} of {len(names)}) …")):
             yield name
         if not terminal.err.is_terminal:
-            terminal.err.print(f"{name}  {terminal.duration(time.monotonic() - began)}")
+            terminal.err.print(f"{name}  {duration(time.monotonic() - began)}")

@@ -15,7 +15,7 @@ from isthmus.studies.complete import Watcher
 from isthmus.studies.complete import complete_study as complete
 from isthmus.studies.plan import Plan
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 
 class TerminalWatcher(Watcher):
@@ -48,17 +48,19 @@ def print_answer(study: Study, out: Path | None, as_json: bool, **more: Any) -> 
     """Print the table and the conclusion, then write the page, which takes a moment; the JSON also holds ``more``."""
     from isthmus.reports import table
 
-    answer, cost = StudyAnswer(study), study.config.cost
+    with terminal.err.status("") as status:
+        answer, cost = StudyAnswer(study, lambda text, fraction: status.update(text)), study.config.cost
+    everyone = [*answer.candidates, *answer.versions]
     if as_json:
-        members = {member.run_ids for member in answer.front_members}
+        members = {member.identity for member in answer.front_members}
         lines = [
-            asdict(each) | {"mean": each.mean, "std": each.std, "on_front": each.run_ids in members}
-            for each in answer.candidates
+            asdict(each) | {"mean": each.mean, "std": each.std, "on_front": each.identity in members}
+            for each in everyone
         ]
         content = {"page": str(answer.report(out)), "candidates": lines, "trials": study.outcomes()}
         terminal.print_json(content | more)
         return
-    rows = table(answer.candidates, cost)
+    rows = table(everyone, cost)
     terminal.print_table("", list(rows[0]), [list(row.values()) for row in rows])
     note = "● on the Pareto front of its architecture, chosen on validation data; ± one standard deviation over seeds"
     terminal.out.print(note, style="dim")

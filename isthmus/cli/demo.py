@@ -32,7 +32,7 @@ def demo(
     from isthmus.cli.complete import complete_study, print_answer
     from isthmus.cli.find import print_found
     from isthmus.recipes.mlps import demo as recipe
-    from isthmus.training.run import Options
+    from isthmus.training.prepare import Options
 
     study = complete_study(recipe(), Options(command=command_line()), workers, rebuild=rebuild)
     if as_json:
@@ -47,13 +47,13 @@ def demo(
 
 
 def _find(workers: int) -> Answer:
-    """The answer on record, or a search."""
+    """The stored answer of an earlier search, or that of a new one."""
     from isthmus.cli import terminal
     from isthmus.search import engine
     from isthmus.search.answer import ANSWER, Answer
     from isthmus.search.display import Bar
     from isthmus.search.question import ask
-    from isthmus.training.run import Options
+    from isthmus.training.prepare import Options
 
     known = Answer({"name": ask(TABLE, None, None, None, (), Options()).name})
     if (known.folder / ANSWER).exists():

@@ -28,6 +28,7 @@ def describe(
     """
     from isthmus.cli import terminal
     from isthmus.core.config import override
+    from isthmus.core.fields import read_meanings
     from isthmus.core.registry import catalogue, component, find
 
     if name == "train" and not fields:
@@ -36,7 +37,7 @@ def describe(
     if not fields and "/" not in name:
         _print_fields(name, find("models", name), as_json)
         return
-    from isthmus.training.counting import count_costs
+    from isthmus.training.counting import Cost, count_costs
 
     settings = override({"name": name}, [text.removeprefix("model.") for text in fields or ()])
     config = component("models", settings)
@@ -44,8 +45,10 @@ def describe(
     if as_json:
         terminal.print_json({"model": config.model_dump(mode="json"), **counted})
     else:
-        rows = [[key.replace("_", " "), value, terminal.size(value)] for key, value in counted.items()]
-        terminal.print_table(name, ["per input", "count", "about"], rows)
+        own = read_meanings(Cost)
+        meanings = {key: own[key] if key in own else find("costs", key).meaning for key in counted}
+        rows = [[key.replace("_", " "), each, terminal.size(each), meanings[key]] for key, each in counted.items()]
+        terminal.print_table(name, ["per input", "count", "about", "meaning"], rows)
 
 
 def _print_training_fields(as_json: bool) -> None:

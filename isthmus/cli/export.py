@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from isthmus.cli.options import DataDir, Json
+from isthmus.cli.options import DataDir, Json, Run
 
 if TYPE_CHECKING:
     from isthmus.export.int8_format import Choice
 
 
 def export(
-    run: Annotated[str, typer.Argument(help="A finished run: its id, a unique prefix of it, or its folder.")],
+    run: Run,
     to: Annotated[str, typer.Option(help="`onnx`, `torch` (a torch.export program), `safetensors` or `narrow`.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the export (default: `RUN-FORMAT`).")] = None,
     bare: Annotated[

@@ -1,4 +1,4 @@
-"""``isthmus find``: the best network for somebody's data."""
+"""``isthmus find``: the best network for your data."""
 
 from __future__ import annotations
 
@@ -8,33 +8,43 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import options
-from isthmus.cli.options import DataDir, Json, MLflow, Overrides, TensorBoard, command_line
+from isthmus.cli.options import (
+    Budget,
+    DataDir,
+    Json,
+    MLflow,
+    Overrides,
+    Page,
+    Rows,
+    Target,
+    TensorBoard,
+    command_line,
+)
 
 if TYPE_CHECKING:
     from isthmus.search.answer import Answer
 
 
 def find(
-    data: Annotated[
-        str, typer.Argument(help="A table (csv, tsv, parquet), arrays (npy, npz), a folder of images, or a source.")
-    ],
+    data: Rows,
     overrides: Overrides = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="The column to predict; repeatable (default: guessed, and said).")
-    ] = None,
+    target: Target = None,
     task: Annotated[
         str | None, typer.Option(help="`regression`, `classification`, `denoise`, … (default: by the target).")
     ] = None,
     test: Annotated[str | None, typer.Option(help="A file with the test rows (default: a tenth of the rows).")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out, such as one known only later; repeatable.")
+    ] = None,
     patch: Annotated[
         int | None, typer.Option(min=1, help="Cut images into squares of so many pixels, to restore them.")
     ] = None,
-    budget: Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")] = "50k",
+    budget: Budget = "50k",
     within: Annotated[str, typer.Option(help="The time that it may take, such as `90s`, `5m` or `2h`.")] = "2m",
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes of one thread each (default: the cores, at most 8).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
+    out: Page = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = None,
@@ -47,11 +57,14 @@ def find(
 
     `isthmus find houses.csv --target price --budget 50k --within 2m`
     """
+    import json
+
     from isthmus.cli import terminal
     from isthmus.search import engine
     from isthmus.search.display import Bar
 
     settings = [*([f"source.patch={patch}"] if patch else []), *(overrides or ())]
+    settings += [f"source.without={json.dumps(without)}"] if without else []
     answer = engine.find(
         data, list(target or []) or None, task=task, test=test, budget=budget, within=within, workers=workers,
         settings=settings, data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
@@ -67,17 +80,19 @@ def find(
 def print_found(answer: Answer, out: Path | None) -> None:
     """Print the table and the answer, then write the page."""
     from isthmus.cli import terminal
+    from isthmus.reports.text import metric_noun
 
-    name, chosen = f"validation {answer.content['objective']}", answer.content["best"]["title"]
+    objective, chosen = answer.content["objective"], answer.content["best"]["title"]
+    name, looks = f"validation {objective}", "folds" if answer.content["folds"] else "seeds"
     rows = [row for row in answer.rows() if row[name] is not None]
     shown = [row for place, row in enumerate(rows) if place < 8 or row["kind"] == "reference" or row["model"] == chosen]
     terminal.print_table(
         "",
-        ["", "", name, "looks", "parameters"],
-        [["●" if row["model"] == chosen else "", row["model"], f"{row[name]:.4g}", row["looks"], row["params"] or ""]
-         for row in shown],
+        ["", "", f"validation {metric_noun(objective)}", looks, "parameters"],
+        [["●" if row["model"] == chosen else "", row["model"], terminal.figure(row[name]), row["looks"],
+          row["params"] or ""] for row in shown],
     )  # fmt: skip
-    terminal.out.print("● chosen by the validation loss; looks are folds or seeds", style="dim")
+    terminal.out.print(f"● chosen by the mean validation loss of its {looks}", style="dim")
     for sentence in answer.sentences():
         terminal.out.print(sentence, highlight=False, soft_wrap=True)
     terminal.out.print(f"page: {answer.report(out)}", highlight=False, soft_wrap=True)

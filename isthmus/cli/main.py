@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -100,12 +102,18 @@ def main() -> None:
     sys.exit(code)
 
 
+@cache
+def _command() -> Any:
+    """The parser of all commands, built once."""
+    return typer.main.get_command(app)
+
+
 def _run() -> int:
     """Run the command that was typed; returns its exit code."""
     from isthmus.core.interrupts import was_interrupted
 
     try:
-        code = app(prog_name="isthmus", standalone_mode=False) or 0
+        code = _command().main(prog_name="isthmus", standalone_mode=False) or 0
         flush_output()
     except UserError as error:
         return fail(str(error), error)
@@ -152,7 +160,8 @@ def _fail_on_usage(error: Any) -> int:
         advice = f"settings are typed as key=value, such as train.epochs=20; {advice}"
     elif message.startswith("No such command") and os.path.exists(sys.argv[1]):  # noqa: PTH110 (any text is allowed)
         advice = f"type `isthmus find {sys.argv[1]}` for your data; {advice}"
-    return fail(f"{message[:1].lower()}{message[1:]}; {advice}", error)
+    message = re.sub(r"\.? Did you mean", "; did you mean", f"{message[:1].lower()}{message[1:]}")
+    return fail(f"{message}{'' if message.endswith('?') else ';'} {advice}", error)
 
 
 def _is_setting(option: str, parameters: Sequence[Any]) -> bool:
@@ -162,6 +171,6 @@ def _is_setting(option: str, parameters: Sequence[Any]) -> bool:
 
 
 def _show(parameter: Any) -> str:
-    """A required parameter as it is typed."""
+    """A required parameter as the user would type it."""
     name = parameter.name.upper()
     return name if parameter.param_type_name == "argument" else f"{parameter.opts[0]} {name}"

@@ -10,6 +10,15 @@ from typing import Annotated
 
 import typer
 
+Rows = Annotated[
+    str, typer.Argument(help="A table (csv, tsv, parquet), arrays (npy, npz), a folder of images, or a source.")
+]
+Run = Annotated[str, typer.Argument(help="A finished run: its id, a unique prefix of it, or its folder.")]
+Target = Annotated[
+    list[str] | None, typer.Option(help="The column to predict; repeatable (default: guessed, and said).")
+]
+Budget = Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")]
+Page = Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Fields to change, such as `model.d_h=64`.")
@@ -18,9 +27,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder of the data files (default: `ISTHMUS_DATA`).", show_default=False),
 ]
-
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Rebuild the study's database from the run records.")]
-
 TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Also write TensorBoard logs to the folder of each run.")
 ]

@@ -29,6 +29,10 @@ def reproduce(
     recorded: Annotated[
         bool, typer.Option("--recorded", help="Report the runs that have ended so far, without training any.")
     ] = False,
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="Take a study from a stored result of another table instead of training it."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the results (default: in ISTHMUS_HOME).")] = None,
     again: Annotated[
         Path | None, typer.Option(help="Test the claims of stored results below this folder again, without training.")
@@ -49,6 +53,7 @@ def reproduce(
     from isthmus.cli import terminal
     from isthmus.papers.engine.reproduce import default_folder, judge_below, list_exhibits
     from isthmus.papers.engine.reproduce import reproduce as measure
+    from isthmus.papers.engine.status import default_folders
 
     if status:
         print_status(paper, out, as_json)
@@ -66,6 +71,7 @@ def reproduce(
         found = measure(
             paper, table, scale, out, carry_out=read_study if recorded else carry_out, workers=processes,
             data_dir=data_dir, partial=recorded, protocol=protocol, overrides=settings or (),
+            stored=default_folders() if stored else (),
         )  # fmt: skip
         if as_json:
             terminal.print_json(found, sort_keys=True)
@@ -127,5 +133,6 @@ def print_result(result: Mapping[str, Any], folder: Path) -> None:
         terminal.out.print(title if lines else "", style="bold")
         for line in lines:
             terminal.out.print(f"  {line}")
-    files = "page, figure, table.md, rows.csv, result.json" if rows else "figure, table.md, rows.csv, result.json"
+    page = "page, " * (folder / "index.html").is_file()
+    files = f"{page}figure, table.md, rows.csv, result.json"
     terminal.out.print(f"{files}: {folder}", soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 from isthmus.cli.options import Json
 
 _WIDTH = 100
-"""Columns of a list of runs."""
+"""Columns of a list of runs that is no terminal's."""
 
 app = typer.Typer(help="List, compare and remove runs.", no_args_is_help=True)
 
@@ -27,14 +27,16 @@ def runs_list(as_json: Json = False) -> None:
         terminal.out.print("no runs yet; `isthmus demo` trains some")
     else:
         columns = ["run", "last change", "data", "task", "model", "seed", "params", "test"]
-        terminal.print_table("", columns, [_row(line) for line in lines], width=_WIDTH)
+        terminal.print_table("", columns, [_row(line) for line in lines], None if terminal.out.is_terminal else _WIDTH)
 
 
 def _row(line: dict[str, Any]) -> list[str]:
     """A run for the terminal; what has no test figure says why."""
     from isthmus.cli import terminal
+    from isthmus.reports.text import metric_noun
 
-    test = line["test"] if line["status"] == "finished" else f"{line['status']}: {line['test']}".removesuffix(": ")
+    test = line["test"].replace(f"{line['objective']} ", f"{metric_noun(line['objective'])} ", 1)
+    test = test if line["status"] == "finished" else f"{line['status']}: {test}".removesuffix(": ")
     params = terminal.size(line["params"]) if line["params"] else ""
     when = line["changed"][5:16].replace("T", " ")  # month, day and time: lists are sorted by it
     return [line["run"], when, line["data"], line["task"], line["model"], str(line["seed"]), params, test]
@@ -54,7 +56,7 @@ def runs_diff(
     if as_json:
         terminal.print_json(lines)
     else:
-        rows = [[name, str(a), str(b)] for name, (a, b) in lines.items()]
+        rows = [[name, *("–" if value is None else str(value) for value in pair)] for name, pair in lines.items()]
         terminal.print_table("", ["field", first, second], rows)
 
 

@@ -38,12 +38,12 @@ def scale(
     from isthmus.cli import terminal
     from isthmus.core.errors import UserError
     from isthmus.core.files import make_folder, write_json, write_text, write_with
-    from isthmus.core.space import amount
+    from isthmus.core.units import amount
     from isthmus.reports import laws as shown
     from isthmus.reports.pictures import save
     from isthmus.studies.laws import fit_laws
     from isthmus.studies.recorded import read_recorded
-    from isthmus.training.run import Options
+    from isthmus.training.prepare import Options
 
     budget = None if to is None else amount(to)
     if isinstance(budget, str):

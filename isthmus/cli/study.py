@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DataDir, Json, MLflow, Overrides, Rebuild, TensorBoard, command_line
+from isthmus.cli.options import DataDir, Json, MLflow, Overrides, Page, Rebuild, TensorBoard, command_line
 
 
 def study(
@@ -22,13 +21,13 @@ def study(
         str | None, typer.Option(help="Database URL, `postgresql://…` (default: SQLite in ISTHMUS_HOME).")
     ] = None,
     within: Annotated[
-        str | None, typer.Option(help="Reduce the study to this time, such as `90s`, `30m` or `2h`.")
+        str | None, typer.Option(help="Fit the study into this time, such as `90s`, `30m` or `2h`.")
     ] = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Rank a grid by one super-network, and train the promising ones alone.")
     ] = False,
     rebuild: Rebuild = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of the page (default: in ISTHMUS_HOME).")] = None,
+    out: Page = None,
     data_dir: DataDir = None,
     tensorboard: TensorBoard = False,
     mlflow: MLflow = None,
@@ -43,8 +42,8 @@ def study(
     from isthmus.api.study import plan_study
     from isthmus.cli import terminal
     from isthmus.cli.complete import complete_study, print_answer
-    from isthmus.core.space import parse_seconds
-    from isthmus.training.run import Options
+    from isthmus.core.units import parse_seconds
+    from isthmus.training.prepare import Options
     from isthmus.training.tracking import prepare_tracking
 
     options = Options(data_dir=data_dir, command=command_line())

@@ -7,6 +7,7 @@ as :class:`rich.text.Text`.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, TextIO
@@ -16,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from isthmus.core.space import duration as duration
 from isthmus.search.display import describe_validation
 from isthmus.training.listener import Listener
 
@@ -44,17 +44,29 @@ def print_json(value: Any, sort_keys: bool = False) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=not encoding.startswith("utf"), sort_keys=sort_keys))
 
 
+_SHORT = 16
+"""Characters of the cells, such as ids and dates, that are not broken into lines."""
+_NUMBER = re.compile(r"-?[0-9–]|$")
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int | None = None) -> None:
     """Numbers are right-aligned, text left-aligned. ``width``: the most columns of the terminal that it may take."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False
     )
+    width = out.width if width is None else min(width, out.width)
+    cells = [list(map(_cell, row)) for row in rows]
+    longest = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    short = [length <= _SHORT for length in longest]
+    needed = sum(2 + (length if is_short else _SHORT) for length, is_short in zip(longest, short, strict=True))
     for position, name in enumerate(columns):
-        numeric = all(isinstance(row[position], int | float) or str(row[position])[:1] in "0123456789–" for row in rows)
-        table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    out.print(table, width=None if width is None else min(width, out.width))
+        numeric = all(isinstance(row[position], int | float) or _NUMBER.match(str(row[position])) for row in rows)
+        # A broken id or date cannot be copied; where not everything fits, the first column stays whole.
+        whole = short[position] and (needed <= width or position == 0)
+        table.add_column(name, justify="right" if numeric and rows else "left", overflow="fold", no_wrap=whole)
+    for row in cells:
+        table.add_row(*row)
+    out.print(table, width=width)
 
 
 def print_trackers(tensorboard: bool, mlflow: str | None) -> None:
@@ -82,6 +94,11 @@ def _cell(value: Any) -> Text | str:
     if isinstance(value, Text):
         return value
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def figure(value: float) -> str:
+    """Four decimals, so that the points of a column align; four digits if it is large."""
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"
 
 
 def size(count: float) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from isthmus.cli.options import DataDir, Json, MLflow, Overrides, TensorBoard, command_line
 from isthmus.core.errors import UserError
+from isthmus.core.units import duration
 
 if TYPE_CHECKING:
     from isthmus.core.train_config import TrainConfig
@@ -39,25 +40,25 @@ def train(
     """
     from isthmus.api.train import carry_out, plan_run
     from isthmus.cli import terminal
-    from isthmus.training.devices import is_another
-    from isthmus.training.run import Options, prepare
+    from isthmus.training.devices import is_later_process
+    from isthmus.training.prepare import Options, prepare
     from isthmus.training.tracking import NO_TRACKING, prepare_tracking
 
     config, start = plan_run(target, overrides or (), init, devices)
     _check_processes(config.train)
     options = Options(
         data_dir=data_dir, init_folder=start, save_every=save_every, other_code=other_code,
-        tracking=NO_TRACKING if is_another() else prepare_tracking(tensorboard, mlflow), command=command_line(),
+        tracking=NO_TRACKING if is_later_process() else prepare_tracking(tensorboard, mlflow), command=command_line(),
     )  # fmt: skip
     prepared = prepare(config, options)
-    if not is_another():
+    if not is_later_process():
         terminal.err.print(f"run {prepared.id} in {prepared.folder}", soft_wrap=True)
     record = carry_out(
         prepared, options, lambda should_stop: terminal.TrainingDisplay(prepared.task.objective, should_stop)
     )
-    if as_json and not is_another():
+    if as_json and not is_later_process():
         terminal.print_json(vars(record))
-    elif not is_another():
+    elif not is_later_process():
         _print_record(record, prepared.folder)
         terminal.print_trackers(tensorboard, mlflow)
     raise typer.Exit(0 if record.status == "finished" else 1)
@@ -65,12 +66,12 @@ def train(
 
 def _check_processes(config: TrainConfig) -> None:
     """Under torchrun, only the first process reports the error."""
-    from isthmus.training.devices import check_processes, is_another
+    from isthmus.training.devices import check_processes, is_later_process
 
     try:
         check_processes(config)
     except UserError:
-        if not is_another():
+        if not is_later_process():
             raise
         # torchrun stops all processes when one fails; wait so that the first can print its error.
         time.sleep(PATIENCE)
@@ -91,6 +92,6 @@ def _print_record(record: Any, folder: Path) -> None:
         for split, values in record.metrics.items()
     ]
     terminal.print_table("", ["split", *names], rows)
-    size, time_taken = terminal.size(record.cost["params"]), terminal.duration(record.wall_seconds)
+    size, time_taken = terminal.size(record.cost["params"]), duration(record.wall_seconds)
     terminal.out.print(f"weights of epoch {chosen['epoch']:g} ({chosen['by']}), {size} parameters, {time_taken}")
     terminal.out.print(f"isthmus predict {record.id} FILES    isthmus report {record.id}")

@@ -8,21 +8,17 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import options
-from isthmus.cli.options import DataDir, Json, Overrides, command_line
+from isthmus.cli.options import Budget, DataDir, Json, Overrides, Rows, Target, command_line
 
 
 def verify_shape(
-    data: Annotated[
-        str, typer.Argument(help="A table (csv, tsv, parquet), arrays (npy, npz), a folder of images, or a source.")
-    ],
+    data: Rows,
     overrides: Overrides = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="The column to predict; repeatable (default: guessed).")
-    ] = None,
+    target: Target = None,
     task: Annotated[
         str | None, typer.Option(help="`regression`, `classification`, … (default: by the target).")
     ] = None,
-    budget: Annotated[str, typer.Option(help="The largest number of parameters, such as `200k`.")] = "50k",
+    budget: Budget = "50k",
     within: Annotated[str, typer.Option(help="The time of the search, such as `90s`, `5m` or `2h`.")] = "2m",
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each network; more decide smaller differences.")] = 5,
     workers: Annotated[
@@ -44,16 +40,19 @@ def verify_shape(
     from isthmus.cli import terminal
     from isthmus.cli.complete import complete_study
     from isthmus.core.files import home, write_text
-    from isthmus.core.space import amount
+    from isthmus.core.interrupts import was_interrupted
+    from isthmus.core.units import amount
     from isthmus.search import engine
     from isthmus.search.display import Bar
-    from isthmus.training.run import Options
+    from isthmus.training.prepare import Options
 
     answer = engine.find(
         data, list(target or []) or None, task=task, budget=budget, within=within, workers=workers,
         settings=overrides or (), data_dir=data_dir, progress=Bar(terminal.err), command=command_line(),
         began=options.started,
     )  # fmt: skip
+    if was_interrupted():  # a search that is stopped answers with the best so far; the command ends here
+        raise KeyboardInterrupt
     given = Options(data_dir=data_dir, command=command_line())
     found = verify(answer, int(amount(budget)), seeds, given, complete_study, workers)
     folder = out or home() / "verifications" / found["study"]

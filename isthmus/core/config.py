@@ -21,6 +21,8 @@ from isthmus.core.registry import build_config, catalogue, component, find
 from isthmus.core.space import Budget, Space, split_recipe
 from isthmus.core.train_config import TrainConfig
 
+_PAUSES = (0.1, 0.2, 0.4)
+"""Parts of the epochs after which candidates of ``sampling.name=model`` may pause."""
 _LARGEST_GRID, _MOST_RUNS = 10_000, 1_000_000
 _MOST_SEEDS, _MOST_RATES = 1_000, 1_000
 _LARGEST_FILE, _MOST_VALUES, _LONGEST_SCALAR, _DEEPEST = 2**20, 100_000, 10_000, 32
@@ -28,7 +30,7 @@ _LONGEST_OVERRIDE = 100_000
 _NAMES = ("name", "pathway")
 """Fields that name a component; a pathway may be given by its name alone."""
 
-_FIXED = ("epochs", "stop_epoch", "evaluate_every", "device", "devices", "strategy", "compile")
+_FIXED = ("epochs", "stop_epoch", "evaluate_every", "device", "devices", "strategy", "recompute", "compile")
 _VARIABLE = [name for name in TrainConfig.model_fields if name not in _FIXED]
 """The training settings that a space may vary: not those that decide when runs are compared, or where they are."""
 
@@ -81,10 +83,16 @@ class Sampling(Settings):
 
     With ``model``, the number of whole trainings, which may be spent on more candidates that stop early.
     """
-    generation: Annotated[int, Field(ge=1, le=10_000)] = 8
-    """Candidates proposed at once; each generation uses the results of all earlier ones.
+    generation: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Candidates proposed at once; each generation uses the results of all earlier ones (default: 8; 1 with ``model``).
 
     With ``model``, decision n uses the results of all decisions up to n minus this number.
+    """
+    step_flops: Annotated[float, Field(gt=0, le=1e15)] = 2e7
+    """With ``model``: what a step of training costs besides its arithmetic, in floating-point operations.
+
+    A decision divides the expected gain by the predicted time, which is the counted operations plus this number for
+    every step. The default is about 1 ms of one core of a processor at 20 GFLOP/s.
     """
     seed: Seed = 0
     """Seed of the sampler."""
@@ -93,13 +101,17 @@ class Sampling(Settings):
     def draws(self) -> int:
         return self.candidates or 40
 
+    @property
+    def generation_size(self) -> int:
+        return self.generation or (1 if self.name == "model" else 8)
+
 
 class Pruning(Settings):
     """Which candidates stop early. Costs are known before training, so rungs compare quality only."""
 
-    rungs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    rungs: tuple[Annotated[int, Field(ge=1)], ...]
     """Epochs after which candidates are compared with each other. With ``sampling.name=model``, the epochs at which a
-    candidate may pause; the fields below have no effect then."""
+    candidate may pause; the fields below have no effect then. Without any, every candidate is trained to its end."""
     keep: Annotated[float, Field(ge=0, le=1)] = 0.25
     """The fraction that continues at a rung, by non-dominated rank; non-dominated candidates always continue."""
     margin: Annotated[float, Field(ge=0)] = 1.0
@@ -122,8 +134,8 @@ class Shared(Settings):
     """A super-network that ranks the candidates of a grid before any is trained alone."""
 
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Of each super-network (default: a third of ``base.train.epochs``)."""
-    slices: Annotated[int, Field(ge=2, le=64)] = 4
+    """Of each super-network (default: ``base.train.epochs``)."""
+    slices: Annotated[int, Field(ge=2, le=64)] = 3
     """Candidates whose losses a step adds: the largest, the smallest, and random ones."""
     first: Annotated[int, Field(ge=3, le=10_000)] = 8
     """Candidates trained alone before the ranking is checked; if Kendall's τ is below 0.5, all others follow."""
@@ -131,7 +143,7 @@ class Shared(Settings):
     """The fraction of candidates that is trained alone if the ranking holds."""
 
     def count_epochs(self, epochs: int) -> int:
-        return self.epochs or math.ceil(epochs / 3)
+        return self.epochs or epochs
 
     def count_promising(self, candidates: int) -> int:
         return min(candidates, max(self.first, math.ceil(self.keep * candidates)))
@@ -163,10 +175,16 @@ class StudyConfig(Settings):
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=_MOST_SEEDS)] = (0,)
     """Each candidate is trained once with every seed."""
     pruning: Pruning | None = None
-    """Which candidates stop early (default: none)."""
+    """Which candidates stop early (default: none; with ``sampling.name=model``, candidates may pause after 10, 20 and
+    40 % of the epochs)."""
     # Left out while it is None, so that the configs of other studies are written as before.
     shared: Annotated[Shared | None, Field(exclude_if=lambda value: value is None)] = None
     """A super-network that ranks the candidates of a grid (default: none)."""
+    precision: Annotated[
+        tuple[Literal["float32", "int8"], ...], Field(exclude_if=lambda value: value == ("float32",))
+    ] = ("float32",)
+    """With ``[float32, int8]``, each trained network is on the front with int8 weights too: in all layers, and in those
+    that lose little quality. Bytes, latency in onnxruntime and quality are measured."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -183,6 +201,7 @@ class StudyConfig(Settings):
                 raise ValueError(f"{name} contains {min(twice)} twice")
         if self.shared is not None and self.sampling.name != "grid":
             raise ValueError(f"--shared ranks a grid; use sampling.name=grid instead of {self.sampling.name}")
+        self._check_precision()
         for space in self.spaces:
             self._check_recipe(split_recipe(space.vary)[1])
         for rung in self.pruning.rungs if self.pruning else ():
@@ -192,6 +211,12 @@ class StudyConfig(Settings):
                     f"(epochs={train.epochs}, evaluate_every={train.evaluate_every})"
                 )
         return self
+
+    def _check_precision(self) -> None:
+        if self.precision not in (("float32",), ("float32", "int8")):
+            raise ValueError(f"precision={list(self.precision)} must be [float32] or [float32, int8]")
+        if "int8" in self.precision and self.cost not in ("bytes", "latency"):
+            raise ValueError(f"precision=int8 does not change cost={self.cost}; use cost=bytes or cost=latency")
 
     def _check_recipe(self, recipe: Mapping[str, Any]) -> None:
         for name in recipe:
@@ -213,6 +238,16 @@ class StudyConfig(Settings):
         if (number + len(self.candidates)) * len(self.rates) * len(self.seeds) > _MOST_RUNS:
             raise ValueError(f"the study has more than {_MOST_RUNS:,} runs; give fewer candidates, rates or seeds")
         return self
+
+    @property
+    def stopping(self) -> Pruning | None:
+        """Which candidates stop early: what the config says, or what was measured to be best with the sampler."""
+        if self.pruning is not None:
+            return self.pruning if self.pruning.rungs else None
+        train = self.base.train
+        rungs = {max(1, round(part * train.last_epoch / train.evaluate_every)) for part in _PAUSES}
+        fit = [rung * train.evaluate_every for rung in sorted(rungs) if rung * train.evaluate_every < train.last_epoch]
+        return Pruning(rungs=tuple(fit)) if fit and self.sampling.name == "model" else None
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -270,7 +305,7 @@ def _explain_kind(given: Any, config: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON cannot hold, in plain values."""
+    """Convert a value that JSON cannot hold to one that it can."""
     if isinstance(value, RunConfig):  # the base of a study
         return {name: getattr(value, name) for name in Setup.model_fields}
     if isinstance(value, Settings):

@@ -24,5 +24,10 @@ class CostKind:
     """Measured on this machine: a study keeps the first value, and no budget can limit it."""
 
     @property
+    def meaning(self) -> str:
+        """What is counted, in one line: the docstring of the function that computes it."""
+        return (self.compute.__doc__ or "").strip().partition("\n")[0].rstrip()
+
+    @property
     def noun(self) -> str:
         return self.quantity or self.unit

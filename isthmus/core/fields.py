@@ -1,6 +1,6 @@
 """The fields of a config as people read them: what each one means, accepts and is by default.
 
-The meaning is the string below the field in its class. It is read when somebody asks, because pydantic's own way of
+The meaning is the string below the field in its class. It is read on demand, because pydantic's own way of
 reading it (``use_attribute_docstrings``) doubles the time that configs take to import.
 """
 
@@ -12,10 +12,12 @@ import itertools
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 from isthmus.core.protocols import Component, Settings
+from isthmus.core.registry import parse_code
 
 _SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 _LARGEST_LIMIT = 10**6
@@ -28,7 +30,7 @@ class Field(NamedTuple):
     meaning: str
     accepts: str
     default: str
-    """As it is typed, or ``required``."""
+    """As the user would type it, or ``required``."""
 
 
 def list_fields(config: type[Settings], prefix: str = "") -> list[Field]:
@@ -51,18 +53,18 @@ def _fields(config: type[Settings], prefix: str) -> Iterator[Field]:
 
 
 @cache
-def read_meanings(config: type[Settings]) -> dict[str, str]:
-    """The strings below the fields of a class and of its bases, each as one line."""
+def read_meanings(config: type[Any]) -> dict[str, str]:
+    """The strings below the fields of a config or dataclass and of its bases, each as one line."""
     meanings: dict[str, str] = {}
     for owner in reversed(config.__mro__):
-        if issubclass(owner, Settings) and owner is not Settings:
+        if is_dataclass(owner) or (issubclass(owner, Settings) and owner is not Settings):
             meanings |= _read_strings(owner)
     return meanings
 
 
-def _read_strings(owner: type[Settings]) -> dict[str, str]:
+def _read_strings(owner: type[Any]) -> dict[str, str]:
     try:
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        (definition,) = parse_code(textwrap.dedent(inspect.getsource(owner))).body
     except (OSError, TypeError, ValueError, SyntaxError):  # defined at a prompt, or compiled
         return {}
     found = {}
@@ -73,7 +75,7 @@ def _read_strings(owner: type[Settings]) -> dict[str, str]:
 
 
 def _type(value: Any) -> str:
-    """A value as it is typed in an override."""
+    """A value as the user would type it in an override."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

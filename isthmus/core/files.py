@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def advise_path(path: Path) -> str:
         stems = {Path(name).stem: name for name in reversed(names)}
         found = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         found = found or [stems[stem] for stem in difflib.get_close_matches(path.stem, stems, n=1, cutoff=0.8)]
-        return f"did you mean {str(path.with_name(found[0]))!r}?" if found else f"give a path from {Path.cwd()} or /"
+        return f"did you mean {str(path.with_name(found[0]))!r}?" if found else f"paths are relative to {Path.cwd()}"
     except (OSError, ValueError):  # ValueError: a null byte in the name
         return f"there is no folder {path.parent}"
 
@@ -71,6 +71,8 @@ def need_regular(path: Path) -> int:
     """The size of a regular file in bytes; anything else, such as a pipe, is refused because it may never end."""
     try:
         facts = path.stat()
+    except FileNotFoundError:
+        raise UserError(f"cannot read {path}: there is no such file; {advise_path(path)}") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(facts.st_mode):
@@ -195,6 +197,21 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path, _LARGEST_JSON))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: not valid JSON ({error})") from None
+
+
+def read_json_lines(path: Path, fields: Collection[str]) -> list[dict[str, Any]]:
+    """The rows of a file that keeps one per line, each with these fields; none if there is no file."""
+    rows = []
+    for number, line in enumerate(read_text(path, _LARGEST_JSON).splitlines() if path.exists() else (), start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not row.keys() >= {*fields}:
+            known = ", ".join(fields)
+            raise UserError(f"{path}: line {number} is no row with {known}; remove the line, or give another file")
+        rows.append(row)
+    return rows
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:

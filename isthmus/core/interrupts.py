@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -81,10 +82,22 @@ def requests_to_stop(
         yield lambda: bool(requests)
 
 
+@contextmanager
+def block_signals() -> Iterator[None]:
+    """Delay signals. A process that is started meanwhile does not receive them until it calls ``ignore_signals``."""
+    resource_tracker.ensure_running()  # its start would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ignore_signals() -> None:
     """For a worker, which its parent stops: a terminal or a service manager signals all processes."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
 @contextmanager

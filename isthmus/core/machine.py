@@ -22,6 +22,8 @@ CAN_CHANGE_BITS = (
 """Folders and files that a run's result depends on. A test lists all others."""
 _CANNOT = "_prediction.py"
 """The suffix of files of tasks that are used after training only."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""From glibc's malloc.h."""
 
 
 def usable_cores() -> int:
@@ -63,10 +65,6 @@ def keep_freed_memory() -> None:
         return
     set_option(_MMAP_THRESHOLD, 1 << 25)
     set_option(_TRIM_THRESHOLD, 1 << 30)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""From glibc's malloc.h."""
 
 
 def _processor() -> str:

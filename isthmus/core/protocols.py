@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_args
@@ -102,6 +102,8 @@ class Split:
 
     inputs: np.ndarray
     targets: np.ndarray | None = None
+    extents: np.ndarray | None = None
+    """int32 (rows, 2): height and width of the photographs, if each row is a whole one squeezed into a square."""
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -122,6 +124,10 @@ class Data:
     """The number of distinct tokens, if rows are tokens."""
     tokenizer: str = ""
     """SHA-256 of the weights of the tokenizer that made the rows, if one did."""
+    pictures: Split | None = None
+    """The images of the training rows, if rows are their tokens."""
+    tokenize: Callable[[Tensor], Tensor] | None = None
+    """Converts uint8 images to tokens, as the rows were made."""
     table: Mapping[str, Any] = field(default_factory=dict)
     """How the features were made of a user's table, and what was found in it, as JSON."""
     findings: tuple[str, ...] = ()
@@ -202,6 +208,11 @@ class Task(ABC):
     def row_shape(self) -> tuple[int, ...]:
         """The shape of a user's row, which ``encode`` converts to model input."""
         return self.signature.input_shape
+
+    @property
+    def crops_photographs(self) -> bool:
+        """Whether training batches are crops, for which a row may be a whole photograph squeezed into a square."""
+        return False
 
     def views(self) -> int:
         """How many orientations of each training row an epoch contains."""

@@ -271,7 +271,7 @@ def find_run(reference: str | Path) -> Path:
         return matches[0]
     if matches:
         names = ", ".join(folder.name for folder in matches[:4])
-        raise UserError(f"{str(reference)!r} matches {len(matches)} runs: {names} …")
+        raise UserError(f"{str(reference)!r} matches {len(matches)} runs; give more of the id: {names}")
     advice = (
         "`isthmus runs list` shows the runs"
         if any(run_folders())

@@ -25,6 +25,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 Kind = Literal["sources", "tasks", "models", "pathways", "costs", "analyses", "recipes"]
 Config = TypeVar("Config", bound=Settings)
 PACKAGE = Path(__file__).parents[1]
+_PARSING = threading.Lock()
 
 
 def _files(kind: Kind) -> list[Path]:
@@ -73,8 +75,14 @@ def _find_assignment(statements: list[ast.stmt], name: str) -> ast.expr | None:
     return next((each.value for each in assignments if ast.unparse(each.targets[0]) == name), None)
 
 
+def parse_code(text: str) -> ast.Module:
+    """Parsed by one thread at a time: Python 3.11 counts the depth once for all threads (cpython issue 106905)."""
+    with _PARSING:
+        return ast.parse(text)
+
+
 def _statements(path: Path) -> list[ast.stmt]:
-    return ast.parse(path.read_text(encoding="utf-8")).body
+    return parse_code(path.read_text(encoding="utf-8")).body
 
 
 @cache
@@ -93,7 +101,7 @@ def catalogue(kind: Kind) -> dict[str, str]:
 
 
 def find(kind: Kind, name: str) -> Any:
-    """Import what a name stands for: a class, the function of a recipe, a cost, or the module of an analysis."""
+    """Import a registered object: a class, the function of a recipe, a cost, or the module of an analysis."""
     homes, singular = catalogue(kind), "analysis" if kind == "analyses" else kind.removesuffix("s")
     if name not in homes:
         listing = f"isthmus {kind}" if kind in ("recipes", "models", "pathways", "sources", "tasks") else ""
@@ -154,7 +162,7 @@ def _expand_variant(settings: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def presets() -> dict[str, dict[str, Any]]:
-    """The settings that a published name of a pathway, such as ``streams/mhc-4`` or ``rezero``, stands for."""
+    """The settings of every preset of a pathway, by its name, such as ``streams/mhc-4`` or ``rezero``."""
     known: dict[str, Any] = {}
     for name in catalogue("pathways"):
         known |= _read_variable("pathways", name, "PRESETS") or {}
@@ -220,12 +228,17 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
     return list(config.model_fields)
 
 
-@cache
 def _tree(kind: Kind, name: str) -> ast.Module:
-    """The file that defines a name, parsed without importing it; an empty one for a broken plug-in."""
+    """The file that defines a name, parsed; an empty one for a name that is unknown here."""
+    return _parse(catalogue(kind).get(name, "").partition(":")[0])
+
+
+@cache
+def _parse(module: str) -> ast.Module:
+    """A file, parsed without importing it; an empty one for a broken plug-in."""
     try:
-        spec = importlib.util.find_spec(catalogue(kind)[name].partition(":")[0])
-        return ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+        spec = importlib.util.find_spec(module)
+        return parse_code(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
     except Exception:  # not installed, or of another form
         return ast.Module([], [])
 
@@ -242,14 +255,33 @@ def _read_variable(kind: Kind, name: str, variable: str) -> Any:
 @cache
 def _read_defaults(kind: Kind, name: str) -> dict[str, Any]:
     """The literal defaults of the settings of a name, read without importing its file."""
-    wanted = f"{catalogue(kind)[name].partition(':')[2]}Config" if name in catalogue(kind) else ""
+    wanted, body = f"{catalogue(kind).get(name, '').partition(':')[2]}Config", _tree(kind, name).body
+    for node in body:  # defined in another file?
+        if isinstance(node, ast.ImportFrom) and wanted in [alias.name for alias in node.names]:
+            body = _parse(str(node.module)).body
     found = {}
-    for node in _tree(kind, name).body if wanted else ():
+    for node in body:
         for field in node.body if isinstance(node, ast.ClassDef) and node.name == wanted else ():
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
                 with suppress(ValueError):  # a default that is computed
                     found[field.target.id] = ast.literal_eval(field.value)
     return found
+
+
+@cache
+def task_objective(name: str) -> str | None:
+    """The objective of a task, read without importing its file; None if it is unknown here or not a literal."""
+    wanted, body = catalogue("tasks").get(name, "").partition(":")[2], _tree("tasks", name).body
+    for _ in range(4):  # its class, and those that it inherits from
+        for node in body:
+            if isinstance(node, ast.ImportFrom) and wanted in [alias.name for alias in node.names]:
+                body = _parse(str(node.module)).body
+        found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted), None)
+        value = _find_assignment(found.body, "objective") if found else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return value.value
+        wanted = ast.unparse(found.bases[0]) if found and found.bases else ""
+    return None
 
 
 def file_line(kind: Kind, name: str) -> str:
@@ -258,7 +290,7 @@ def file_line(kind: Kind, name: str) -> str:
 
 
 def meaning(kind: Kind, name: str) -> str:
-    """What a name stands for, in one line."""
+    """One line that describes a registered name."""
     said = (_read_variable(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
     return said or f"defined in {catalogue(kind)[name]}"
 

@@ -21,47 +21,17 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from isthmus.core.errors import UserError
 from isthmus.core.protocols import Settings
 from isthmus.core.registry import find
+from isthmus.core.units import amount
 
 Value = bool | int | float | str
-_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
-_LONGEST_AMOUNT = 40
 _LONGEST_CONDITION, _MOST_TERMS = 500, 50
 _LARGEST_END = 2**53
 """The largest integer that float64 represents exactly, which samplers use."""
 
 
-def amount(value: Any) -> Any:
-    """Convert ``200k`` and ``1.5M`` to numbers; other values are returned for pydantic to check."""
-    if not isinstance(value, str) or len(value) > _LONGEST_AMOUNT:
-        return value
-    if match := re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgb]?)", value.strip().lower(), re.ASCII):
-        number = float(match[1]) * _SCALES[match[2]]
-        if math.isfinite(number):
-            return int(number) if number.is_integer() else number
-    return value
-
-
-def parse_seconds(text: float | str) -> float:
-    """``90s``, ``30m``, ``1.5h`` or a number of seconds."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([smhd]?)", str(text).strip(), re.ASCII)
-    if not match or not float(match[1]):
-        raise UserError(f"{str(text)[:60]!r} is not a time; give one such as 90s, 30m or 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: 1 h 05 min."""
-    minutes, seconds = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
-
-
 Amount = Annotated[int, BeforeValidator(amount), Field(ge=1)]
-
-
 End = Annotated[int | float, Field(ge=-_LARGEST_END, le=_LARGEST_END)]
 
 
@@ -270,14 +240,11 @@ class FittedSpace(Space):
     def widen(self, shape: Mapping[str, Any], width: int) -> dict[str, Any]:
         """The model settings of a shape with this width."""
         fields = self.model | {self.width: width}
-        for name, value in shape.items():
+        for name, value in split_recipe(shape)[0].items():
             field, _, of_width = name.partition("/")
-            if of_width:
-                fields[field] = max(1, round(value * width))
-            elif not name.startswith("train."):
-                fields[name] = value
+            fields[field] = max(1, round(value * width)) if of_width else value
         return fields
 
     def recipe(self, shape: Mapping[str, Any]) -> dict[str, Any]:
         """The training settings of a shape."""
-        return {name.removeprefix("train."): value for name, value in shape.items() if name.startswith("train.")}
+        return split_recipe(shape)[1]

@@ -60,6 +60,10 @@ class TrainConfig(Settings):
     """Decay of an exponential moving average of the weights; if set, the average is evaluated and saved."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """``bfloat16`` is mixed precision: weights and optimiser stay in float32."""
+    # Left out while it is false, so that the configs of other runs are written as before.
+    recompute: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """Activation checkpointing: store only the streams between the blocks of a residual network for the gradient, and
+    compute each block again in the backward pass. It saves memory, costs a forward pass and changes no result."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -117,7 +121,7 @@ class TrainConfig(Settings):
         """The settings with which a run cannot be part of a stack."""
         known: dict[str, tuple[object, ...]] = {
             "optimizer": ("adam", "adamw"), "accumulate": (1,), "clip_norm": (None,), "average": (None,),
-            "precision": ("float32",), "compile": (False,), "device": ("cpu",), "devices": (1,),
+            "precision": ("float32",), "recompute": (False,), "compile": (False,), "device": ("cpu",), "devices": (1,),
         }  # fmt: skip
         given = {name: getattr(self, name) for name in known}
         return " ".join(f"{name}={value}" for name, value in given.items() if value not in known[name])

@@ -21,7 +21,7 @@ def measure(config: ModelConfig, threads: int) -> float:
     import torch
 
     from isthmus.training.counting import example_input
-    from isthmus.training.run import arithmetic
+    from isthmus.training.devices import arithmetic
 
     model: Any = find("models", config.name)(config)
     model.eval()

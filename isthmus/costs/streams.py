@@ -9,7 +9,7 @@ NAMES = {"stream_values": "STREAM_VALUES", "saved_values": "SAVED_VALUES"}
 
 
 def count_stream_values(config: ModelConfig, threads: int) -> float:
-    """The most numbers that the pathway keeps between two branches; 0 for a model without a residual stream."""
+    """The most numbers that the pathway keeps between two branches; 0 without a residual stream."""
     from isthmus.training.counting import count_kept
 
     return count_kept(config).stream_values

@@ -115,7 +115,7 @@ def _number(names: Sequence[str]) -> Iterator[str]:
 
 
 def _describe_table(exported: Exported) -> Iterator[str]:
-    """What stands in each place of a row of codes."""
+    """What each number of a row of codes means."""
     place = 0
     for column in TableEncoder.recall(exported.table["encoder"]).columns:
         last = place + column.width - 1

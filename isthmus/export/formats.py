@@ -16,7 +16,7 @@ from torch import nn
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import hold_lock, make_folder, remove_abandoned, resolve_links, sha256, write_json, write_text
-from isthmus.core.protocols import SplitName, Task
+from isthmus.core.protocols import Data, SplitName, Task
 from isthmus.core.record import CONFIG, TASK, RunRecord, find_run, read_record
 from isthmus.core.registry import component
 from isthmus.export.cards import model_card
@@ -28,7 +28,7 @@ from isthmus.training.checkpoint import write_tensors, write_whole_model
 from isthmus.training.exported import EXPORT, FILES, FORMATS, Exported, FormatName, is_exported, write_exported
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import Rows
-from isthmus.training.run import load_data
+from isthmus.training.prepare import load_data
 
 TOLERANCE = 1e-4
 """Largest error of an output, relative to the largest output."""
@@ -128,18 +128,25 @@ def _check_int8(int8: Int8, to: str) -> None:
 
 
 def _choose_layers(record: RunRecord, model: nn.Module, task: Task, int8: Int8) -> Choice:
-    """Measured on the model alone, because the task scales the rows of the data itself."""
     source = record.config["source"]
     data = load_data(component("sources", source), int8.data_dir)
     if data.fingerprint != record.fingerprint:
         task.refuse_other_data(data, source)
         raise UserError(f"run {record.id} was trained on other data than {source['name']} gives here")
+    try:
+        return choose_int8(model, task, data, int8)
+    except UserError as error:
+        raise UserError(f"{error}; leave out --int8") from None
+
+
+def choose_int8(model: nn.Module, task: Task, data: Data, int8: Int8, quality: str | None = None) -> Choice:
+    """Measured on the model alone, because the task scales the rows of the data itself."""
     splits: tuple[SplitName, ...] = ("validation", "test")
     rows = {split: Rows.of(data.split(split), torch.device("cpu")) for split in splits}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / FILES["onnx"]
         write_format(file, model, "onnx")
-        return choose_layers(file, model, task, rows, int8.cost, int8.tolerance, int8.tell)
+        return choose_layers(file, model, task, rows, int8.cost, int8.tolerance, int8.tell, quality)
 
 
 @contextmanager
@@ -198,14 +205,15 @@ def read_format(file: Path, to: FormatName) -> nn.Module:
 @torch.no_grad()
 def compare_outputs(model: nn.Module, other: nn.Module, file: Path, tolerance: float = TOLERANCE) -> float:
     """The largest difference of outputs for batches of several sizes, relative to the largest output."""
-    worst = 0.0
+    errors = []
     for rows in _ROWS:
         x = make_example(model, rows, seed=rows)
         expected, found = model.eval()(x), other(x)
         if found.shape != expected.shape:
             raise UserError(f"{file} gives {tuple(found.shape)} where the model gives {tuple(expected.shape)}")
         scale = expected.abs().max().clamp_min(torch.finfo(expected.dtype).tiny)
-        worst = max(worst, float((found - expected).abs().max() / scale))
+        errors.append(float((found - expected).abs().max() / scale))
+    worst = max(errors, key=lambda error: (math.isnan(error), error))  # max alone passes over NaN
     if not worst <= tolerance:
         raise UserError(f"{file} differs from the model by {worst:.2g} of its largest output; nothing was exported")
     return worst

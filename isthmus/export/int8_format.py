@@ -57,6 +57,9 @@ class Policy:
 
     layers: tuple[str, ...]
     bytes: int
+    """Of the file."""
+    weights: int
+    """Bytes of the weights in the file, with the scales of those that are int8."""
     validation: float
     test: dict[str, float] | None = None
     latency: float | None = None
@@ -87,6 +90,11 @@ class Choice:
         graph = read_graph(file)
         wanted = {key for key, name in self.layers.items() if name in self.chosen.layers}
         quantise(graph, [layer for layer in find_layers(graph, model) if layer.key in wanted], file)
+
+    @property
+    def mixed(self) -> Policy | None:
+        """The chosen policy; ``some`` if the chosen one has no layer or all of them as int8."""
+        return self.some if self.chosen.layers in ((), self.uniform.layers) else self.chosen
 
     def loss(self, policy: Policy, split: Literal["validation", "test"] = "test") -> float:
         """How much quality it loses against float32; negative if it gains."""
@@ -197,20 +205,32 @@ def quantise(graph: Any, layers: Iterable[Layer], path: Path) -> None:
         raise UserError(f"onnxruntime cannot make this model int8: {first_line(error)}") from None
 
 
+def count_weights(path: Path) -> int:
+    """The bytes of the constants of a graph."""
+    import onnx
+    from onnx import numpy_helper
+
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in onnx.load(path).graph.initializer)
+
+
 def choose_layers(
     file: Path, model: nn.Module, task: Task, rows: dict[SplitName, Rows], cost: CostName = "bytes",
-    tolerance: float | None = None, tell: Callable[[str], None] = lambda _: None,
+    tolerance: float | None = None, tell: Callable[[str], None] = lambda _: None, quality: str | None = None,
 ) -> Choice:  # fmt: skip
-    """Measure which layers of the graph in ``file`` can be int8; the graph is that of the model alone."""
+    """Measure which layers of the graph in ``file`` can be int8; the graph is that of the model alone.
+
+    ``quality`` is the metric that decides (default: the task's objective).
+    """
     if not len(rows["validation"]):
-        raise UserError("this run kept no validation rows, which choose the int8 layers; export another run")
+        raise UserError("this run kept no validation rows, which choose the int8 layers")
     graph = read_graph(file)
     layers = find_layers(graph, model)
     if not layers:
         name = getattr(getattr(model, "config", None), "name", "this model")
-        raise UserError(f"{name} has no matrix of weights that onnxruntime can make int8; leave out --int8")
+        raise UserError(f"{name} has no matrix of weights that onnxruntime can make int8")
     with tempfile.TemporaryDirectory() as folder:
-        return _Measurement(graph, layers, model, task, rows, cost, Path(folder), tell).choose(tolerance)
+        measurement = _Measurement(graph, layers, model, task, rows, cost, Path(folder), tell, quality)
+        return measurement.choose(tolerance)
 
 
 class _Measurement:
@@ -218,12 +238,13 @@ class _Measurement:
 
     def __init__(
         self, graph: Any, layers: list[Layer], model: nn.Module, task: Task, rows: dict[SplitName, Rows],
-        cost: CostName, folder: Path, tell: Callable[[str], None],
+        cost: CostName, folder: Path, tell: Callable[[str], None], quality: str | None,
     ) -> None:  # fmt: skip
         self.graph, self.layers, self.task, self.rows, self.cost = graph, layers, task, rows, cost
         self.folder, self.tell, self.example = folder, tell, make_example(model, ROWS)
         self.row_shape: tuple[int, ...] = model.input_shape  # type: ignore[assignment]
-        self.objective, self.maximise = task.objective, task.directions()[task.objective]
+        self.objective = quality or task.objective
+        self.maximise = task.directions()[self.objective]
         self.float32 = self._measure([])
 
     def choose(self, tolerance: float | None) -> Choice:
@@ -278,16 +299,17 @@ class _Measurement:
         return self.folder / f"{hashlib.sha256(repr(policy.layers).encode()).hexdigest()[:16]}.onnx"
 
     def _measure(self, layers: Sequence[Layer]) -> Policy:
-        policy = Policy(tuple(layer.name for layer in self.layers if layer in layers), 0, 0.0)
-        quantise(self.graph, layers, self._file(policy))
-        values = self._evaluate(policy, "validation")
-        return replace(policy, bytes=self._file(policy).stat().st_size, validation=values[self.objective])
+        policy = Policy(tuple(layer.name for layer in self.layers if layer in layers), 0, 0, 0.0)
+        file = self._file(policy)
+        quantise(self.graph, layers, file)
+        size, validation = file.stat().st_size, self._evaluate(policy, "validation")[self.objective]
+        return replace(policy, bytes=size, weights=count_weights(file), validation=validation)
 
     def _evaluate(self, policy: Policy, split: SplitName) -> dict[str, float]:
         network = _Shaped(read_onnx(self._file(policy)), self.row_shape)
         values = evaluate(network, self.task, self.rows[split], split, _CPU)
         if self.objective not in values:
-            raise UserError(f"the int8 network has no finite {self.objective} on {split} data; leave out --int8")
+            raise UserError(f"the int8 network has no finite {self.objective} on {split} data")
         return values
 
     def _with_latency(self, policies: Sequence[Policy]) -> list[Policy]:

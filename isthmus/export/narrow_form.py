@@ -3,9 +3,9 @@
 All products are computed in float64 and then cast. Whether the narrow form is faster depends on the shape, so the
 multiply–adds are counted first, and if they promise a gain, both forms are timed.
 
-Pathways whose weights depend on the row are refused. Delta, attended and dynamic streams have scalar weights, so a
-narrow form exists for them too: hidden vectors are multiplied by weights that follow from inner products of narrow
-vectors. It costs at least as much as that of their fixed relatives, which bounds the gain (``docs/pathways.md``).
+Pathways whose weights depend on the row are refused, except for delta with one channel. Attended and dynamic streams
+have scalar weights too, so a narrow form exists: hidden vectors are multiplied by weights that follow from inner
+products of narrow vectors. It is not built; that of their fixed relatives bounds the gain (``docs/pathways.md``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
+from isthmus.layers.residual import Plain
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
-from isthmus.models.narrow import NarrowConfig, NarrowMLP, Plan, make_plan
+from isthmus.models.narrow import NarrowConfig, NarrowMLP, Plan, make_plan, refuse
+from isthmus.pathways.delta import Delta
 from isthmus.pathways.pathway import replay, replay_sources
 from isthmus.training.counting import cost
 
 _WORTH_TRYING = 0.97
-"""Fraction of the multiply–adds above which small, less efficient products use up the gain."""
+"""Above this fraction of the multiply–adds, small products, which are less efficient, use up the gain."""
 _WORTH_TAKING = 1.05
 """The smallest speed-up that counts: less is within the noise of a short measurement."""
 _ROUNDS = 5
@@ -80,12 +82,8 @@ def choose_form(
     if not isinstance(model, ResidualMLP):
         name = getattr(getattr(model, "config", None), "name", type(model).__name__)
         raise UserError(f"{name} has no narrow form; hourglass_mlp and conventional_mlp have one")
-    pathway = model.config.pathway
-    if pathway.entries == "by row":
-        raise UserError(
-            f"a narrow form needs updates that are added with fixed weights; those of {pathway.name} depend on the "
-            "row; `--to onnx` and `--to torch` take it"
-        )
+    if reason := refuse(model.config.pathway):
+        raise UserError(f"{reason}; `--to onnx` and `--to torch` take it")
     w_in = _dense(model)
     config = _config(model, w_in)
     gain = Gain(cost(model.config).macs, cost(config).macs, batch)
@@ -118,10 +116,11 @@ def _config(model: ResidualMLP, w_in: Tensor) -> NarrowConfig:
     config = plain.replace(pathway=kept.pathway)
     if kept.pathway.entries == "sums" and make_plan(config) == make_plan(plain):
         config = plain  # the matrices hold its factors
-    if kept.norm != "none" and kept.w_in in ("orthogonal", "hadamard") and len(w_in) >= w_in.shape[1]:
+    # Factors of the later streams hold that of the first one.
+    starts = make_plan(config).lengths not in ("none", "factors")
+    if starts and kept.w_in in ("orthogonal", "hadamard") and len(w_in) >= w_in.shape[1]:
         distance = (w_in.T @ w_in - torch.eye(w_in.shape[1], dtype=torch.float64)).abs().max()
-        # W_in preserves lengths. Factors of the later streams hold that of the first one.
-        if distance < 4 * torch.finfo(model.W_out.weight.dtype).eps and make_plan(config).lengths != "factors":
+        if distance < 4 * torch.finfo(model.W_out.weight.dtype).eps:  # W_in preserves lengths
             config = config.replace(start="isometric")
     return config
 
@@ -139,6 +138,7 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
         if place == config.depth:
             products["output"] = {source: _double(model.W_out.weight) @ stream[source] for source in plan.reads[-1]}
             break
+        whole = stream
         if config.norm == "layer":  # the norm subtracts the mean of the stream, W_out does not
             stream = {source: _center(columns) for source, columns in stream.items()}
         w_1 = _double(model.blocks[place].W1.weight)
@@ -147,11 +147,13 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
             weights |= _measure_new(plan, place, stream, products)
         elif plan.lengths == "factors":
             _measure_all(place, stream, products)
+        elif plan.lengths == "delta":
+            weights |= _measure_along(model, place, stream, whole, products)
     if config.norm == "layer":
         mean, sources = w_in.mean(dim=0), list(map(_center, sources))
         if config.start == "isometric":
             weights["axis"] = _axis(mean * config.d_z**0.5, sources[0])
-    if plan.lengths in ("sums", "pairs") and config.start == "triangular":
+    if plan.lengths not in ("none", "factors") and config.start == "triangular":
         products["start"] = {0: torch.linalg.qr(sources[0], mode="r").R}
     if plan.lengths == "pairs":
         weights |= _measure_pairs(model, sources, products)
@@ -163,6 +165,8 @@ def _weights(model: ResidualMLP, config: NarrowConfig, w_in: Tensor) -> dict[str
 def _streams(model: ResidualMLP, sources: list[Tensor]) -> Iterator[dict[int, Tensor]]:
     """The columns that every source contributes to what a place reads, and to the output."""
     pathway, scale = copy.deepcopy(model.blocks.pathway).to("cpu", torch.float64), model.config.residual_scale
+    if isinstance(pathway, Delta):  # its numbers multiply the hidden vectors
+        pathway = Plain()
     if model.config.pathway.entries != "maps":
         for place, row in enumerate(replay_sources(pathway, len(sources) - 1, scale)):
             yield {source: row[source].unsqueeze(-1) * sources[source] for source in range(place + 1)}
@@ -197,6 +201,21 @@ def _measure_all(place: int, stream: dict[int, Tensor], products: Products) -> N
     of_sources = factor.split([columns.shape[1] for columns in stream.values()], dim=1)
     for source, columns in enumerate(of_sources):
         products[f"read {place}"][source] = torch.cat([products[f"read {place}"][source], columns])
+
+
+def _measure_along(
+    model: ResidualMLP, place: int, stream: dict[int, Tensor], whole: dict[int, Tensor], products: Products
+) -> dict[str, Tensor]:
+    """What delta needs of an update and of the stream that it joins: inner products, gates and, if centred, means."""
+    pathway, update = model.blocks.pathway, model.config.residual_scale * _double(model.blocks[place].W2.weight)
+    assert isinstance(pathway, Delta)
+    centred, mean = model.config.norm == "layer", update.new_full((1, len(update)), len(update) ** -0.5)
+    own = _center(update) if centred else update
+    of_whole = torch.cat([_double(pathway.gate[place]), mean[:centred]])
+    for source, read in products[f"read {place}"].items():
+        products[f"read {place}"][source] = torch.cat([read, own.T @ stream[source], of_whole @ whole[source]])
+    factor = torch.cat([torch.linalg.qr(own, mode="r").R, mean[:centred] @ update])
+    return {f"factors.{place}.weight": factor, f"bias.{place}": pathway.bias[place].detach()}
 
 
 def _measure_pairs(model: ResidualMLP, sources: list[Tensor], products: Products) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The operators that a program may call: pure functions of tensors. Others in torch can open files, for example.
+"""The operators that a program may call: they compute with tensors. Others in torch can open files, for example.
 
 The export of a model that needs another operator fails and names it; add it here if it only computes.
 """
@@ -19,7 +19,7 @@ _OF_OUR_MODELS = """
     transpose.int unbind.int unflatten.int unsqueeze.default view.default view_as.default where.self zeros.default
 """
 _OF_PATHWAYS = """
-    addcmul.default alias.default lerp.Tensor log1p.default logsumexp.default movedim.intlist
+    add_.Tensor addcmul.default alias.default lerp.Tensor log1p.default logsumexp.default movedim.intlist
 """
 _OF_TABLE_ENCODERS = """
     clip.default concatenate.default eq.Tensor floor.default ge.Tensor isnan.default lt.Scalar where.ScalarSelf

@@ -14,14 +14,28 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.protocols import Task
-from isthmus.sources.encoder_module import EncoderModule
-from isthmus.sources.encoding import Column, TableEncoder
+from isthmus.sources.encoding import Column, TableEncoder, expand_codes
 from isthmus.tasks.classification import Classification
 from isthmus.tasks.regression import Regression
 from isthmus.tasks.scaling import Scaling
 
 _MISSING = 0.1
 """The share of missing values in example rows."""
+
+
+class EncoderModule(nn.Module):
+    """``TableEncoder.expand`` in torch: float64 codes (rows, codes) to float32 features (rows, features)."""
+
+    def __init__(self, encoder: TableEncoder) -> None:
+        super().__init__()
+        self._names = {name: name.replace(".", "_") for name in encoder.plan}
+        for name, constants in encoder.plan.items():
+            self.register_buffer(self._names[name], torch.from_numpy(constants.copy()))
+
+    def forward(self, codes: Tensor) -> Tensor:
+        plan = {name: self.get_buffer(buffer) for name, buffer in self._names.items()}
+        expanded: Tensor = expand_codes(torch, codes, plan, Tensor.float, Tensor.long)
+        return expanded
 
 
 class RawModel(nn.Module):

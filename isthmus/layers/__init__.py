@@ -1,0 +1,1 @@
+"""Building blocks of several models; ``residual.py`` joins the branches of a network to its stream."""

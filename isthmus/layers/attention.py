@@ -37,6 +37,12 @@ class SelfAttention(nn.Module):
         self.qkv = nn.Linear(d, parts * values, bias=bias)
         self.out = nn.Linear(values, d, bias=bias)
 
+    def sliced_axes(self) -> dict[str, tuple[int, ...]]:
+        """A part takes the first numbers of the first heads."""
+        inner = (self.parts, *self.heads)
+        d = self.qkv.in_features
+        return {"qkv.weight": (*inner, d), "qkv.bias": inner, "out.weight": (d, *self.heads)}
+
     def project(self, tokens: Tokens) -> tuple[Heads, Heads, Heads]:
         """Queries, keys and values of every head."""
         parts = self.qkv(tokens).unflatten(-1, (self.parts, *self.heads)).unbind(2)

@@ -40,6 +40,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from isthmus.core.draws import torch_generator
+from isthmus.layers.autocast import is_autocast
 from isthmus.layers.seeded import fingerprint, on_meta, register_drawn
 
 Layout = Literal["matrix", "transposed", "batch_last"]
@@ -245,7 +246,7 @@ class PermutedKronecker(nn.Module):
     def _multiply(self, x: Float[Tensor, "batch width_in copies"]) -> Float[Tensor, "batch width_out copies"]:
         if self.layout == "transposed":
             return functional.linear(x.mT, self.weight, self.bias).mT
-        if _is_exporting():
+        if _is_exporting() or is_autocast(x.device):
             y = self.weight @ x
             return y if self.bias is None else y + self.bias[:, None]
         return _LeftProduct.apply(x, self.weight, self.bias, self.layout == "batch_last")
@@ -304,7 +305,8 @@ class ChannelNorm(nn.LayerNorm):
         self.batch_last = batch_last
 
     def forward(self, x: Float[Tensor, "batch rows columns"]) -> Float[Tensor, "batch rows columns"]:
-        if not self.batch_last or x.device.type != "cpu" or torch.compiler.is_compiling() or _is_exporting():
+        is_rewritten = torch.compiler.is_compiling() or _is_exporting() or is_autocast(x.device)
+        if not self.batch_last or x.device.type != "cpu" or is_rewritten:
             return super().forward(x)
         return _NormOfColumns.apply(x, self.weight, self.bias, self.eps)
 

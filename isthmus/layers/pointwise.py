@@ -8,8 +8,12 @@ from torch import nn
 
 NormName = Literal["layer", "rms", "none"]
 ActivationName = Literal["gelu", "relu", "silu"]
+NeuronName = ActivationName | Literal["tanh", "sigmoid", "softmax"]
+"""Activations of neurons in a Hopfield network; ``softmax`` is over a layer's neurons, the last axis."""
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid,
+}  # fmt: skip
 
 
 def norm(name: NormName, width: int) -> nn.Module:
@@ -20,5 +24,7 @@ def norm(name: NormName, width: int) -> nn.Module:
     return nn.Identity()
 
 
-def activation(name: ActivationName | Literal["none"]) -> nn.Module:
+def activation(name: NeuronName | Literal["none"]) -> nn.Module:
+    if name == "softmax":
+        return nn.Softmax(dim=-1)
     return nn.Identity() if name == "none" else ACTIVATIONS[name]()

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from isthmus.core.draws import torch_generator
+from isthmus.layers.autocast import is_autocast
 from isthmus.layers.seeded import fingerprint, on_meta, register_drawn
 
 ProjectionName = Literal["trainable", "uniform", "gaussian", "orthogonal", "hadamard"]
@@ -114,7 +115,7 @@ class HadamardProjection(nn.Module):
         return fingerprint(torch.cat([self.signs.double(), self.kept.double() / self.size]))
 
     def forward(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch d_out"]:
-        rewritten = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        rewritten = torch.compiler.is_compiling() or is_autocast(x.device)
         if x.device.type == "cpu" and x.dtype == self.signs.dtype and not rewritten:
             return _InPieces.apply(x, self, False)
         padded = nn.functional.pad(x * self.signs, (0, self.size - self.d_in))

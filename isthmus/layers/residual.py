@@ -26,8 +26,10 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, ModelConfig
 from isthmus.core.registry import component, find
+from isthmus.layers.autocast import is_autocast, without_autocast
 
 State = Any
 """What a pathway passes from branch to branch: for ``Plain``, the stream itself."""
@@ -177,10 +179,11 @@ class Pathway(nn.Module, ABC):
         """The state with ``function`` applied to each of its streams."""
 
     def run_block(
-        self, block: Block, state: State, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
-    ) -> State:
-        """The state after a block."""
-        after: State = block(state, self, place, given, seen)
+        self, block: Block, state: State, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None,
+        through: InFloat32 | None = None,
+    ) -> State:  # fmt: skip
+        """The state after a block. Its branches are joined ``through`` another object, if one is given."""
+        after: State = block(state, through or self, place, given, seen)
         return after
 
     def prepare(self, blocks: Iterable[Block]) -> None:
@@ -213,6 +216,41 @@ class Plain(OneStream):
 
     def write(self, state: Tensor, place: int, known: None, update: Tensor, scale: float) -> Tensor:
         return state - update if scale == -1.0 else torch.add(state, update, alpha=scale)
+
+
+class InFloat32:
+    """A pathway under autocast: its streams, gates and inner products stay in float32, its branches do not."""
+
+    def __init__(self, pathway: Pathway, device: torch.device) -> None:
+        self.pathway, self.device = pathway, device
+
+    def start(self, x: Tensor) -> State:
+        with without_autocast(self.device):
+            return self.pathway.start(x.float())
+
+    def enter_block(self, state: State, place: int) -> State:
+        with without_autocast(self.device):
+            return self.pathway.enter_block(state, place)
+
+    def read(self, state: State, place: int) -> tuple[Tensor, Any]:
+        with without_autocast(self.device):
+            return self.pathway.read(state, place)
+
+    def write(self, state: State, place: int, known: Any, update: Tensor, scale: float) -> State:
+        with without_autocast(self.device):
+            return self.pathway.write(state, place, known, update.float(), scale)
+
+    def finish(self, state: State) -> Tensor:
+        with without_autocast(self.device):
+            return self.pathway.finish(state)
+
+    def transform(self, state: State, function: Callable[[Tensor], Tensor]) -> State:
+        return self.pathway.transform(state, lambda stream: function(stream).float())
+
+    def run_block(
+        self, block: Block, state: State, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
+    ) -> State:
+        return self.pathway.run_block(block, state, place, given, seen, self)
 
 
 def keep(x: Tensor) -> Tensor:
@@ -265,7 +303,12 @@ class Block(nn.Module, ABC):
         """In the order of computation; ``given`` are the arguments of an iteration of a recurrent model."""
 
     def forward(
-        self, state: State, pathway: Pathway, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
+        self,
+        state: State,
+        pathway: Pathway | InFloat32,
+        place: int,
+        given: tuple[Any, ...] = (),
+        seen: list[Seen] | None = None,
     ) -> State:
         """The state after all branches; ``place`` is the number of the first. ``seen`` collects their tensors."""
         state = pathway.enter_block(state, place)
@@ -291,6 +334,8 @@ class Stack(nn.Module):
         for number, block in enumerate(blocks):
             self.add_module(str(number), block)
         self.pathway = pathway or Plain()
+        self.recompute = False
+        """Whether every pass with gradients uses activation checkpointing; set by ``set_recompute``."""
         self._first_places = list(accumulate((block.places for block in self), initial=0))
 
     def __len__(self) -> int:
@@ -308,25 +353,34 @@ class Stack(nn.Module):
 
     def streams(self, x: Tensor, passes: Iterable[Pass] | None = None, recompute: bool = False) -> Iterator[Tensor]:
         """The stream after each block. ``recompute`` uses activation checkpointing."""
-        for state in self._states(self.pathway.start(x), passes, recompute):
-            yield self.pathway.finish(state)
+        pathway = self._choose_precision(x)
+        for state in self._states(pathway, pathway.start(x), passes, recompute):
+            yield pathway.finish(state)
 
     def forward(self, x: Tensor) -> Tensor:
-        last = start = self.pathway.start(x)
-        for last in self._states(start):  # noqa: B007 (only the last one is wanted)
+        pathway = self._choose_precision(x)
+        last = start = pathway.start(x)
+        for last in self._states(pathway, start):  # noqa: B007 (only the last one is wanted)
             pass
-        return self.pathway.finish(last)
+        return pathway.finish(last)
+
+    def _choose_precision(self, x: Tensor) -> Pathway | InFloat32:
+        if isinstance(self.pathway, Plain) or not is_autocast(x.device):
+            return self.pathway
+        return InFloat32(self.pathway, x.device)
 
     def steps(self, x: Tensor, passes: Iterable[Pass] | None = None) -> Iterator[Step]:
         """The steps of all branches, computed lazily."""
         seen: list[Seen] = []
-        for number, _ in enumerate(self._states(self.pathway.start(x), passes, seen=seen), start=1):
+        pathway = self._choose_precision(x)
+        for number, _ in enumerate(self._states(pathway, pathway.start(x), passes, seen=seen), start=1):
             for place, (name, *happened) in enumerate(seen, start=1):
                 yield Step(number, name, place == len(seen), *happened)
             seen.clear()
 
     def _states(
         self,
+        pathway: Pathway | InFloat32,
         state: State,
         passes: Iterable[Pass] | None = None,
         recompute: bool = False,
@@ -336,11 +390,19 @@ class Stack(nn.Module):
         blocks = list(self)
         for number, given in passes or ((number, ()) for number in range(len(blocks))):
             arguments = (blocks[number], state, self._first_places[number], given, seen)
-            if recompute and torch.is_grad_enabled():
-                state = checkpoint(self.pathway.run_block, *arguments, use_reentrant=False)
+            if (recompute or self.recompute) and seen is None and torch.is_grad_enabled():
+                state = checkpoint(pathway.run_block, *arguments, use_reentrant=False)
             else:
-                state = self.pathway.run_block(*arguments)
+                state = pathway.run_block(*arguments)
             yield state
+
+    def set_recompute(self) -> None:
+        """Store only the streams between blocks for the gradient, and compute each block again in the backward pass."""
+        if state := self.state_dict().keys() - dict(self.named_parameters()).keys():
+            raise UserError(
+                f"{min(state)!r} changes with every pass, so no block can be computed again; leave recompute out"
+            )
+        self.recompute = True
 
     def prepare(self) -> None:
         """Let the pathway change initial weights, after the model has drawn them."""
@@ -360,7 +422,7 @@ class ResidualModel(nn.Module, ABC):
 
     @abstractmethod
     def read_out(self, stream: Tensor) -> Tensor:
-        """The output."""
+        """The output of the model from the stream after the last block."""
 
     def look_inside(self, step: Step) -> Iterator[tuple[str, Tensor]]:
         """Named intermediates of a branch, recomputed from its input."""

@@ -210,7 +210,8 @@ class RecurrentModel(nn.Module):
         self.layers.prepare()
         self.readout = Readout(config, norm)
 
-    def _passes(self, start: Tensor, iterations: int | None) -> Iterator[Pass]:
+    def passes(self, start: Tensor, iterations: int | None = None) -> Iterator[Pass]:
+        """The layers in the order of computation, for the embedded tokens ``start``."""
         iterations = self.config.iterations if iterations is None else iterations
         if iterations < 1:
             raise UserError(f"iterations={iterations}: must be at least 1")
@@ -220,12 +221,12 @@ class RecurrentModel(nn.Module):
         """X_0 and the tokens after every iteration of every layer."""
         start = self.embedding(x)
         yield start
-        yield from self.layers.streams(start, self._passes(start, iterations))
+        yield from self.layers.streams(start, self.passes(start, iterations))
 
     def steps(self, x: Tensor, iterations: int | None = None) -> Iterator[Step]:
         """The steps of all branches in every iteration."""
         start = self.embedding(x)
-        return self.layers.steps(start, self._passes(start, iterations))
+        return self.layers.steps(start, self.passes(start, iterations))
 
     def forward(self, x: Tensor, iterations: int | None = None) -> Float[Tensor, "batch ..."]:
         if self.training and self.config.trained_on == "every":

@@ -262,7 +262,7 @@ class SparseLinear(nn.Module):
         return values.new_zeros(self.rows * self.columns).index_copy_(0, flat, values).view(self.rows, self.columns)
 
     def fingerprint(self) -> list[float]:
-        """Of the connections' columns, near 0 ± 1."""
+        """Sums over the columns of the connections, all near 0 ± 1."""
         flat = self.flat_indices()
         if flat is None:
             return [0.0, 0.0, 0.0]

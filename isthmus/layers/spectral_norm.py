@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 from isthmus.core.errors import UserError
 from isthmus.layers.seeded import on_meta
 
-LARGEST_SLOPE = {"gelu": 1.1289042, "relu": 1.0, "silu": 1.0998394}
+LARGEST_SLOPE = {"gelu": 1.1289042, "relu": 1.0, "silu": 1.0998394, "tanh": 1.0, "sigmoid": 0.25, "softmax": 0.5}
 """Of the activations in ``layers/pointwise.py``, rounded up: their Lipschitz constants."""
 
 _FIRST = 32  # power iterations on new weights, so that evaluation before training is correct

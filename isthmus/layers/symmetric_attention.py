@@ -29,6 +29,14 @@ def symmetric_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads
     return explicit_attention(z)
 
 
+def separate_attention(
+    queries: Float[Tensor, "*heads N p"], keys: Float[Tensor, "*heads N p"], values: Float[Tensor, "*heads N p"]
+) -> Float[Tensor, "*heads N p"]:
+    """(softmax of rows + softmax of columns) of queries · keysᵀ / √p, times the values, where A is not symmetric."""
+    scores = _scores(queries, keys)
+    return (scores.softmax(dim=-1) + scores.softmax(dim=-2)) @ values
+
+
 def explicit_attention(z: Float[Tensor, "*heads N p"]) -> Float[Tensor, "*heads N p"]:
     """With N×N matrices; on a CPU for a few heads at a time, so that their scores stay in the cache."""
     tokens, width = z.shape[-2:]

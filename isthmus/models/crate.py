@@ -125,7 +125,7 @@ class CRATE(RecurrentModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images with classes, and of tokens."""
+    """For images with classes, and for tokens."""
     for name in NAMES:
         yield from declare_space({"name": name}, signature, budget, {})
 

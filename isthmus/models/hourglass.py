@@ -151,7 +151,7 @@ class ResidualMLP(ResidualModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of rows and of images as rows. Norms matter little for few rows of a table."""
+    """For rows, and for images as rows. Norms matter little for tables of few rows."""
     if signature.vocabulary:
         return
     are_images = len(signature.input_shape) == 3

@@ -35,7 +35,7 @@ from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.pointwise import activation
 from isthmus.layers.residual import Block, Branch, Layout
 from isthmus.layers.sequences import RecurrentModel, SequenceConfig, declare_space, rms_norm, sinusoids
-from isthmus.layers.symmetric_attention import log_partition, symmetric_attention
+from isthmus.layers.symmetric_attention import log_partition, separate_attention, symmetric_attention
 
 NAMES = {"hyper_set": "HyperSET"}
 KIND = "Networks of recurrent depth"
@@ -48,6 +48,8 @@ class HyperSETConfig(SequenceConfig):
     kind = "energy"
     ff_ratio: Annotated[float, Field(gt=0, le=1024)] = 1.0
     """M / d."""
+    attention_norms: Literal["one", "three"] = "one"
+    """One norm of queries, keys and values, or one for each as in the authors' classifier; then A is not symmetric."""
     activation: Literal["relu", "gelu"] = "relu"
     """With the paper's ReLU the step is −∇E_FF; its authors' later code has GELU."""
     step_sizes: Literal["X_0", "X_t", "time", "fixed"] = "X_t"
@@ -58,6 +60,8 @@ class HyperSETConfig(SequenceConfig):
     """α and γ for ``step_sizes="fixed"``."""
     time_mlp: bool = True
     """Two layers between the sinusoids of t and the step sizes; without them there are d sinusoids."""
+    time_norms: bool = False
+    """Norms after both of these layers and before the second, as in the authors' classifier."""
     time_frequencies: Annotated[int, Field(ge=2, le=2**16)] = 512
     """The number of sinusoids of t."""
     time_spacing: Literal["exclusive", "inclusive"] = "exclusive"
@@ -67,6 +71,8 @@ class HyperSETConfig(SequenceConfig):
     def _check_time(self) -> Self:
         if self.time_frequencies % 2:
             raise ValueError(f"time_frequencies={self.time_frequencies} is odd, and sinusoids come in pairs")
+        if self.time_norms and not self.time_mlp:
+            raise ValueError("time_norms=true needs time_mlp=true, whose layers it normalises")
         return self
 
     @property
@@ -85,18 +91,24 @@ class Attention(nn.Module):
     With an identity for ``norm`` it is ∇E_ATTN of tokens on no sphere: eq. (6).
     """
 
-    def __init__(self, d: int, num_heads: int) -> None:
+    def __init__(self, d: int, num_heads: int, norms: Literal["one", "three"] = "one") -> None:
         super().__init__()
         self.heads = (num_heads, d // num_heads)
         self.W = nn.Linear(d, d, bias=False)
         self.norm = rms_norm(d // num_heads)
+        self.others = nn.ModuleList(rms_norm(d // num_heads) for _ in range(2 if norms == "three" else 0))
 
     def project(self, tokens: Tokens) -> Float[Tensor, "batch H N p"]:
         return self.W(tokens).unflatten(-1, self.heads).transpose(1, 2)  # Eq. (1)
 
     def forward(self, tokens: Tokens) -> Tokens:
-        z = self.norm(self.project(tokens))  # Eq. (7)
-        return symmetric_attention(z).transpose(1, 2).flatten(2) @ self.W.weight
+        projected = self.project(tokens)
+        z = self.norm(projected)  # Eq. (7)
+        if self.others:
+            mixed = separate_attention(z, *(norm(projected) for norm in self.others))
+        else:
+            mixed = symmetric_attention(z)
+        return mixed.transpose(1, 2).flatten(2) @ self.W.weight
 
     def energy(self, tokens: Tokens, on_sphere: bool = True) -> Float[Tensor, "batch H"]:
         """E_ATTN of every sample and head, eq. (2); ``on_sphere`` first normalises for the constraint of eq. (3)."""
@@ -135,9 +147,13 @@ class LearnedSteps(nn.Module):
         self.condition = config.step_sizes
         self.frequencies = config.time_frequencies if config.time_mlp else config.d
         self.inclusive = config.time_spacing == "inclusive"
-        mlp = (
-            (nn.Linear(self.frequencies, config.d), nn.GELU(), nn.Linear(config.d, config.d)) if config.time_mlp else ()
-        )
+        mlp: list[nn.Module] = []
+        if config.time_mlp:
+            mlp = [nn.Linear(self.frequencies, config.d), nn.GELU(), nn.Linear(config.d, config.d)]
+        if config.time_norms:
+            first, gelu, second = mlp
+            norms = (rms_norm(config.d) for _ in range(3))
+            mlp = [first, next(norms), gelu, next(norms), second, next(norms)]
         self.time = nn.Sequential(*mlp)
         # X_t grows with the iterations, and sinusoids without an MLP are larger than X_0.
         self.norm = rms_norm(config.d) if config.step_sizes == "X_t" or not config.time_mlp else nn.Identity()
@@ -161,7 +177,7 @@ class LearnedSteps(nn.Module):
 
 
 class Energies(NamedTuple):
-    """Of every sample."""
+    """The two energies of every sample."""
 
     attention: Float[Tensor, " batch"]
     feed_forward: Float[Tensor, " batch"]
@@ -174,7 +190,7 @@ class Layer(Block):
 
     def __init__(self, config: HyperSETConfig) -> None:
         super().__init__()
-        self.attention = Attention(config.d, config.num_heads)
+        self.attention = Attention(config.d, config.num_heads, config.attention_norms)
         self.feed_forward = FeedForward(config)
         self.steps = None if config.step_sizes == "fixed" else LearnedSteps(config)
         self.fixed = (config.fixed_step, config.fixed_step)
@@ -210,7 +226,7 @@ class HyperSET(RecurrentModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images with classes, and of tokens."""
+    """For images with classes, and for tokens."""
     varied: Varied = {"ff_ratio": (1.0, 4.0), "step_sizes": ("X_0", "X_t")}
     return declare_space({"name": "hyper_set", "time_mlp": False}, signature, budget, varied)
 

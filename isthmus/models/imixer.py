@@ -5,12 +5,12 @@ Paper: iMixer: hierarchical Hopfield network implies an invertible, implicit and
     paper                  here
     v, N_v = S, C          the stream (batch, tokens, ``C``); tokens S follow from image and ``patch``
     x, N_x = D_S           the middle neurons, ``token_hidden`` of them
-    h, N_h = h_r D_S       the hidden neurons; with L > 3 layers every deeper one has as many
+    h, N_h = h_r D_S       the hidden neurons; with L > 3 layers every deeper one has as many, or ``hidden_widths``
     L                      ``hierarchy`` + 1: hidden layers and the visible one. The paper has 2, an MLP-Mixer is 1
     n, FPA                 ``iterations`` of ``dynamics.fixed_point``
     f, e                   ``f``, ``e``: e is the activation of x, f that of every deeper layer
     c, n_p                 ``contraction``, ``power_iterations`` of ``layers/spectral_norm.py``
-    ξ^(A+1,A), ξ^(A,A+1)   ``InvertibleMLP.down[A - 1]`` and ``up[A - 1]``, not tied, each with a bias
+    ξ^(A+1,A), ξ^(A,A+1)   ``InvertibleMLP.down[A - 1]`` and ``up[A - 1]``, each with a bias; one matrix if ``tied``
     D_C                    ``channel_hidden``
 
 Differs from the paper:
@@ -46,7 +46,7 @@ from isthmus.core.space import FittedSpace, Varied
 from isthmus.layers.drop_path import DropPath
 from isthmus.layers.dynamics import GradientName, Map, MethodName, Solution, Solver, fixed_point
 from isthmus.layers.patches import Head, ImageModelConfig, PatchEmbedding, Size, list_patches
-from isthmus.layers.pointwise import ActivationName, activation
+from isthmus.layers.pointwise import ActivationName, NeuronName, activation
 from isthmus.layers.residual import Block, Branch, Layout, ResidualConfig, ResidualModel, Stack, Step
 from isthmus.layers.seeded import on_meta
 from isthmus.layers.spectral_norm import LARGEST_SLOPE, SpectralLinear
@@ -74,6 +74,10 @@ class IMixerConfig(ImageModelConfig, ResidualConfig):
     """n; with a tolerance, the maximum."""
     hierarchy: Annotated[int, Field(ge=1, le=16)] = 2
     """Hidden layers of the Hopfield network; each but the first is solved for within the one above it."""
+    hidden_widths: tuple[Size, ...] | None = None
+    """Neurons of every hidden layer but the first; ``h_r`` times those of the first if left out."""
+    tied: bool = False
+    """Whether the matrix back to a layer is the transpose of the one from it, as in a Hopfield network."""
     norm: Literal["spectral", "batch", "none"] = "spectral"
     """How the token mixing is kept from growing: spectral norm, batch norm, or not at all."""
     batch_statistics: Literal["shared", "per_iteration"] = "shared"
@@ -82,9 +86,9 @@ class IMixerConfig(ImageModelConfig, ResidualConfig):
     """c, the largest spectral norm of a matrix of the token mixing."""
     power_iterations: Annotated[int, Field(ge=1, le=1_000)] = 8
     """Iterations that estimate a spectral norm."""
-    e: ActivationName = "gelu"
+    e: NeuronName = "gelu"
     """Activation of the middle neurons."""
-    f: ActivationName = "gelu"
+    f: NeuronName = "gelu"
     """Activation of every deeper layer of neurons."""
     activation: ActivationName = "gelu"
     """Of the channel mixing."""
@@ -110,6 +114,17 @@ class IMixerConfig(ImageModelConfig, ResidualConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_hierarchy(self) -> Self:
+        if self.hidden_widths is not None and len(self.hidden_widths) != self.hierarchy - 1:
+            raise ValueError(
+                f"hidden_widths={list(self.hidden_widths)} must have {self.hierarchy - 1} numbers with "
+                f"hierarchy={self.hierarchy}, one for each hidden layer but the first"
+            )
+        if self.tied and self.norm == "batch":
+            raise ValueError("tied=true needs norm=spectral or norm=none: a batch norm follows each map separately")
+        return self
+
     @property
     def layout(self) -> Layout:
         again = (
@@ -119,9 +134,10 @@ class IMixerConfig(ImageModelConfig, ResidualConfig):
 
     @property
     def layers(self) -> list[int]:
-        """N_1 … N_L."""
+        """N_1 … N_L, the neurons of every layer."""
         middle = self.token_hidden or max(1, self.C // 2)
-        return [self.tokens, middle] + [max(1, round(self.h_r * middle))] * (self.hierarchy - 1)
+        deeper = self.hidden_widths or [max(1, round(self.h_r * middle))] * (self.hierarchy - 1)
+        return [self.tokens, middle, *deeper]
 
     @property
     def lipschitz(self) -> list[float]:
@@ -167,6 +183,17 @@ class BatchNormLinear(nn.Module):
         return normalise(x.flatten(0, 1)).view_as(x) * self.scale + self.shift
 
 
+class TransposedLinear(nn.Module):
+    """The transpose of another layer's matrix, with a bias of its own."""
+
+    def __init__(self, d_out: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(d_out))
+
+    def forward(self, x: Float[Tensor, "*batch d_in"], weight: Float[Tensor, "d_in d_out"]) -> Tensor:
+        return linear(x, weight.mT, self.bias)
+
+
 class InvertibleMLP(nn.Module):
     """iMLP: H ∘ (1 − F)^{-1} ∘ G over the last axis; the block applies the norm of G."""
 
@@ -175,7 +202,11 @@ class InvertibleMLP(nn.Module):
         pairs = list(itertools.pairwise(config.layers))
         visible, hidden = pairs[0], pairs[1:]
         self.down = nn.ModuleList([nn.Linear(*visible), *(_interaction(config, *pair) for pair in hidden)])
-        self.up = nn.ModuleList([nn.Linear(*visible[::-1]), *(_interaction(config, *pair[::-1]) for pair in hidden)])
+        self.up = nn.ModuleList(
+            [TransposedLinear(below) for below, _ in pairs]
+            if config.tied
+            else [nn.Linear(*visible[::-1]), *(_interaction(config, *pair[::-1]) for pair in hidden)]
+        )
         self.e, self.f = activation(config.e), activation(config.f)
         self.solver = Solver(config.iterations, config.solver, config.tolerance, config.gradient)
 
@@ -185,11 +216,11 @@ class InvertibleMLP(nn.Module):
         if len(self.down) == 1:  # an MLP-Mixer: nothing to invert
             return fixed_point(torch.zeros_like, x0, replace(self.solver, iterations=0), keep)
         # The spectral norm is computed once, not in every iteration.
-        pairs = [(_freeze(down), _freeze(up)) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
+        pairs = [_freeze(down, up) for down, up in zip(self.down[1:], self.up[1:], strict=True)]
         return fixed_point(self.contractive(pairs, 0), x0, solver or self.solver, keep)  # Eq. (27), (38)
 
     def contractive(self, pairs: list[tuple[Interaction, Interaction]], level: int) -> Map:
-        """F^{level + 2}."""
+        """The map F^{level + 2}, whose fixed point is solved for."""
         (down, up), last = pairs[level], level == len(pairs) - 1
         outer, inner = self.e if level == 0 else self.f, self.f
         count = itertools.count()
@@ -204,8 +235,13 @@ class InvertibleMLP(nn.Module):
         return evaluate
 
     def visible(self, x: Float[Tensor, "batch C D_S"]) -> Float[Tensor, "batch C S"]:
-        """H."""
-        return self.up[0](self.e(x))
+        """H, the map from the middle neurons to the visible ones."""
+        up = self.up[0]
+        return up(self.e(x), self.down[0].weight) if isinstance(up, TransposedLinear) else up(self.e(x))
+
+    def weights(self, level: int) -> tuple[Float[Tensor, "N_h N_x"], Float[Tensor, "N_x N_h"]]:
+        """The matrices to a hidden layer and back, of plain or normalised layers."""
+        return _weights(self.down[level], self.up[level])
 
     def forward(self, z: Float[Tensor, "batch C S"]) -> Float[Tensor, "batch C S"]:
         return self.visible(self.solve(z).point)
@@ -220,13 +256,24 @@ def _interaction(config: IMixerConfig, d_in: int, d_out: int) -> nn.Module:
     return nn.Linear(d_in, d_out)
 
 
-def _freeze(layer: nn.Module) -> Interaction:
-    """The layer with its weight fixed for one forward pass."""
-    if isinstance(layer, BatchNormLinear):
-        return layer
+def _freeze(down: nn.Module, up: nn.Module) -> tuple[Interaction, Interaction]:
+    """Both layers with their weights fixed for one forward pass."""
+    if isinstance(down, BatchNormLinear) and isinstance(up, BatchNormLinear):
+        return down, up
+    assert isinstance(down, nn.Linear)
+    assert isinstance(up, nn.Linear | TransposedLinear)
+    there, back = _weights(down, up)
+    return lambda x, iteration: linear(x, there, down.bias), lambda x, iteration: linear(x, back, up.bias)
+
+
+def _weights(down: nn.Module, up: nn.Module) -> tuple[Tensor, Tensor]:
+    there = _weight(down)
+    return there, there.mT if isinstance(up, TransposedLinear) else _weight(up)
+
+
+def _weight(layer: nn.Module) -> Tensor:
     assert isinstance(layer, nn.Linear)
-    weight = layer.effective_weight() if isinstance(layer, SpectralLinear) else layer.weight
-    return lambda x, iteration: linear(x, weight, layer.bias)
+    return layer.effective_weight() if isinstance(layer, SpectralLinear) else layer.weight
 
 
 class IMixerBlock(Block):
@@ -284,8 +331,8 @@ class IMixer(ResidualModel):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.normal_(module.bias, std=1e-6)
+            if isinstance(module, nn.Linear | TransposedLinear) and module.bias is not None:
+                nn.init.normal_(module.bias, std=1e-6)
         self.blocks.prepare()
         for module in self.modules():
             if isinstance(module, SpectralLinear):
@@ -306,7 +353,7 @@ class IMixer(ResidualModel):
 
     @property
     def iterations(self) -> int:
-        """n, which may be changed after training."""
+        """n, the number of iterations; it may be changed after training."""
         return self.mixers[0].solver.iterations
 
     @iterations.setter
@@ -339,7 +386,7 @@ class IMixer(ResidualModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images."""
+    """For images."""
     if patches := list_patches(signature, budget):
         varied: Varied = {"h_r": (2.0, 1.0), "depth": (2, 4), "patch": patches, "train.learning_rate": (3e-3, 1e-3)}
         yield FittedSpace(model={"name": "imixer"}, vary=varied, width="C", low=4)

@@ -147,7 +147,7 @@ class ShallowMLP(nn.Module):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of rows and of images as rows, if the square matrices that hold them fit the budget."""
+    """For rows, and for images as rows, if the square matrices that hold them fit the budget."""
     if signature.vocabulary:
         return
     d_in = math.prod(signature.input_shape)

@@ -28,7 +28,18 @@ from isthmus.layers.permuted_kronecker import (
     batch_last,
 )
 from isthmus.layers.pointwise import ActivationName
-from isthmus.layers.residual import Block, Branch, Layout, Pathway, ResidualConfig, ResidualModel, Stack, State, keep
+from isthmus.layers.residual import (
+    Block,
+    Branch,
+    InFloat32,
+    Layout,
+    Pathway,
+    ResidualConfig,
+    ResidualModel,
+    Stack,
+    State,
+    keep,
+)
 
 Axis = Literal["token", "channel"]
 InitName = Literal["lecun", "pytorch", "xavier"]
@@ -160,7 +171,7 @@ class MixingBlock(Block):
         """The memory layout that this block's layers read fastest."""
         return batch_last(x) if self.random else x.contiguous()
 
-    def forward(self, state: State, pathway: Pathway, *rest: Any) -> State:
+    def forward(self, state: State, pathway: Pathway | InFloat32, *rest: Any) -> State:
         return super().forward(pathway.transform(state, self.arrange), pathway, *rest)
 
 
@@ -174,6 +185,7 @@ class Mixer(ResidualModel):
         self.norm = config.make_norm(config.depth)
         self.head = Head(config, config.inner_tokens, config.C, config.bias)
         self._initialise(config.init)
+        self.blocks.prepare()
 
     @abstractmethod
     def make_mixing(self, axis: Axis, arrangement: Arrangement) -> nn.Module:
@@ -205,7 +217,6 @@ class Mixer(ResidualModel):
                 nn.init.normal_(module.weight, std=1 / math.sqrt(module.weight.shape[1]))  # section 4.3
             if module.bias is not None:
                 nn.init.normal_(module.bias, std=1e-6 if init == "xavier" else 0.0)
-        self.blocks.prepare()
 
     def connections(self) -> int:
         """Non-zero weights of the equivalent wide MLP without the head: each weight counts once per copy."""

@@ -19,8 +19,11 @@ Fixed entries of A become part of the matrices; entries that are zero cost nothi
                and shared out to the squares of all later places (weighted, static streams)
     maps       ‖r_l‖ = ‖R_l (x, h_1, …)‖ with an R_l for each place, which pays for few inputs only (injected)
 
-Entries that depend on the row have no such form here. The algebra of scalar ones is the same, but per row: see
-``isthmus/export/narrow_form.py``.
+With ``delta``, z_i = z_{i-1} + c_i W_i2 h_i, where c_i depends on the row. It follows from ‖z_{i-1}‖, the gates, the
+inner product of stream and update, and ‖W_i2 h_i‖ = ‖R_i h_i‖. Later places read c_i h_i in place of h_i. For LayerNorm
+all of these are computed for centred vectors; the share of the mean is added for delta, which does not centre.
+
+Other entries that depend on the row have no such form here (``refuse``).
 
 A new ``narrow_mlp`` has no wide counterpart. It is registered so that converted models can be saved, loaded and counted
 like all others.
@@ -41,7 +44,8 @@ from isthmus.core.registry import find
 from isthmus.layers.pointwise import ActivationName, NormName, activation
 from isthmus.layers.residual import Layout, PathwayConfig, PathwayField
 from isthmus.layers.rows import RowModelConfig, Width
-from isthmus.pathways.pathway import replay_sources
+from isthmus.pathways.delta_rule import DeltaConfig, find_change, make_biases, make_gates
+from isthmus.pathways.pathway import at_least_single, replay_sources
 
 NAMES = {"narrow_mlp": "NarrowMLP"}
 KIND = "Residual MLPs"
@@ -69,14 +73,21 @@ class NarrowConfig(RowModelConfig):
     @model_validator(mode="after")
     def _check_pathway(self) -> Self:
         self.pathway.check(Layout(self.d_z, (1,) * self.depth))
-        if self.pathway.entries == "by row":
-            raise ValueError(
-                f"narrow_mlp joins updates with fixed weights; those of {self.pathway.name} depend on the row"
-            )
+        if reason := refuse(self.pathway):
+            raise ValueError(reason)
         return self
 
 
-Lengths = Literal["none", "sums", "pairs", "factors"]
+def refuse(pathway: PathwayConfig) -> str:
+    """Why a pathway has no narrow form; empty if it has one."""
+    if isinstance(pathway, DeltaConfig):
+        several = f"a narrow form of delta needs channels=1, not {pathway.channels}"
+        return several if pathway.channels > 1 else ""
+    fixed = "a narrow form needs updates that are added with fixed weights or by delta"
+    return f"{fixed}; those of {pathway.name} depend on the row" if pathway.entries == "by row" else ""
+
+
+Lengths = Literal["none", "sums", "pairs", "factors", "delta"]
 _LENGTHS: dict[str, Lengths] = {"sums": "sums", "numbers": "pairs", "maps": "factors"}
 
 
@@ -103,8 +114,10 @@ class Plan:
 
 def make_plan(config: NarrowConfig) -> Plan:
     entries, depth = config.pathway.entries, config.depth
-    lengths: Lengths = _LENGTHS[entries] if config.norm != "none" else "none"
     reads = tuple(tuple(range(place + 1)) for place in range(depth + 1))
+    if isinstance(config.pathway, DeltaConfig):
+        return Plan("delta", reads)
+    lengths: Lengths = _LENGTHS[entries] if config.norm != "none" else "none"
     if entries != "maps":
         reads = tuple(map(_find_sources, _rows_of_ones(config.pathway, depth)))
     bases = []
@@ -139,12 +152,8 @@ class NarrowMLP(nn.Module):
         d_h, depth = config.d_h, config.depth
         self.input_shape = (d_in,)
         self.plan = plan = make_plan(config)
-        rotates = plan.lengths in ("sums", "pairs") and config.start == "triangular"
-        # Rows that a place takes from what it reads beside W_i1 z: 2 W_i2ᵀ z if a later block needs it, or R z.
-        ranks = [min(d_in + place * d_h, config.d_z) for place in range(depth)]
-        self.beside = [
-            ranks[place] if plan.lengths == "factors" else d_h * plan.joins_base(place) for place in range(depth)
-        ]
+        rotates = plan.lengths not in ("none", "factors") and config.start == "triangular"
+        self.beside = [self._count_beside(place) for place in range(depth)]
         parts = {"start": min(d_in, config.d_z) * rotates}
         for place, read in enumerate(plan.reads[:-1]):
             parts[f"read {place}"] = (d_h + self.beside[place]) * (0 in read)
@@ -162,10 +171,26 @@ class NarrowMLP(nn.Module):
         self.axis = nn.Parameter(torch.full((d_in,), d_in**-0.5)) if centred else None
         self.activation = activation(config.activation)
 
+    def _count_beside(self, place: int) -> int:
+        """Rows that a place takes from what it reads beside W_i1 z."""
+        config, plan = self.config, self.plan
+        if plan.lengths == "factors":  # R z
+            return min(config.ends[0] + place * config.d_h, config.d_z)
+        if isinstance(config.pathway, DeltaConfig):  # W_i2ᵀ z, gates, the mean of z
+            return config.d_h + config.pathway.gates + (config.norm == "layer")
+        return config.d_h * plan.joins_base(place)  # 2 W_i2ᵀ z if a later block needs it
+
     def _make_lengths(self) -> None:
         """The matrices by which lengths are found."""
         d_h, depth, plan = self.config.d_h, self.config.depth, self.plan
-        if plan.lengths == "sums":
+        if isinstance(self.config.pathway, DeltaConfig):
+            # R_i, and the mean of W_i2 h_i.
+            rows = min(d_h, self.config.d_z) + (self.config.norm == "layer")
+            self.factors = nn.ModuleList(nn.Linear(d_h, rows, bias=False) for _ in range(depth))
+            self.bias = make_biases(self.config.pathway, depth)
+            for weight in self.factors.parameters():
+                nn.init.eye_(weight)
+        elif plan.lengths == "sums":
             self.gram = nn.ModuleList(_linear(d_h * (base is not None), d_h) for base in plan.bases[:-1])
             self.bases = nn.ModuleList(
                 _linear(d_h * _count_hidden(base or ()) * (not plan.joins_base(place)), d_h)
@@ -197,8 +222,14 @@ class NarrowMLP(nn.Module):
             if self.plan.lengths == "factors" and beside is not None:
                 squares[place] = _sum_squares(beside)
             square = squares.get(max(read) if self.plan.lengths == "sums" else place)
-            h = self.activation(wanted if square is None else wanted * self._scale(square, x.dtype))
+            if square is not None and self.config.norm != "none":
+                wanted = wanted * self._scale(square, x.dtype)
+            h = self.activation(wanted)
             yield f"h_{place + 1}", h
+            if self.plan.lengths == "delta":
+                assert beside is not None
+                assert square is not None
+                h, squares[place + 1] = self._write_along(place, beside, h, square)
             hidden.append(h)
             if self.plan.lengths == "sums" and self.plan.bases[place] is not None:
                 squares[place + 1] = self._add_update(place, parts, hidden, beside, squares)
@@ -213,7 +244,7 @@ class NarrowMLP(nn.Module):
         if self.config.start == "isometric":
             rotated = x if self.axis is None else x - (x @ self.axis)[:, None] * self.axis
         square = _sum_squares(rotated)
-        return {0: square if self.plan.lengths == "sums" else _share(square, self.shares[0])}
+        return {0: _share(square, self.shares[0]) if self.plan.lengths == "pairs" else square}
 
     def _add_update(
         self,
@@ -230,6 +261,22 @@ class NarrowMLP(nn.Module):
         change = h * _plus(beside, [h], self.gram[place])
         total = change.sum(-1, keepdim=True, dtype=torch.promote_types(h.dtype, torch.float32))
         return (squares[max(base)] + total if base else total).clamp_min(0)
+
+    def _write_along(self, place: int, beside: Tensor, h: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
+        """c h_i and ‖z + c u‖² = ‖z‖² + c (2 zᵀu + c ‖u‖²) for u = W_i2 h_i, of centred vectors if the norm centres."""
+        d_h, d_z, config, centred = self.config.d_h, self.config.d_z, self.config.pathway, self.config.norm == "layer"
+        assert isinstance(config, DeltaConfig)
+        taken, logits, mean = at_least_single(beside).split([d_h, config.gates, centred], dim=-1)
+        own, mean_of_update = at_least_single(self.factors[place](h)).split([min(d_h, d_z), centred], dim=-1)
+        product, length = (h * taken).sum(-1, keepdim=True), own.square().sum(-1, keepdim=True)
+        along, of_update, of_stream = product, length, square
+        if centred:
+            along, of_update = product + mean * mean_of_update, length + mean_of_update.square()
+            of_stream = square + mean.square()
+        inverse = of_update.add(config.eps**2).rsqrt()
+        beta, v = make_gates(config, logits, self.bias[place], of_stream / d_z)
+        change = find_change(config, beta, v, along * inverse, inverse)
+        return change.to(h.dtype) * h, (square + change * (2 * product + change * length)).clamp_min(0)
 
     def _share_update(self, place: int, parts: dict[str, Tensor], hidden: Sequence[Tensor], squares: Tensor) -> Tensor:
         """The squares of all later places, with the inner products of update and earlier ones added."""

@@ -80,7 +80,7 @@ class RecurrentTransformer(RecurrentModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images with classes, and of tokens."""
+    """For images with classes, and for tokens."""
     return declare_space({"name": "recurrent_transformer"}, signature, budget, {"ff_ratio": (2.0, 4.0)})
 
 

@@ -65,7 +65,7 @@ def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
 
 
 def _figure_5(C: int, S: int) -> dict[str, Any]:
-    """On CIFAR-10, with eight blocks."""
+    """A network of Figure 5: on CIFAR-10, with eight blocks."""
     shapes = {"input_shape": (3, 32, 32), "output_shape": (10,), "patch": 4}
     return {"name": "s_mixer", **shapes, "S": S, "C": C, "depth": 8}
 

@@ -230,7 +230,7 @@ class ViT(ResidualModel):
 
 
 def search_space(signature: Signature, budget: int) -> Iterator[FittedSpace]:
-    """Of images, in both shapes."""
+    """For images, in both shapes."""
     is_small = budget < SMALL_BUDGET
     patches = list_patches(signature, budget)
     shapes = {"hourglass_vit": (1 / 2, 1 / 4), "conventional_vit": (2.0, 4.0)} if patches else {}

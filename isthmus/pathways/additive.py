@@ -35,11 +35,14 @@ PRESETS = {
     "scaled/sqrt": {"name": "scaled", "by": "1/sqrt(places)"},
     "scaled/depth": {"name": "scaled", "by": "1/places"},
     "inception": "scaled/inception",
+    "inception_resnet": "scaled/inception",
     "gained/rezero": {"name": "gained", "start": 0.0, "per": "layer"},
     "gained/layer-scale": {"name": "gained", "start": "cait", "per": "channel"},
     "rezero": "gained/rezero",
     "skipinit": "gained/rezero",
+    "skip_init": "gained/rezero",
     "layerscale": "gained/layer-scale",
+    "layer_scale": "gained/layer-scale",
 }
 TITLE_FIELDS = {"scaled": ("by",), "gained": ("start", "per")}
 
@@ -70,7 +73,7 @@ class NoSkip(OneStream):
 class ScaledConfig(PathwayConfig):
     fits = EVERY_STACK
     by: Annotated[float, Field(gt=0, le=1e6)] | Share = "1/sqrt(places)"
-    """λ."""
+    """λ; the places are the branches of the stack, in a recurrent model those of all iterations."""
 
     @property
     def entries(self) -> Entries:
@@ -96,6 +99,7 @@ class GainedConfig(PathwayConfig):
     start: Annotated[float, Field(ge=-1e6, le=1e6)] | Literal["cait"] = 1.0
     """g before training."""
     per: Literal["layer", "channel"] = "layer"
+    """Whether a branch has one g, or one for each channel."""
 
     @property
     def entries(self) -> Entries:

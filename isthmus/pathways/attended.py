@@ -13,10 +13,11 @@ Paper: Attention Residuals (Kimi Team, Moonshot AI 2026).
                                  phase 2: the growing source is merged by its softmax weight
     short window over depth      ``window``: x_0 and the last so many sources (Residual Stream Duality, 2026)
 
-Differs from the paper: RMSNorm of the keys has no weights. The weights of a row sum to 1 in the paper
-(``total="mean"``), so an untrained network reads x / n of n sources, which norms undo. ``total="sum"``, the default,
-multiplies by n and starts as the plain network, also without norms. The first place has one source, and so no query. In
-a recurrent model a block has its share of the updates of all configured iterations; iterations share queries.
+Differs from the paper: RMSNorm of the keys has no weights, which would multiply the queries. The weights of a row sum
+to 1 in the paper (``total="mean"``), so an untrained network reads x / n of n sources, which norms undo.
+``total="sum"``, the default, multiplies by n and starts as the plain network, also without norms. The first place has
+one source, and so no query. In a recurrent model a block has its share of the updates of all configured iterations;
+iterations share queries.
 """
 
 from __future__ import annotations
@@ -38,18 +39,24 @@ PRESETS = {
     "attended/blocks-8": {"name": "attended", "blocks": 8},
     "attended/full": {"name": "attended", "blocks": None},
     "attended/published": {"name": "attended", "total": "mean"},
+    "attended/published-full": {"name": "attended", "blocks": None, "total": "mean"},
     "attnres": "attended/published",
+    "attention_residuals": "attended/published",
 }
 TITLE_FIELDS = {"attended": ("blocks", "window", "total")}
 _CHUNK = 16
-"""Queries that are computed together where every update is a source."""
+"""The most queries that are computed together: what they read should fit into a processor's cache."""
 
 
 class AttendedConfig(PathwayConfig):
     blocks: Annotated[int, Field(ge=1, le=10_000)] | None = 8
+    """How many sums of updates are the sources; null: every update is one."""
     window: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """How many of the last sources are read, beside x_0; null: all."""
     total: Literal["sum", "mean"] = "sum"
+    """What the weights of a row sum to: the number of sources, or 1."""
     eps: Epsilon = 1e-6
+    """Of RMSNorm."""
 
     def size(self, layout: Layout) -> int:
         """Updates in a source."""
@@ -126,9 +133,9 @@ class Attended(Pathway):
         return read, Known(state, Sources(state.finished, state.scales, growing, state.time, ahead))
 
     def look_ahead(self, state: Sources, place: int) -> Ahead:
-        """Phase 1, for the places up to the end of the block."""
+        """Phase 1, for the next places, at most up to the end of the block."""
         length = self.size if self.size > 1 else _CHUNK
-        end = min((place // length + 1) * length, self.places)
+        end = min((place // length + 1) * length, place + _CHUNK, self.places)
         queries = torch.stack([self.query[each - self.unasked] for each in range(place, end)])
         if len(state.finished) > 1 and is_written_out():
             mixed, totals = Attend.apply(queries, self.config.eps, *state.finished)

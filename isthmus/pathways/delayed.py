@@ -9,7 +9,8 @@
     parallel residual blocks             ``group`` branches that read the same stream; "all": the whole stack
 
 All updates are in the output. lag 0 and groups of 1 are plain. The first branches of a ladder all read the input,
-because nothing is left out before it has been computed.
+because nothing is left out before it has been computed. With ``from_block`` above 1 the first delayed branch does not
+read the last update of the plain blocks either, as in the authors' conversion of a trained model.
 
 Differs from the paper: the ladder's paper has lag 1 only.
 """
@@ -31,7 +32,9 @@ PRESETS = {
     "delayed/parallel": {"name": "delayed", "group": "all"},
     "delayed/groups-4": {"name": "delayed", "group": 4},
     "ladder": "delayed/ladder",
+    "ladder_residual": "delayed/ladder",
     "parallel": "delayed/parallel",
+    "shallow_again": "delayed/parallel",
 }
 TITLE_FIELDS = {"delayed": ("lag", "group")}
 
@@ -46,7 +49,8 @@ class DelayedConfig(PathwayConfig):
 
     @property
     def entries(self) -> Entries:
-        return "sums"
+        # The first branch with a longer lag reads less than the plain one before it.
+        return "numbers" if self.from_block > 1 and (self.lag or 1) > 1 else "sums"
 
     def check(self, layout: Layout) -> None:
         super().check(layout)
@@ -66,7 +70,7 @@ class Waiting(NamedTuple):
     pending: tuple[Tensor, ...]
     """The last updates, oldest first; of a group, their sum."""
     time: int
-    """The number of delayed updates so far."""
+    """The number of updates so far; of groups, without those of plain blocks."""
 
 
 class Delayed(Pathway):
@@ -85,14 +89,14 @@ class Delayed(Pathway):
         return Waiting(x, (), 0)
 
     def read(self, state: Waiting, place: int) -> tuple[Tensor, Any]:
-        return state.visible, None
+        return (self.finish(state) if place < self.first else state.visible), None
 
     def write(self, state: Waiting, place: int, known: Any, update: Tensor, scale: float) -> Waiting:
         visible, pending, time = state
         update = apply_scale(update, scale)
-        if place < self.first and not time:
-            return Waiting(visible + update, pending, 0)
         if self.group is not None:
+            if place < self.first and not time:
+                return Waiting(visible + update, pending, 0)
             total = pending[0] + update if pending else update
             closes = self.group != "all" and (time + 1) % self.group == 0
             return Waiting(visible + total, (), time + 1) if closes else Waiting(visible, (total,), time + 1)

@@ -18,23 +18,21 @@ Paper: Deep Delta Learning (Zhang et al. 2026), with the authors' code.
 
 Differs from the paper: its gates start at random weights; here at zero, so that β and v are the same for all rows at
 first, and its convolution at random; here at the identity. There is none by default. r is normed without weights. The
-authors' convolution over tokens is left out, because most models here have no order of tokens.
+authors' convolution over tokens is left out, because most models here have no order of tokens, and so is their option
+of a hidden layer before β.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from isthmus.layers.residual import Layout, Pathway, PathwayConfig
+from isthmus.layers.residual import Layout, Pathway
+from isthmus.pathways.delta_rule import DeltaConfig, find_change, make_biases, make_gates
 from isthmus.pathways.joins import Rewrite, is_written_out
 from isthmus.pathways.pathway import (
-    Epsilon,
     apply_scale,
     are_gates_held,
     at_least_single,
@@ -50,32 +48,9 @@ PRESETS = {
     "delta/convolved-4": {"name": "delta", "channels": 4, "convolution": 4},
     "delta/erase-and-add": {"name": "delta", "write": "update"},
     "ddl": "delta/value",
+    "deep_delta_learning": "delta/value",
 }
 TITLE_FIELDS = {"delta": ("write", "channels", "convolution", "value")}
-
-
-class DeltaConfig(PathwayConfig):
-    needs_direction = True
-    write: Literal["value", "update"] = "value"
-    channels: Annotated[int, Field(ge=1, le=64)] = 1
-    """d_v."""
-    convolution: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Size of a kernel over the channels, for each coordinate, through which they are read."""
-    start: Annotated[float, Field(gt=0, lt=2)] | None = None
-    """β before training; None: 1, or 0.02 with ``write="update"``."""
-    value: Literal["sigmoid", "linear", "constant"] = "sigmoid"
-    value_scale: Annotated[float, Field(gt=0, le=1e6)] = 4.0
-    """Factor of the sigmoid, or the constant."""
-    eps: Epsilon = 1e-5
-    """Added to the length of an update, squared."""
-    norm_eps: Epsilon = 1e-6
-
-    def check(self, layout: Layout) -> None:
-        super().check(layout)
-        if self.write == "update" and self.channels > 1:
-            raise ValueError(f"write=update adds to one stream; channels={self.channels} needs write=value")
-        if (self.convolution or 1) > self.channels:
-            raise ValueError(f"convolution={self.convolution} exceeds channels={self.channels}; use at most as many")
 
 
 class Delta(Pathway):
@@ -88,12 +63,8 @@ class Delta(Pathway):
         super().__init__()
         self.config = config
         d, n, places = layout.width, config.channels, range(layout.places)
-        share = (config.start or (1.0 if config.write == "value" else 0.02)) / 2
-        # Row 0 makes β; the others make v.
-        self.values = n if config.write == "value" and config.value != "constant" else 0
-        bias = torch.tensor([math.log(share / (1 - share))] + [0.0] * self.values)
-        self.gate = nn.ParameterList(make_parameter(torch.zeros(1 + self.values, d)) for _ in places)
-        self.bias = nn.ParameterList(make_parameter(bias.clone()) for _ in places)
+        self.gate = nn.ParameterList(make_parameter(torch.zeros(config.gates, d)) for _ in places)
+        self.bias = make_biases(config, layout.places)
         if n > 1:
             self.reading = nn.ParameterList(make_parameter(torch.full((n,), 1 / n)) for _ in range(layout.places + 1))
         if config.convolution is not None:
@@ -126,14 +97,8 @@ class Delta(Pathway):
 
     def gates(self, r: Tensor, place: int) -> tuple[Tensor, Tensor | float]:
         """β and v of every row."""
-        config, bias = self.config, self.bias[place]
         logits = at_least_single(nn.functional.linear(r, self.gate[place]))
-        inverse = at_least_single(r).square().mean(-1, keepdim=True).add(config.norm_eps).rsqrt()
-        beta = 2 * torch.addcmul(bias[:1], logits[..., :1], inverse).sigmoid()
-        if not self.values:
-            return beta, config.value_scale
-        v = logits[..., 1:] + bias[1:]
-        return beta, v.sigmoid() * config.value_scale if config.value == "sigmoid" else v
+        return make_gates(self.config, logits, self.bias[place], at_least_single(r).square().mean(-1, keepdim=True))
 
     def write(self, state: Tensor, place: int, known: Tensor, update: Tensor, scale: float) -> Tensor:
         # A mixer's first skip may have changed the number of tokens since they were read.
@@ -145,7 +110,7 @@ class Delta(Pathway):
         inverse = hold(u).square().sum(-1, keepdim=True).add(self.config.eps**2).rsqrt()
         if self.config.channels > 1:
             along = torch.einsum("...d,...nd->...n", hold(u), x) * inverse
-            change = (beta * (v - along) * inverse).unsqueeze(-1)
+            change = find_change(self.config, beta, v, along, inverse).unsqueeze(-1)
             if are_gates_held():
                 erased = hold(u).unsqueeze(-2) * (beta * along * inverse).unsqueeze(-1)
                 return state - erased + u.unsqueeze(-2) * (beta * v * inverse).unsqueeze(-1)
@@ -154,7 +119,7 @@ class Delta(Pathway):
         if are_gates_held():  # the direction k is a gate, the update that is added is not
             written = u if self.config.write == "update" else u * (beta * v * inverse)
             return state - hold(u) * (beta * along * inverse) + written
-        change = 1 - beta * along * inverse if self.config.write == "update" else beta * (v - along) * inverse
+        change = find_change(self.config, beta, v, along, inverse)
         return torch.addcmul(state, u.to(state.dtype), change.to(state.dtype))
 
     def rewrite(self, state: Tensor, update: Tensor, place: int) -> Tensor:

@@ -12,12 +12,12 @@
 
 ā is between 0 and 1 for all parameters, so the linear part cannot grow. decay → 1 is plain.
 
-Differs from the paper: a highway's gate is a full matrix in the paper (``gate="full"``); d² numbers are many beside a
-narrow block, so it is diagonal by default, and it starts at its bias. Parcae starts its state at random and norms the
-input; here the state starts at e, unless ``begin`` is "zero" or "random", and ``normed=true`` norms e. A random state
-is drawn in training only: predictions start at its mean, zero. B is the identity, full or (by default) diagonal.
-Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from the same paper are ``how="addition"``, x +
-e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
+Differs from the paper: a highway's gate is a full matrix of the stream in the paper (``highway/published``); d² numbers
+are many beside a narrow block, so it is diagonal by default, of the normed stream, and it starts at its bias. Parcae
+starts its state at random and norms the input; here the state starts at e, unless ``begin`` is "zero" or "random", and
+``normed=true`` norms e. A random state is drawn in training only: predictions start at its mean, zero. B is the
+identity, full or (by default) diagonal. Parcae's decay starts at √(1/5); stacked networks start at 0.99. Rivals from
+the same paper are ``how="addition"``, x + e, and ``how="concatenation"``, a linear map of (x, e) that starts at x.
 """
 
 from __future__ import annotations
@@ -37,20 +37,26 @@ from isthmus.pathways.pathway import EVERY_STACK, Epsilon, PlainNorm, apply_scal
 NAMES = {"highway": "Highway", "injected": "Injected"}
 PRESETS = {
     "highway/full": {"name": "highway", "gate": "full"},
+    "highway/published": {"name": "highway", "gate": "full", "norm": "none"},
     "injected/parcae": {"name": "injected", "decay": 0.4472135954999579, "mix": "full", "normed": True},
     "injected/addition": {"name": "injected", "how": "addition"},
+    "highway_networks": "highway/published",
     "parcae": "injected/parcae",
 }
-TITLE_FIELDS = {"highway": ("gate", "carry"), "injected": ("how", "decay", "mix")}
+TITLE_FIELDS = {"highway": ("gate", "carry", "norm"), "injected": ("how", "decay", "mix")}
 
 
 class HighwayConfig(PathwayConfig):
     bias: Annotated[float, Field(ge=-100, le=100)] = -2.0
     """b before training: the gate is nearly closed."""
     gate: Literal["diagonal", "full"] = "diagonal"
+    """W_T: d or d × d numbers."""
     carry: Literal["coupled", "free"] = "coupled"
-    norm: PlainNorm = "rms"
+    """Whether the stream is multiplied by 1 − t, or by 1."""
+    norm: PlainNorm | Literal["none"] = "rms"
+    """Of the stream that the gate sees."""
     eps: Epsilon = 1e-6
+    """Of that norm."""
 
 
 class Highway(OneStream):
@@ -68,7 +74,8 @@ class Highway(OneStream):
         self.bias = nn.ParameterList(make_parameter(torch.full((d,), config.bias)) for _ in places)
 
     def write(self, state: Tensor, place: int, known: Any, update: Tensor, scale: float) -> Tensor:
-        seen = normalise(hold(state), self.config.norm, self.config.eps)
+        seen, norm = hold(state), self.config.norm
+        seen = seen if norm == "none" else normalise(seen, norm, self.config.eps)
         weight, bias = self.weight[place], self.bias[place]
         full = self.config.gate == "full"
         gate = (nn.functional.linear(seen, weight, bias) if full else torch.addcmul(bias, seen, weight)).sigmoid()
@@ -79,6 +86,7 @@ class Highway(OneStream):
 class InjectedConfig(PathwayConfig):
     fits = EVERY_STACK
     how: Literal["decay", "addition", "concatenation"] = "decay"
+    """How the input enters a block."""
     decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     """ā before training; None: 0.447 in recurrent models, 0.99 in stacked ones."""
     mix: Literal["diagonal", "full"] = "diagonal"
@@ -90,6 +98,7 @@ class InjectedConfig(PathwayConfig):
     begin_std: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Standard deviation of a random state; e has about 1 if it is normed."""
     eps: Epsilon = 1e-6
+    """Of the norm of e."""
 
     @property
     def entries(self) -> Entries:
@@ -119,7 +128,7 @@ class Injected(Pathway):
     def __init__(self, config: InjectedConfig, layout: Layout) -> None:
         super().__init__()
         self.config = config
-        self.places = layout.first_places
+        self.numbers = {place: number for number, place in enumerate(layout.first_places)}
         d, blocks = layout.width, range(len(layout.blocks))
         if config.how == "decay":
             step = -math.log(config.decay or (0.99 if layout.kind == "stacked" else math.sqrt(1 / 5)))
@@ -130,6 +139,12 @@ class Injected(Pathway):
             self.B = make_parameter(torch.eye(d).repeat(number, 1, 1) if full else torch.ones(number, d))
         elif config.how == "concatenation":
             self.W = nn.ParameterList(make_parameter(torch.eye(d, 2 * d)) for _ in blocks)
+
+    def sliced_axes(self) -> dict[str, tuple[int, ...]]:
+        """A part takes the first numbers of the stream and of the input."""
+        if self.config.how != "concatenation":
+            return {}
+        return {f"W.{number}": (len(W), 2, len(W)) for number, W in enumerate(self.W)}
 
     def start(self, x: Tensor) -> Fed:
         e = normalise(x, "rms", self.config.eps) if self.config.normed else x
@@ -147,14 +162,15 @@ class Injected(Pathway):
 
     def enter_block(self, state: Fed, place: int) -> Fed:
         x, e, rates = state
-        number = self.places.index(place)
+        number = self.numbers[place]
         if self.config.how == "addition":
             return Fed(x + e, e, rates)
         if self.config.how == "concatenation":
             return Fed(nn.functional.linear(torch.cat([x, e], dim=-1), self.W[number]), e, rates)
         decay, share = rates.decay[number], rates.share[number]
         fed = nn.functional.linear(e, share) if self.config.mix == "full" else e * share
-        return Fed(torch.addcmul(fed, x, decay), e, rates)
+        # addcmul, whose gradient multiplies x by 1 first, takes longer.
+        return Fed((x * decay).add_(fed), e, rates)
 
     def read(self, state: Fed, place: int) -> tuple[Tensor, Any]:
         return state.x, None

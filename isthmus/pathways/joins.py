@@ -68,13 +68,15 @@ class ReadBalanced(torch.autograd.Function):
     """What a branch reads, res, post, and S passed, for streams S (…, n, d) with constrained maps of every row.
 
     The logits of pre, post and res are b + a ⊙ (Φ RMSNorm(vec S)); ``part`` says which of the three scales a is whose.
+    ``epsilons`` are those of Sinkhorn's iteration, the norm and pre.
     """
 
     @staticmethod
     def forward(
         ctx: Any, streams: Tensor, weights: Tensor, bias: Tensor, scale: Tensor, part: Tensor, iterations: int,
-        eps: float, norm_eps: float,
+        epsilons: tuple[float, float, float], post_scale: float,
     ) -> tuple[Tensor, ...]:  # fmt: skip
+        eps, norm_eps, pre_eps = epsilons
         n, rows = streams.shape[-2], streams.reshape(-1, weights.shape[1])
         norm = _invert_length(rows, 1 / rows.shape[1], norm_eps)
         normed = at_least_single(weights @ rows.T).mul_(norm)
@@ -84,11 +86,12 @@ class ReadBalanced(torch.autograd.Function):
         matrix, sums = balance(soft, iterations, eps)
         batch, dtype = streams.shape[:-2], streams.dtype
         # Copied, because batched products of transposed matrices are slow.
-        pre, half = gates.T.to(dtype).contiguous().view(*batch, 2 * n).split(n, -1)
+        pre, post = gates.T.to(dtype).contiguous().view(*batch, 2 * n).split(n, -1)
+        pre = pre + pre_eps if pre_eps else pre
         res = matrix.permute(2, 0, 1).to(dtype).contiguous().view(*batch, n, n)
         ctx.save_for_backward(streams, weights, normed, norm, by, part, gates, soft, matrix, sums, pre)
-        ctx.eps = eps
-        return (pre.unsqueeze(-2) @ streams).squeeze(-2), res, 2 * half, streams.view_as(streams)
+        ctx.eps, ctx.post_scale = eps, post_scale
+        return (pre.unsqueeze(-2) @ streams).squeeze(-2), res, post_scale * post, streams.view_as(streams)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, of_res: Tensor, of_post: Tensor, of_passed: Tensor) -> Gradients:
@@ -96,7 +99,7 @@ class ReadBalanced(torch.autograd.Function):
         streams, weights, normed, norm, by, part, gates, soft, matrix, sums, pre = ctx.saved_tensors
         n, row = streams.shape[-2], g.unsqueeze(-2)
         of_logits = torch.empty_like(normed)
-        of_gates = torch.cat([_multiply(streams, row), of_post.mul(2)], -1).reshape(-1, 2 * n).T
+        of_gates = torch.cat([_multiply(streams, row), of_post.mul(ctx.post_scale)], -1).reshape(-1, 2 * n).T
         torch.mul(of_gates, gates, out=of_logits[: 2 * n]).addcmul_(of_logits[: 2 * n], gates, value=-1)
         of_balanced = of_res.reshape(-1, n, n).permute(1, 2, 0).contiguous()
         of_logits[2 * n :] = differentiate_balance(of_balanced, soft, matrix, sums, ctx.eps).view(n * n, -1)

@@ -12,9 +12,10 @@ Paper: Poincaré ResNet (van Spengler, Berkhout, Mettes 2023).
 
 The stream stays in the tangent space of the origin, so branches are the models' own. c → 0 is plain.
 
-Differs from the paper: its hyperbolic convolutions and norms are not part of a pathway. Points are kept inside
-(1 − ``margin``) / √c. The addition is computed in float32 or finer whatever the precision of the model, because
-1 − ``margin`` is 1 in half precision, where artanh is infinite.
+Differs from the paper: its hyperbolic convolutions and norms are not part of a pathway, and curvature is not learned.
+Points are kept inside (1 − ``margin``) / √c; the authors' code has 4e-3 in float32 and 1e-5 in float64. The addition is
+computed in float32 or finer whatever the precision of the model, because 1 − ``margin`` is 1 in half precision, where
+artanh is infinite.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from isthmus.layers.residual import Layout, OneStream, PathwayConfig
 from isthmus.pathways.pathway import apply_scale, at_least_single, hold
 
 NAMES = {"mobius": "Mobius"}
-PRESETS = {"mobius/poincare": {"name": "mobius"}, "poincare": "mobius/poincare"}
+PRESETS = {
+    "mobius/poincare": {"name": "mobius"},
+    "poincare": "mobius/poincare",
+    "poincare_resnet": "mobius/poincare",
+}
 TITLE_FIELDS = {"mobius": ("curvature",)}
 _TINY = 1e-15
 _LEAST_MARGIN = 2.0**-23
@@ -42,6 +47,7 @@ class MobiusConfig(PathwayConfig):
     curvature: Annotated[float, Field(gt=0, le=1e6)] = 0.1
     """c."""
     order: Literal["update_first", "stream_first"] = "update_first"
+    """Which of the two the other is added to."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 4e-3
     """How far points stay away from the edge of the ball, relative to its radius."""
 

@@ -2,7 +2,8 @@
 
     post_norm   x ← norm(α x + u)                  Attention Is All You Need (2017), α = 1; DeepNet (Wang et al. 2022):
                                                    α = (2N)^{1/4}, branch weights × (8N)^{−1/4}
-    peri_norm   x ← x + g ⊙ norm(u)                Peri-LN (Kim et al. 2025), Sandwich-LN (CogView, 2021)
+    peri_norm   x ← x + g ⊙ norm(u)                Peri-LN (Kim et al. 2025): RMSNorm; Sandwich-LN (CogView, 2021):
+                                                   LayerNorm
     spherical   x ← norm(x + a ⊙ (norm(u) − x))    nGPT (Loshchilov et al. 2024); norm(·) has length 1
 
     paper            here
@@ -43,22 +44,30 @@ NAMES = {"post_norm": "PostNorm", "peri_norm": "PeriNorm", "spherical": "Spheric
 PRESETS = {
     "post_norm/deepnorm": {"name": "post_norm", "alpha": "deepnorm", "beta": "deepnorm"},
     "deepnorm": "post_norm/deepnorm",
-    "peri_norm/sandwich": {"name": "peri_norm", "start": 1.0},
+    "deepnet": "post_norm/deepnorm",
+    "post_ln": {"name": "post_norm"},
+    "peri_norm/peri-ln": {"name": "peri_norm", "start": 1.0},
+    "peri_norm/sandwich": {"name": "peri_norm", "start": 1.0, "norm": "layer", "eps": 1e-5},
     "sandwich": "peri_norm/sandwich",
+    "sandwich_ln": "peri_norm/sandwich",
+    "peri_ln": "peri_norm/peri-ln",
     "spherical/ngpt": {"name": "spherical", "rescaled": True},
     "ngpt": "spherical/ngpt",
 }
-TITLE_FIELDS = {"post_norm": ("alpha", "beta"), "peri_norm": ("start", "per"), "spherical": ("start",)}
+TITLE_FIELDS = {"post_norm": ("alpha", "beta"), "peri_norm": ("start", "per", "norm"), "spherical": ("start",)}
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 
 
 class PostNormConfig(PathwayConfig):
     alpha: Positive | Literal["deepnorm"] = 1.0
+    """Factor of the stream."""
     beta: Positive | Literal["deepnorm"] = 1.0
     """Multiplies the initial weights of all branches."""
     norm: PlainNorm = "layer"
+    """Of the sum."""
     eps: Epsilon = 1e-5
+    """Of that norm."""
 
 
 class PostNorm(OneStream):
@@ -102,8 +111,11 @@ class PeriNormConfig(PathwayConfig):
     start: Positive | Share = "1/sqrt(places)"
     """g before training."""
     per: Literal["layer", "channel"] = "channel"
+    """Whether a branch has one g, or one for each channel."""
     norm: PlainNorm = "rms"
+    """Of the update."""
     eps: Epsilon = 1e-6
+    """Of that norm."""
 
 
 class PeriNorm(OneStream):
@@ -130,6 +142,7 @@ class SphericalConfig(PathwayConfig):
     rescaled: bool = False
     """Store a · √(1/d) / start, whose absolute value counts, as nGPT's code does."""
     eps: Epsilon = 1e-12
+    """The least length that is divided by."""
 
 
 class Spherical(OneStream):

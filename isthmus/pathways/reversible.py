@@ -19,7 +19,6 @@ parameter count. Written as one stream, x_{l+1} = x_{l−1} + f_l(x_l).
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -27,7 +26,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isthmus.core.errors import UserError
-from isthmus.layers.residual import Block, Entries, Layout, Pathway, PathwayConfig, Seen
+from isthmus.layers.autocast import same_autocast
+from isthmus.layers.residual import Block, Entries, InFloat32, Layout, Pathway, PathwayConfig, Seen
 from isthmus.pathways.pathway import apply_scale
 
 NAMES = {"reversible": "Reversible"}
@@ -35,6 +35,7 @@ PRESETS = {
     "reversible/recomputed": {"name": "reversible", "recompute": True},
     "revnet": {"name": "reversible", "recompute": True},
     "revvit": {"name": "reversible", "recompute": True},
+    "reversible_vit": "reversible/recomputed",
 }
 TITLE_FIELDS = {"reversible": ()}
 
@@ -93,21 +94,15 @@ class Reversible(Pathway):
         return Pair(function(state.a), function(state.b), state.tape)
 
     def run_block(
-        self, block: Block, state: Pair, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None
-    ) -> Pair:
+        self, block: Block, state: Pair, place: int, given: tuple[Any, ...] = (), seen: list[Seen] | None = None,
+        through: InFloat32 | None = None,
+    ) -> Pair:  # fmt: skip
         stores = not self.recompute or seen is not None or torch.compiler.is_compiling()
         if stores or not torch.is_grad_enabled():
-            return super().run_block(block, state, place, given, seen)  # type: ignore[no-any-return]
+            return super().run_block(block, state, place, given, seen, through)  # type: ignore[no-any-return]
         weights = [weight for weight in block.parameters() if weight.requires_grad]
         a, b = RebuiltBlock.apply(self, block, place, given, state.tape, state.a, state.b, *weights)
         return Pair(a, b, state.tape)
-
-
-def _autocast(device: str) -> AbstractContextManager[Any]:
-    """The precision of the forward pass, for the second one."""
-    if device == "meta" or not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, torch.get_autocast_dtype(device))
 
 
 class RebuiltBlock(torch.autograd.Function):
@@ -121,7 +116,7 @@ class RebuiltBlock(torch.autograd.Function):
         after = block(Pair(a, b, tape), pathway, place, given)
         tape.blocks += 1
         ctx.block, ctx.given, ctx.tape, ctx.number, ctx.weights = block, given, tape, tape.blocks, weights
-        ctx.autocast = _autocast(a.device.type)
+        ctx.autocast = same_autocast(a.device)
         # An output may not be an input of the function, so a block of one branch returns a view of b.
         outputs = after.a.view_as(after.a), after.b.view_as(after.b)
         tape.streams = (outputs[0].detach(), outputs[1].detach())

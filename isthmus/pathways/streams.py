@@ -13,13 +13,17 @@
     W_m, W_r, W_β, s_α, s_β      ``W`` (pre, res, post side by side), ``scale``
     φ, α, b                      ``Phi``, ``scale``, ``bias``
     t_max                        ``sinkhorn_iterations``
+    with and without tanh        ``bound``
 
 Start: pre is the unit vector of place mod n, res the identity, post ones, and W, Φ zero: as plain. In mHC and mHC-lite
 b is 0 on and −8 off the diagonal for res (mHC-lite: 0 for the identity and −8 for other permutations), ±1 for pre and 0
 for post; copies that are equal stay equal under any such res, so an untrained network is plain behind norms.
 
-Differs from the paper: the output is the sum of the copies in the papers (``output="sum"``). Norms have no weights. Φ
-starts at zero instead of at random. Sinkhorn's iteration adds ε as DeepSeek's reference does, and ends with columns.
+Differs from the paper: the output is the sum of the copies in the papers (``output="sum"``). Norms have no weights; W
+and Φ can hold those of an RMSNorm (``norm="rms"``, as in several public versions of Hyper-Connections). Φ starts at
+zero instead of at random. Sinkhorn's iteration adds ε as DeepSeek's reference does, and ends with columns: for the
+matrix that is applied, resᵀ, this is the paper's order. That reference also adds 1e-6 to pre (``pre_eps``), takes the
+factor of post as an argument (``post_scale``), and has a learned output, which is left out.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from isthmus.layers.residual import Entries, Layout, Pathway, PathwayConfig
 from isthmus.pathways.joins import Balance, ReadBalanced, WriteStreams, is_written_out
 from isthmus.pathways.pathway import (
     Epsilon,
+    PlainNorm,
     apply_scale,
     at_least_single,
     hold,
@@ -54,24 +59,41 @@ PRESETS = {
     "streams/mhc-2": {"name": "streams", "count": 2, "constrain": "doubly_stochastic"},
     "streams/mhc-lite-4": {"name": "streams", "count": 4, "constrain": "permutations"},
     "hyper_connections": "streams/hyper-4",
+    "static_hyper_connections": "streams/static-4",
+    "dynamic_hyper_connections": "streams/hyper-4",
     "mhc": "streams/mhc-4",
+    "manifold_constrained_hyper_connections": "streams/mhc-4",
     "mhc_lite": "streams/mhc-lite-4",
 }
-TITLE_FIELDS = {"streams": ("count", "dynamic", "constrain")}
+TITLE_FIELDS = {"streams": ("count", "dynamic", "constrain", "norm", "bound")}
 _MOST_PERMUTED = 5
 
 
 class StreamsConfig(PathwayConfig):
     count: Annotated[int, Field(ge=1, le=64)] = 4
+    """n, the copies of the stream."""
     dynamic: bool = True
     """Whether the maps depend on the row."""
     constrain: Literal["none", "doubly_stochastic", "permutations"] = "none"
+    """What res is: any matrix (Hyper-Connections), balanced (mHC) or a mean of permutations (mHC-lite)."""
     sinkhorn_iterations: Annotated[int, Field(ge=1, le=1_000)] = 20
+    """Of mHC; each norms rows and columns."""
     sinkhorn_eps: Epsilon = 1e-6
+    """Added to the matrix and to its sums."""
     scale: Annotated[float, Field(gt=0, le=100)] = 0.01
     """s, or a, before training."""
+    norm: PlainNorm = "layer"
+    """Of each stream before W; mHC and mHC-lite take the RMSNorm of all streams together."""
+    bound: Literal["tanh", "none"] = "tanh"
+    """Of what W adds to the maps."""
+    pre_eps: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Added to the pre of mHC and mHC-lite."""
+    post_scale: Annotated[float, Field(gt=0, le=1e6)] = 2.0
+    """Factor of the sigmoid in the post of mHC and mHC-lite."""
     output: Literal["mean", "sum"] = "mean"
+    """What a head reads of the copies."""
     norm_eps: Epsilon = 1e-6
+    """Of the norm before W or Φ."""
 
     @property
     def entries(self) -> Entries:
@@ -135,6 +157,13 @@ class Streams(Pathway):
             part = torch.tensor([0] * n + [1] * n + [2] * (size - 2 * n))
             self.register_buffer("part", part, persistent=False)
 
+    def sliced_axes(self) -> dict[str, tuple[int, ...]]:
+        """A part takes the first numbers of every stream."""
+        if self.config.constrain == "none" or not self.config.dynamic:
+            return {}
+        n = self.config.count
+        return {f"Phi.{place}": (len(Phi), n, Phi.shape[1] // n) for place, Phi in enumerate(self.Phi)}
+
     def first_bias(self, place: int) -> Tensor:
         """Of pre, post and res."""
         n = self.config.count
@@ -159,7 +188,7 @@ class Streams(Pathway):
         if config.dynamic and config.constrain == "doubly_stochastic" and is_written_out():
             read, res, post, streams = ReadBalanced.apply(
                 state, self.Phi[place], self.bias[place], self.scale[place], self.part,
-                config.sinkhorn_iterations, config.sinkhorn_eps, config.norm_eps,
+                config.sinkhorn_iterations, (config.sinkhorn_eps, config.norm_eps, config.pre_eps), config.post_scale,
             )  # fmt: skip
             return read, Known(state, streams, res, post)
         pre, res, post = self.maps(hold(state), place)
@@ -194,8 +223,9 @@ class Streams(Pathway):
         pre, res, post = self.pre[place], self.res[place], self.post[place]
         if not self.config.dynamic:
             return Maps(pre, res, post)
-        normed = normalise(state, "layer", self.config.norm_eps)
-        change = at_least_single(nn.functional.linear(normed, self.W[place])).tanh()
+        normed = normalise(state, self.config.norm, self.config.norm_eps)
+        change = at_least_single(nn.functional.linear(normed, self.W[place]))
+        change = change.tanh() if self.config.bound == "tanh" else change
         first, last = self.scale[place].unbind()
         of_pre, of_res, of_post = change.split([1, self.config.count, 1], dim=-1)
         maps = pre + first * of_pre.squeeze(-1), res + first * of_res, post + last * of_post.squeeze(-1)
@@ -210,7 +240,8 @@ class Streams(Pathway):
             logits = torch.addcmul(logits, products, self.scale[place][self.part])
         pre, post, res = logits.split([n, n, logits.shape[-1] - 2 * n], dim=-1)
         mixed = self.permute(res) if self.orders else self.balance(res.unflatten(-1, (n, n)))
-        return Maps(*(each.to(state.dtype) for each in (pre.sigmoid(), mixed, 2 * post.sigmoid())))
+        maps = pre.sigmoid() + self.config.pre_eps, mixed, self.config.post_scale * post.sigmoid()
+        return Maps(*(each.to(state.dtype) for each in maps))
 
     def permute(self, logits: Tensor) -> Tensor:
         """The mean of permutation matrices: entry (i, j) sums the weights of permutations that take i to j."""

@@ -30,6 +30,8 @@ PRESETS = {
     "weighted/denseformer": {"name": "weighted"},
     "weighted/4x5": {"name": "weighted", "dilation": 4, "period": 5},
     "denseformer": "weighted/denseformer",
+    "dense_former": "weighted/denseformer",
+    "depth_weighted_average": "weighted/denseformer",
 }
 TITLE_FIELDS = {"weighted": ("dilation", "period")}
 
@@ -39,8 +41,9 @@ Count = Annotated[int, Field(ge=1, le=10_000)]
 class WeightedConfig(PathwayConfig):
     fits = frozenset({"stacked"})
     dilation: Count = 1
+    """Only every so many blocks' output is summed, counted back from the last."""
     period: Count = 1
-    """In blocks."""
+    """After how many blocks outputs are summed."""
 
     @property
     def entries(self) -> Entries:

@@ -96,7 +96,7 @@ RECIPES = {
         _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2,
     ),
     "cifar10-rp-mixer": recipe(
-        "`isthmus train cifar10-rp-mixer`: the same Mixer with random permutations, drawn once from the run's seed.",
+        "`isthmus train cifar10-rp-mixer`: cifar10-mixer with random permutations, drawn from the run's seed.",
         _cifar10, name="mlp_mixer", patch=4, C=64, depth=3, gamma=2, permutation="random",
     ),
     "cifar10-s-mixer": recipe(

@@ -64,7 +64,7 @@ RECIPES = {
         _small, {"name": "hyper_set", "ff_ratio": 2, "step_sizes": "X_0"},
     ),
     "sudoku-small-transformer": recipe(
-        "`isthmus train sudoku-small-transformer`: the Transformer of the same width on the same boards.",
+        "`isthmus train sudoku-small-transformer`: the Transformer as wide as sudoku-small, on its boards.",
         _small, {"name": "recurrent_transformer"},
     ),
     "cifar10-tokenizer": cifar10_tokenizer,
@@ -73,7 +73,7 @@ RECIPES = {
         fill_tokens, {"name": "hyper_set", "step_sizes": "X_0", "time_mlp": False},
     ),
     "cifar10-masked-transformer": recipe(
-        "`isthmus train cifar10-masked-transformer`: the Transformer of the same width on the same tokens.",
+        "`isthmus train cifar10-masked-transformer`: the Transformer as wide as cifar10-masked, on its tokens.",
         fill_tokens, {"name": "recurrent_transformer"},
     ),
 }  # fmt: skip

@@ -11,12 +11,13 @@ from typing import Any
 from isthmus.core.files import make_folder, write_text, write_with
 from isthmus.reports.sections import Section
 from isthmus.reports.tables import table
+from isthmus.studies.fronts import Candidate
 
 __all__ = ["table", "write_report"]
 
 
 def write_report(
-    folders_or_records: Sequence[Path],
+    paths: Sequence[Path],
     out: Path,
     title: str,
     command: str = "",
@@ -25,6 +26,7 @@ def write_report(
     quality: str | None = None,
     answers: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
+    versions: Sequence[Candidate] = (),
 ) -> Path:
     """Write ``index.html``, ``front.png``, ``curves.png``, ``candidates.csv`` and ``runs.csv``; returns the page.
 
@@ -34,13 +36,14 @@ def write_report(
     further costs, such as latency, to values by run id. ``quality`` is the metric to compare by (default: the task's
     objective). ``answers`` are what searches found, with their ``sentences`` and ``commands``; the section with
     the runs of a search begins with its answer. ``notes`` are sentences about the whole study.
+    ``versions`` are candidates with int8 weights, which ``int8.csv`` lists.
     """
     from isthmus.reports.page import page
     from isthmus.reports.pictures import draw_curves, draw_front, draw_gap, has_gap, save
     from isthmus.reports.sections import gather
-    from isthmus.reports.tables import candidates_csv, runs_csv
+    from isthmus.reports.tables import candidates_csv, runs_csv, versions_csv
 
-    sections, unfinished = gather(folders_or_records, published, costs, quality)
+    sections, unfinished = gather(paths, published, costs, quality, versions)
     sections = [with_answer(section, answers) for section in sections]
     # First, so that nothing is written if an input is damaged.
     text = page(sections, unfinished, title, command, published, notes)
@@ -54,6 +57,10 @@ def write_report(
         (out / "gap.png").unlink(missing_ok=True)  # left by an earlier report
     write_text(out / "candidates.csv", candidates_csv(sections))
     write_text(out / "runs.csv", runs_csv(sections))
+    if versions:
+        write_text(out / "int8.csv", versions_csv(sections))
+    else:
+        (out / "int8.csv").unlink(missing_ok=True)
     write_text(out / "index.html", text)
     return out / "index.html"
 

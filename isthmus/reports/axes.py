@@ -1,11 +1,18 @@
-"""Ranges, ticks and labels of the figures' axes."""
+"""Ranges, ticks, labels and style of the figures' axes."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from isthmus.reports.text import upper_bound
+from isthmus.studies.fronts import upper_bound
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, RULE = "#22262b", "#dfe3e8"
+"""Colours of text and grid in pictures."""
 
 _QUARTILES = 8
 """With fewer values, none is an outlier."""
@@ -23,6 +30,13 @@ def fit_axis(values: Sequence[float], needed: Sequence[float], metric: str) -> t
         high = max([min(high, third + reach), *needed])
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     return low - room, min(high + room, upper_bound(metric))
+
+
+def style_axis(axis: Axes) -> None:
+    """A grid behind the curves, and no frame at the top and right."""
+    axis.grid(color=RULE, linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
 
 
 def fit_costs(costs: Sequence[float]) -> tuple[float, float]:

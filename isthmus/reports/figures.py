@@ -21,10 +21,9 @@ from isthmus.reports.text import (
     magnitude,
     metric_title,
     unit,
-    upper_bound,
     with_spread,
 )
-from isthmus.studies.fronts import Candidate, cost_of, front, sample_std, settings_of
+from isthmus.studies.fronts import Candidate, cost_of, sample_std, settings_of, upper_bound
 
 _MOST_POINTS = 200
 """Per curve: more are indistinguishable on a screen and make the page larger."""
@@ -41,6 +40,7 @@ class Point:
     spread: float | None  # one standard deviation over the seeds
     on_front: bool
     details: tuple[str, ...]
+    is_int8: bool = False  # in all layers or in some
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class FrontFigure:
     metric: str
     is_count: bool = True  # a count has letters for thousands and millions, a measured quantity has not
     lines: tuple[tuple[str, float], ...] = ()  # references: other models, by title
+    band: tuple[tuple[float, float, float], ...] = ()  # size, and the interval in which the best quality is expected
 
     @property
     def points(self) -> list[Point]:
@@ -165,18 +166,19 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
     Whichever metric is shown, the front is that of the objective on validation data.
     """
     metric = metric or section.objective
-    on_front = {candidate.run_ids for candidate in front(section.candidates, cost)}
+    on_front = section.front_at(cost)
     names = varying_settings(section.candidates)
     series = []
     for place, architecture in enumerate(section.architectures):
-        candidates = sorted(section.candidates_of(architecture), key=lambda candidate: cost_of(candidate, cost))
+        candidates = sorted(section.candidates_of(architecture, cost), key=lambda candidate: cost_of(candidate, cost))
         points = tuple(
             Point(
                 x=cost_of(candidate, cost),
                 y=statistics.fmean(candidate.metrics[metric]),
                 spread=sample_std(candidate.metrics[metric]),
-                on_front=candidate.run_ids in on_front,
+                on_front=candidate.identity in on_front,
                 details=_details(candidate, metric, names),
+                is_int8=candidate.precision != "float32",
             )
             for candidate in candidates
         )
@@ -190,8 +192,9 @@ def front_figure(section: Section, cost: str = "params", metric: str = "") -> Fr
 
 
 def answer_figure(answer: Mapping[str, Any]) -> FrontFigure:
-    """Validation quality over size for every network of a search. The references are lines, because they have no size
-    that compares with a network's."""
+    """Validation quality over size for every network of a search, in the band that is expected of the best ones.
+
+    The references are lines, because they have no size that compares with a network's."""
     metric, best = answer["objective"], answer["best"]
     tried = [each for each in answer["networks"] if each["values"]]
     members = {place for place, _ in front_members(answer)}
@@ -206,7 +209,11 @@ def answer_figure(answer: Mapping[str, Any]) -> FrontFigure:
         Series("Recommended", 1, (chosen,), refit=True),
     )
     lines = tuple((each["title"], statistics.fmean(each["values"])) for each in answer["references"] if each["values"])
-    return FrontFigure(cost_kind("params").title, axis_title("Validation", metric), series, metric, lines=lines)
+    band = [(each["params"], each["low"], each["high"]) for each in answer.get("belief", ())]
+    band += [(max(each["params"] for each in tried), *band[-1][1:])] if band else []  # the last step ends there
+    return FrontFigure(
+        cost_kind("params").title, axis_title("Validation", metric), series, metric, True, lines, tuple(band)
+    )
 
 
 def front_members(answer: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
@@ -343,6 +350,7 @@ def _details(candidate: Candidate, metric: str, names: Sequence[str]) -> tuple[s
         f"{magnitude(candidate.params)} parameters, {magnitude(candidate.trainable_params)} trainable",
         f"{magnitude(candidate.macs)} MACs per row",
         f"learning rate {candidate.learning_rate:g}, {seeds}",
+        *([] if candidate.precision == "float32" else [f"precision {candidate.precision}"]),
         f"run {candidate.run_ids[0]}" + (f" and {len(values) - 1} more" if len(values) > 1 else ""),
     )
 

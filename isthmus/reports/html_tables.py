@@ -144,15 +144,19 @@ def small_table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]
 def candidates_table(section: Section) -> str:
     if not section.candidates:
         return ""
-    shown = columns(section.candidates)
+    cost = section.costs[0]
+    shown, members = columns(section.at(cost)), section.front_at(cost)
     heads = "".join(
         f'<th scope="col"{_classes(column)}><button type="button">{escape(column.title)}</button></th>'
         for column in shown
     )
-    ordered = [candidate for architecture in section.architectures for candidate in section.candidates_of(architecture)]
-    rows = "".join(_candidate_row(candidate, section, shown) for candidate in ordered)
+    ordered = [
+        candidate for architecture in section.architectures for candidate in section.candidates_of(architecture, cost)
+    ]
+    rows = "".join(_candidate_row(each, section, shown, each.identity in members) for each in ordered)
     return (
-        "<h3>All candidates</h3><p class='note'>● is on the front of its architecture over parameters, "
+        "<h3>All candidates</h3><p class='note'>● is on the front of its architecture over "
+        f"{cost_kind(cost).noun}, "
         "chosen on validation data. Click a header to sort and a run to copy its id. "
         f"Mean ± 1 σ over {'folds' if section.is_folded else 'seeds'}"
         '<span class="extra">, and 5 σ as in the papers</span>.</p>'
@@ -164,8 +168,7 @@ def candidates_table(section: Section) -> str:
     )
 
 
-def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Column]) -> str:
-    member = candidate.run_ids in section.front_ids
+def _candidate_row(candidate: Candidate, section: Section, shown: Iterable[Column], member: bool) -> str:
     cells = "".join(
         f'<td{_classes(column)} data-value="{escape(str(column.value(candidate)))}">'
         f"{escape(column.text(candidate))}</td>"

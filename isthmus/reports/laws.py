@@ -10,16 +10,17 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from isthmus.reports.axes import fit_costs
+from isthmus.reports.axes import INK, fit_costs, labelled_digits, style_axis
 from isthmus.reports.pictures import Picture
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.tables import markdown_table
 from isthmus.reports.text import architecture_title, axis_title, cost_kind, magnitude, percent, quantity
-from isthmus.studies.laws import LEFT_OUT, LEVEL, RATIO, Crossing, Estimate, FamilyLaw, Scaling
+from isthmus.studies.laws import LEAST_BUDGETS, LEFT_OUT, LEVEL, Crossing, Estimate, FamilyLaw, Scaling
 
-_INK, _RULE = "#22262b", "#dfe3e8"
-_LINES = ("solid", "dashed", "dotted", "dashdot")
 _LOWEST_CHANCE = 0.005
+_NO_CHOICE = f"fewer than {LEAST_BUDGETS} budgets with a choice of shapes"
+_DECADES = 50
+"""A small panel whose costs span more has labels at powers of ten only."""
 
 
 def title(law: Scaling) -> str:
@@ -88,6 +89,8 @@ def sentences(law: Scaling) -> list[str]:
             ratio = each.points[-1].budget / each.points[0].budget
             name = architecture_title(each.family)
             said.append(f"{name}: its budgets span a factor of {ratio:.2f}, too little to predict a shape")
+    if len(law.families) == 1:
+        said.append("One family has a law here, so nothing can be said of a crossing; it needs budgets of another one.")
     return said + [_describe(crossing, law) for crossing in law.crossings]
 
 
@@ -174,25 +177,38 @@ def markdown(laws: Sequence[tuple[str, Scaling]], command: str) -> str:
 
 
 def draw_laws(laws: Sequence[Scaling]) -> Picture:
-    """A row per problem: quality over budget with law, band and left-out budgets, and the best networks' shapes."""
-    figure = Picture(figsize=(13, 4.6 * len(laws)), layout="constrained")
-    for row, law in enumerate(laws):
-        quality, shape = (figure.add_subplot(len(laws), 2, 2 * row + side) for side in (1, 2))
-        for place, each in enumerate(law.families):
-            _draw_quality(quality, each, place)
-            _draw_shape(shape, each, place, law.to)
-        seen = [value for each in law.families for point in each.points for value in [point.quality]]
-        seen += [value for each in law.families for check in each.checks for value in check.predicted]
-        seen += [each.quality.value for each in law.families]
-        room = 0.08 * (max(seen) - min(seen))
-        quality.set_ylim(min(seen) - room, max(seen) + room)
-        quality.set_ylabel(axis_title(f"Best {law.split}", law.objective))
-        shape.set_yscale("log")
-        shape.set_ylabel("Best shape")
-        for axis in (quality, shape):
-            _finish(axis, law)
-        quality.set_title(title(law), loc="left", fontsize=11, color=_INK, parse_math=False)
+    """A row per problem: quality over budget with law, band and left-out budgets, and a panel per field of the best
+    networks' shapes."""
+    fields = [list(dict.fromkeys(name for each in law.families for name in each.slopes)) for law in laws]
+    heights = [max(4.8, 1.9 * math.ceil(len(names) / 2)) for names in fields]
+    figure = Picture(figsize=(13, sum(heights)), layout="constrained")
+    rows = figure.add_gridspec(len(laws), 2, height_ratios=heights)
+    for row, (law, names) in enumerate(zip(laws, fields, strict=True)):
+        _draw_qualities(figure.add_subplot(rows[row, 0]), law)
+        panels = rows[row, 1].subgridspec(math.ceil(len(names) / 2), 2)
+        for number, name in enumerate(names):
+            _draw_shapes(figure.add_subplot(panels[number // 2, number % 2]), law, name)
     return figure
+
+
+def _draw_qualities(axis: Axes, law: Scaling) -> None:
+    for place, each in enumerate(law.families):
+        _draw_quality(axis, each, place)
+    seen = [point.quality for each in law.families for point in each.points]
+    seen += [value for each in law.families for check in each.checks for value in check.predicted]
+    seen += [each.quality.value for each in law.families]
+    room = 0.08 * (max(seen) - min(seen))
+    axis.set_ylim(min(seen) - room, max(seen) + room)
+    axis.set_ylabel(axis_title(f"Best {law.split}", law.objective))
+    axis.set_title(title(law), loc="left", fontsize=11, color=INK, parse_math=False)
+    # What the lines mean is the same for all families.
+    axis.plot([], [], color=INK, linewidth=1.6, label=f"law, {percent(LEVEL)} band")
+    axis.plot([], [], color=INK, linewidth=1.1, linestyle="dashed", label="law without the left-out budgets")
+    axis.plot([], [], "o", color=INK, markerfacecolor="white", label=f"left out, {percent(LEVEL)} prediction")
+    if not all(each.is_searched for each in law.families):
+        axis.plot([], [], color=INK, linewidth=1.2, linestyle="dotted", label=_NO_CHOICE)
+    axis.legend(frameon=False, fontsize=8)
+    _finish(axis, law)
 
 
 def _draw_quality(axis: Axes, law: FamilyLaw, place: int) -> None:
@@ -201,54 +217,65 @@ def _draw_quality(axis: Axes, law: FamilyLaw, place: int) -> None:
     costs, estimates = [cost for cost, _ in law.band], [estimate for _, estimate in law.band]
     low, high = [each.low for each in estimates], [each.high for each in estimates]
     axis.fill_between(costs, low, high, color=colour, alpha=0.13, linewidth=0)
-    axis.plot(
-        costs,
-        [each.value for each in estimates],
-        color=colour,
-        linewidth=1.6,
-        label=f"{name}: law, {percent(LEVEL)} band",
-    )
+    axis.plot(costs, [each.value for each in estimates], color=colour, linewidth=1.6)
     axis.plot(
         [cost for cost, _ in law.check_band], [each.value for _, each in law.check_band],
-        color=colour, linewidth=1.1, linestyle="dashed", label=f"{name}: law without the left-out",
+        color=colour, linewidth=1.1, linestyle="dashed",
     )  # fmt: skip
     known, left = law.points[:seen], law.points[seen:]
-    axis.plot([p.budget for p in known], [p.quality for p in known], marker, color=colour, markersize=5.5)
-    axis.plot(
-        [p.budget for p in left], [p.quality for p in left], marker, color=colour, markerfacecolor="white",
-        markersize=6.5, label=f"{name}: left out, with its prediction",
-    )  # fmt: skip
+    axis.plot([p.budget for p in known], [p.quality for p in known], marker, color=colour, markersize=5.5, label=name)
     for check in law.checks:
         axis.plot([check.budget] * 2, [check.predicted.low, check.predicted.high], color=colour, linewidth=1, alpha=0.7)
+    axis.plot(
+        [p.budget for p in left], [p.quality for p in left], marker, color=colour, markerfacecolor="white",
+        markersize=6.5,
+    )  # fmt: skip
 
 
-def _draw_shape(axis: Axes, law: FamilyLaw, place: int, to: float) -> None:
-    """The line has the slope of the law, through the middle of the points."""
-    colour, budgets = COLOURS[place % len(COLOURS)][0], [point.budget for point in law.points]
-    for number, (field, slope) in enumerate((name, each) for name, each in law.slopes.items() if name != RATIO):
-        values = [point.shape[field] for point in law.points]
-        axis.plot(budgets, values, SYMBOLS[number % len(SYMBOLS)][1], color=colour, markersize=4.5, alpha=0.8)
+def _draw_shapes(axis: Axes, law: Scaling, field: str) -> None:
+    """One field of all families that have it, with its slopes. A line goes through the middle of the points."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    shown: list[float] = []
+    for place, each in ((place, each) for place, each in enumerate(law.families) if field in each.slopes):
+        colour, marker = COLOURS[place % len(COLOURS)][0], SYMBOLS[place % len(SYMBOLS)][1]
+        budgets, slope = [point.budget for point in each.points], each.slopes[field]
+        values = [point.shape[field] for point in each.points]
+        axis.plot(budgets, values, marker, color=colour, markersize=4.5, alpha=0.8)
         middle, height = statistics.geometric_mean(budgets), statistics.geometric_mean(values)
-        ends = [budgets[0], to if field in law.shape else budgets[-1]]
-        axis.plot(
-            ends, [height * (end / middle) ** slope.value for end in ends], color=colour, linewidth=1.1,
-            linestyle=_LINES[number % len(_LINES)], label=f"{architecture_title(law.family)} {field}",
-        )  # fmt: skip
+        ends = [budgets[0], law.to if field in each.shape else budgets[-1]]
+        line = [height * (end / middle) ** slope.value for end in ends]
+        style = "solid" if each.is_searched else "dotted"
+        said = f"slope {_interval(slope, _decimals)}"
+        axis.plot(ends, line, color=colour, linewidth=1.2, linestyle=style, label=said)
+        shown += [*values, *line]
+    _finish(axis, law, is_small=True)
+    axis.set_yscale("log")
+    spread = max(1.3, (max(shown) / min(shown)) ** 0.15)
+    axis.set_ylim(min(shown) / spread, max(shown) * spread ** (1 + len(axis.lines) // 2))  # room for the legend
+    digits = labelled_digits([*axis.get_ylim()])
+    axis.yaxis.set_major_locator(LogLocator(subs=digits, numticks=9) if digits else MaxNLocator(4))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _width(value)))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_title(field, loc="left", fontsize=10, color=INK, parse_math=False)
+    axis.legend(frameon=False, fontsize=7.5, loc="upper left", handlelength=1.5, borderaxespad=0.1)
 
 
-def _finish(axis: Axes, law: Scaling) -> None:
+def _finish(axis: Axes, law: Scaling, is_small: bool = False) -> None:
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
+    costs = [law.to, *(point.budget for each in law.families for point in each.points)]
     axis.set_xscale("log")
-    axis.set_xlim(*fit_costs([law.to, *(point.budget for each in law.families for point in each.points)]))
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axis.set_xlim(*fit_costs(costs))
+    digits = (1,) if is_small and max(costs) > _DECADES * min(costs) else (1, 2, 5)
+    axis.xaxis.set_major_locator(LogLocator(subs=digits, numticks=12))
     axis.xaxis.set_major_formatter(EngFormatter())
     axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set_xlabel(cost_kind(law.cost).title)
-    axis.grid(color=_RULE, linewidth=0.7)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=7)
+    if is_small:
+        axis.tick_params(labelsize=8)
+    else:
+        axis.set_xlabel(cost_kind(law.cost).title)
+    style_axis(axis)
 
 
 def _interval(estimate: Estimate, show: Any) -> str:

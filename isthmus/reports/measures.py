@@ -38,14 +38,16 @@ def measure(section: Section, cost: str = "params") -> Measures | None:
     """None for a single candidate, which would be its own reference point."""
     if len(section.candidates) < 2:
         return None
-    reference = reference_point(section.candidates, cost)
+    reference = reference_point(section.at(cost), cost)
     noise = noise_of(section.candidates)
-    pairs = section.pairs
+    pairs = section.pairs_at(cost)
     return Measures(
         cost=cost,
         objective=section.objective,
         reference=reference,
-        areas=tuple(_area(section.candidates_of(name), reference, cost) for name in section.finished_architectures),
+        areas=tuple(
+            _area(section.candidates_of(name, cost), reference, cost) for name in section.finished_architectures
+        ),
         gaps=tuple(gap(first, second, cost, noise) for first, second in pairs),
         savings=tuple(measure_savings(first, second, cost, noise) for first, second in pairs),
     )

@@ -12,9 +12,7 @@ _CELL = "padding:2px 10px;border:0"
 _MOST_ROWS = 12
 
 
-def summarise_answer(
-    sentences: Sequence[str], model: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], caption: str = "The front"
-) -> str:
+def summarise_answer(sentences: Sequence[str], model: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     """The conclusion, the recommended network drawn to scale, and the networks of the front."""
     verdict, *others = sentences
     said = "".join(f"<div>{escape(sentence)}</div>" for sentence in others)
@@ -23,11 +21,11 @@ def summarise_answer(
     return (
         f"<div style='max-width:1000px'><p style='font-weight:600;margin:0 0 4px'>{escape(verdict)}</p>{said}"
         f"<div style='display:flex;flex-wrap:wrap;gap:24px;align-items:center;margin-top:8px'>"
-        f"{beside}<div style='overflow-x:auto'>{_table(rows, caption)}</div></div></div>"
+        f"{beside}<div style='overflow-x:auto'>{_table(rows)}</div></div></div>"
     )
 
 
-def _table(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     left = len(rows) - _MOST_ROWS
@@ -45,7 +43,7 @@ def _table(rows: Sequence[Mapping[str, Any]], caption: str) -> str:
     more = f"<div>and {left} more</div>" if left > 0 else ""
     return (
         "<table style='border-collapse:collapse;font-size:0.9em'>"
-        f"<caption style='text-align:left;font-weight:600'>{escape(caption)}</caption>"
+        f"<caption style='text-align:left;font-weight:600'>The front</caption>"
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{more}"
     )
 

@@ -33,7 +33,12 @@
     });
     metric.addEventListener("change", front);
     const fit = () => figures.fit && draw(section.querySelector(".fit"), figures.fit);
-    redraws.push(front, measures, curves, fit);
+    const course = () => {
+      if (!figures.contributions) return;
+      draw(section.querySelector(".belief"), figures.belief);
+      draw(section.querySelector(".steps"), figures.contributions);
+    };
+    redraws.push(front, measures, curves, fit, course);
     section.querySelector(".more.curves").addEventListener("click", (event) => {
       const on = press(event.target, "Show fewer curves", "Show all curves");
       for (const figure of figures.curves) {

@@ -13,8 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from isthmus.reports.contributions import list_contributions
 from isthmus.reports.drawing import draw_network, widest_layer
-from isthmus.reports.figures import curve_figures, front_figure, gap_figure
+from isthmus.reports.figures import answer_figure, curve_figures, front_figure, gap_figure
 from isthmus.reports.html_tables import (
     areas_table,
     candidates_table,
@@ -26,7 +27,7 @@ from isthmus.reports.html_tables import (
 )
 from isthmus.reports.markup import colour_of, copy_button, count, fill, keep_unbroken, read_file, shorten
 from isthmus.reports.measures import Measures, measure
-from isthmus.reports.plots import COLOURS, plotly_curves, plotly_fit, plotly_front, plotly_gap
+from isthmus.reports.plots import COLOURS, plotly_contributions, plotly_curves, plotly_fit, plotly_front, plotly_gap
 from isthmus.reports.recommendation import evidence, recommend
 from isthmus.reports.sections import Run, Section, metric_names
 from isthmus.reports.text import (
@@ -43,6 +44,14 @@ from isthmus.reports.text import (
 from isthmus.studies.fronts import best
 from isthmus.studies.statistics import RULE
 
+_COURSE = (
+    "<div class='pair'><div><h3>What the search expects of each size</h3><div class='plot belief'></div>"
+    "<p class='note'>Validation quality, the mean over folds or seeds. Band: what a Gaussian process, fitted to all "
+    "trainings, expects of the best network up to each size.</p></div>"
+    "<div><h3>What each network contributed</h3><div class='plot steps'></div>"
+    "<p class='note'>The area under the front of all networks so far: quality over the logarithm of the parameters, "
+    "above the worst network. Markers: networks that added to it when they were first trained.</p></div></div>"
+)
 _SPLITS = {"train": "training"}
 
 
@@ -120,6 +129,7 @@ def _section(section: Section, number: int, command: str) -> str:
         number=number,
         name=escape(section.name),
         evidence=evidence(section) if found else "",
+        course=_COURSE if "contributions" in figures else "",
         lines=_lines_note(section),
         pathways=pathways_table(section) if not found else "",
         above=recommend(section) if found else _comparison(section, figures) + _best_networks(section),
@@ -138,7 +148,7 @@ def _section(section: Section, number: int, command: str) -> str:
 
 
 def _figures(section: Section, measured: Mapping[str, Measures]) -> dict[str, Any]:
-    """What the page's script draws and exchanges."""
+    """The figures and texts among which the script of the page chooses."""
     costs, found = section.costs, section.found
     gaps = {cost: gap_figure(measures) for cost, measures in measured.items()}
     figures: dict[str, Any] = {
@@ -152,12 +162,15 @@ def _figures(section: Section, measured: Mapping[str, Measures]) -> dict[str, An
     }
     if found and "points" in found["test"]:
         figures["fit"] = plotly_fit(found["test"]["points"], section.targets[:1])
+    if found and (listed := list_contributions(found, section.by_id)):
+        figures["contributions"] = plotly_contributions(listed)
+        figures["belief"] = plotly_front(answer_figure(found))
     return figures
 
 
 def _comparison(section: Section, figures: Mapping[str, Any]) -> str:
     """Which architecture leads where, and the settings of the problem."""
-    verdict, limits = map(escape, figures["answers"]["params"])
+    verdict, limits = map(escape, figures["answers"][section.costs[0]])
     return (
         f'<p class="answer" aria-live="polite">{verdict}</p>\n<p class="limits">{limits}</p>\n'
         f'<p class="quiet settings">{_problem_settings(section)}</p>\n'
@@ -194,11 +207,13 @@ def _best_networks(section: Section) -> str:
 
 
 def _lines_note(section: Section) -> str:
-    """What is drawn besides candidates."""
+    """The note on what is drawn besides candidates."""
     note = ""
     if section.references:
         rows = "training and validation rows" if section.refits else "the training rows"
         note += f" Dotted: reference models, fitted to {rows}, on the same test rows."
+    if section.versions:
+        note += " Open markers: int8 weights in all layers, or (mixed) in those that lose little."
     if section.refits:
         note += " Star: the chosen network, trained on training and validation rows."
     return note

@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from isthmus.reports.axes import fit_costs, labelled_digits
+from isthmus.reports.axes import INK, fit_costs, labelled_digits, style_axis
 from isthmus.reports.figures import (
     CurvesFigure,
     FrontFigure,
@@ -25,7 +25,6 @@ from isthmus.reports.measures import measure
 from isthmus.reports.plots import COLOURS, SYMBOLS
 from isthmus.reports.sections import Section, cut_middle
 
-_INK, _RULE = "#22262b", "#dfe3e8"
 _LONGEST_TITLE = 84
 _DPI = 160
 
@@ -39,12 +38,12 @@ class Picture(Figure):
         return image.getvalue()
 
 
-def draw_front(sections: Sequence[Section], cost: str = "params") -> Picture:
-    """Every section's fronts, one below the other."""
+def draw_front(sections: Sequence[Section], cost: str | None = None) -> Picture:
+    """Every section's fronts, one below the other (default: over its first cost)."""
     figure, axes = _matplotlib_page(len(sections), columns=1)
     for section, (axis,) in zip(sections, axes, strict=True):
         if section.candidates:
-            _matplotlib_front(axis, front_figure(section, cost))
+            _matplotlib_front(axis, front_figure(section, cost or section.costs[0]))
         _finish(axis, section.name)
     return figure
 
@@ -99,10 +98,16 @@ def _matplotlib_page(rows: int, columns: int) -> tuple[Picture, list[list[Axes]]
 
 def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
     low, high = content.range
+    if content.band:
+        sizes, lowest, highest = zip(*content.band, strict=True)
+        label = "Expected, 95 % interval"
+        axis.fill_between(
+            sizes, lowest, highest, step="post", color=COLOURS[0][0], alpha=0.15, linewidth=0, label=label
+        )
     for series in content.series:
         colour, marker = COLOURS[series.place % len(COLOURS)][0], SYMBOLS[series.place % len(SYMBOLS)][1]
         if series.refit:
-            colour, marker = _INK, "*"
+            colour, marker = INK, "*"
         dashes = "dashed" if series.published else "solid"
         others = [point for point in series.points if not point.on_front and low <= point.y <= high]
         members = [point for point in series.points if point.on_front]
@@ -126,8 +131,10 @@ def _matplotlib_front(axis: Axes, content: FrontFigure) -> None:
             capsize=2.5,
             label=series.title,
         )
+        inner = [point for point in members if point.is_int8]
+        axis.scatter([p.x for p in inner], [p.y for p in inner], s=9, color="white", marker=marker, zorder=3)
     for _, y in content.lines:
-        axis.axhline(y, color=_INK, linewidth=0.8, linestyle="dotted")
+        axis.axhline(y, color=INK, linewidth=0.8, linestyle="dotted")
     for text, place in content.labels:
         axis.text(1.01, place, text, transform=axis.transAxes, fontsize=7, va="center")
     _matplotlib_cost_axis(axis, content)
@@ -145,7 +152,7 @@ def _matplotlib_gap(axis: Axes, content: GapFigure) -> None:
         axis.step(costs, values, where="post", color=colour, linewidth=1.6)
         axis.errorbar(costs[-1:], values[-1:], yerr=series.points[-1].half_width, color=colour, elinewidth=1)
         axis.plot(costs, values, "o", color=colour, markersize=3.5, label=f"{series.title}, 95 % interval")
-    axis.axhline(0, color=_INK, linewidth=0.8)
+    axis.axhline(0, color=INK, linewidth=0.8)
     _matplotlib_cost_axis(axis, content)
     axis.set_ylabel(content.y_title)
 
@@ -187,11 +194,9 @@ def _matplotlib_curves(axis: Axes, content: CurvesFigure) -> None:
 
 def _finish(axis: Axes, title: str) -> None:
     # A name with two $ signs is no formula.
-    axis.set_title(cut_middle(title, _LONGEST_TITLE), loc="left", fontsize=11, color=_INK, parse_math=False)
-    axis.grid(color=_RULE, linewidth=0.7)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_title(cut_middle(title, _LONGEST_TITLE), loc="left", fontsize=11, color=INK, parse_math=False)
+    style_axis(axis)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(frameon=False)
     else:
-        axis.text(0.5, 0.5, "no finished run", transform=axis.transAxes, ha="center", color=_INK)
+        axis.text(0.5, 0.5, "no finished run", transform=axis.transAxes, ha="center", color=INK)

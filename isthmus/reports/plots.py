@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from isthmus.reports.axes import fit_costs, labelled_digits
+from isthmus.reports.contributions import Contribution
 from isthmus.reports.figures import Curve, CurvesFigure, FrontFigure, GapFigure, GapPoint, Point, Series
 from isthmus.reports.sections import cut_middle
 
@@ -30,7 +31,7 @@ _LABEL_WIDTH = 168
 
 def plotly_front(figure: FrontFigure) -> dict[str, Any]:
     """Fronts as steps with error bars, other candidates faint, published fronts dashed."""
-    data: list[dict[str, Any]] = []
+    data = [_plotly_belief(figure.band)] if figure.band else []
     for series in figure.series:
         data += [_plotly_points(figure, series, on_front=False), _plotly_points(figure, series, on_front=True)]
     low, high = figure.range
@@ -49,6 +50,18 @@ def plotly_front(figure: FrontFigure) -> dict[str, Any]:
         text = f"{outside} other candidate{'s' * (outside > 1)} beyond this axis"
         layout["annotations"].append(_side(text, top=False))
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
+
+
+def _plotly_belief(band: Sequence[tuple[float, float, float]]) -> dict[str, Any]:
+    """The band as steps, each from its size to the next."""
+    sizes = [size for size, _, _ in band]
+    x = [each for start, stop in pairwise([*sizes, sizes[-1]]) for each in (start, stop)]
+    low, high = ([each for row in band for each in (row[end], row[end])] for end in (1, 2))
+    return {
+        "type": "scatter", "mode": "lines", "name": "Expected, 95 % interval", "line": {"width": 0}, "fill": "toself",
+        "fillcolor": f"{_colour(0)}-faint", "hoverinfo": "skip", "showlegend": True,
+        "x": [*x, *reversed(x)], "y": [*high, *reversed(low)],
+    }  # fmt: skip
 
 
 def _plotly_bars(figure: FrontFigure, points: Sequence[Point], colour: str) -> dict[str, Any]:
@@ -82,6 +95,7 @@ def _plotly_points(figure: FrontFigure, series: Series, on_front: bool) -> dict[
     colour, symbol = _colour(series.place), SYMBOLS[series.place % len(SYMBOLS)][0]
     if series.refit:
         colour, symbol = "@ink", "star"
+    is_mixed = any(point.is_int8 for point in points)
     trace: dict[str, Any] = {
         "type": "scatter",
         "name": series.title,
@@ -93,9 +107,9 @@ def _plotly_points(figure: FrontFigure, series: Series, on_front: bool) -> dict[
         "error_y": _plotly_bars(figure, points, colour),
         "marker": {
             "color": colour,
-            "symbol": symbol,
+            "symbol": [f"{symbol}-open" if point.is_int8 else symbol for point in points] if is_mixed else symbol,
             "size": 14 if series.refit else 9 if on_front else 6,
-            "line": {"width": 0},
+            "line": {"width": 2, "color": colour} if is_mixed else {"width": 0},
         },
         "cliponaxis": False,
         "text": [_hover_text(series.title, *point.details) for point in points],
@@ -192,6 +206,28 @@ def plotly_fit(points: Mapping[str, Sequence[float]], target: Sequence[str] = ()
     layout["margin"] |= {"t": 8}
     layout["xaxis"]["range"] = layout["yaxis"]["range"] = ends
     return {"data": [each | {"type": "scatter"} for each in (agree, marks)], "layout": layout}
+
+
+def plotly_contributions(listed: Sequence[Contribution]) -> dict[str, Any]:
+    """The area of the front over the trainings, as a share of the last one; a marker for each network that added."""
+    shares = [100 * each.area / (listed[-1].area or 1.0) for each in listed]
+    added = [place for place, (before, now) in enumerate(pairwise([0.0, *shares])) if now > before]
+    line = {"x": [each.runs for each in listed], "y": shares, "mode": "lines", "hoverinfo": "skip"}
+    line |= {"line": {"color": _colour(0), "width": 2, "shape": "hv"}}
+    texts = [
+        _hover_text(
+            listed[place].title,
+            f"mean {listed[place].quality:.4g}",
+            f"{shares[place] - (shares[place - 1] if place else 0.0):+.3g} % of the area",
+        )
+        for place in added
+    ]
+    marks = {"x": [listed[place].runs for place in added], "y": [shares[place] for place in added], "mode": "markers"}
+    marks |= {"marker": {"color": _colour(0), "size": 7}, "text": texts, "hovertemplate": "%{text}<extra></extra>"}
+    layout = plotly_layout("Trainings", "Area of the front (%)", height=340) | {"showlegend": False}
+    layout["margin"] |= {"t": 8}
+    layout["xaxis"]["rangemode"] = layout["yaxis"]["rangemode"] = "tozero"
+    return {"data": [each | {"type": "scatter"} for each in (line, marks)], "layout": layout}
 
 
 def plotly_curves(figure: CurvesFigure) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Section:
     references: Mapping[str, float] = field(default_factory=dict)  # test figures of other models, by their titles
     found: Mapping[str, Any] = field(default_factory=dict)  # what a search found with these runs
     suffix: str = ""  # tells sections of one name apart
+    versions: tuple[Candidate, ...] = ()  # candidates with int8 weights, for the cost that they have
 
     @property
     def first(self) -> RunRecord:
@@ -126,9 +127,10 @@ class Section:
 
     @property
     def costs(self) -> tuple[str, ...]:
-        """The costs that every candidate has."""
+        """The costs that every candidate has, first those by which versions of one network differ."""
         first = self.candidates[0].costs if self.candidates else ()
-        return (*COSTS, *(name for name in first if all(name in each.costs for each in self.candidates)))
+        further = [name for name in first if all(name in each.costs for each in self.candidates)]
+        return (*further, *COSTS) if self.versions else (*COSTS, *further)
 
     @property
     def finished_architectures(self) -> list[str]:
@@ -162,18 +164,28 @@ class Section:
     def front_ids(self) -> set[tuple[str, ...]]:
         return {candidate.run_ids for candidate in front(self.candidates)}
 
-    def candidates_of(self, architecture: str) -> list[Candidate]:
-        return [candidate for candidate in self.candidates if candidate.architecture == architecture]
+    def at(self, cost: str) -> list[Candidate]:
+        """The candidates that compete at a cost. Versions of a network do so only at the cost that they change."""
+        return [*self.candidates, *(version for version in self.versions if cost in version.costs)]
+
+    def front_at(self, cost: str) -> set[tuple[str, ...]]:
+        return {candidate.identity for candidate in front(self.at(cost), cost)}
+
+    def candidates_of(self, architecture: str, cost: str = "params") -> list[Candidate]:
+        return [candidate for candidate in self.at(cost) if candidate.architecture == architecture]
 
     @property
     def pairs(self) -> list[tuple[list[Candidate], list[Candidate]]]:
+        return self.pairs_at("params")
+
+    def pairs_at(self, cost: str) -> list[tuple[list[Candidate], list[Candidate]]]:
         """The candidates of every two architectures that have finished runs, and are to be compared.
 
         Pathways are compared with plain, or with each other where plain was not tried; two models with one pathway.
         """
         finished = self.finished_architectures
         return [
-            (self.candidates_of(first), self.candidates_of(second))
+            (self.candidates_of(first, cost), self.candidates_of(second, cost))
             for first, second in combinations(finished, 2)
             if _are_rivals(first, second, finished)
         ]
@@ -252,6 +264,7 @@ def gather(
     published: Sequence[str] = (),
     costs: Mapping[str, Mapping[str, float]] | None = None,
     quality: str | None = None,
+    versions: Sequence[Candidate] = (),
 ) -> tuple[list[Section], int]:
     """The sections of all ended runs below the paths, and the number of unfinished runs.
 
@@ -279,6 +292,8 @@ def gather(
     sections = []
     for group in groups.values():
         section = Section(tuple(group), tuple(summarise((run.record for run in group), costs)))
+        here = tuple(version for version in versions if version.run_ids[0] in section.by_id)
+        section = replace(section, versions=here)
         drawn = [item for item in fronts if item.task == section.task]
         drawn = drawn if fronts else matching_fronts(section.source, section.task)
         sections.append(replace(section, published=tuple(drawn)))

@@ -45,6 +45,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
     objective = axis_title("Test", objectives.pop()) if len(objectives) == 1 else "Test objective"
     frozen = any(candidate.trainable_params != candidate.params for candidate in candidates)
     trainable = Column("Trainable", lambda c: c.trainable_params, lambda c: magnitude(c.trainable_params), extra=True)
+    precision = Column("Precision", lambda c: c.precision, lambda c: c.precision, False)
     same_rate = len({candidate.learning_rate for candidate in candidates}) == 1
     none_failed = not any(candidate.failed for candidate in candidates)
     return [
@@ -55,6 +56,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
         Column("Params", lambda c: c.params, lambda c: magnitude(c.params)),
         *([trainable] if frozen else []),
         Column("MACs", lambda c: c.macs, lambda c: magnitude(c.macs), extra=True),
+        *([precision] if any(candidate.precision != "float32" for candidate in candidates) else []),
         *(_cost_column(name) for name in dict.fromkeys(name for each in candidates for name in each.costs)),
         Column(objective, lambda c: c.mean, lambda c: with_spread(c.mean, c.std, c.objective)),
         Column("5 σ", lambda c: _blank(c.five_sigma), lambda c: _spread(c.five_sigma, c.objective), extra=True),
@@ -68,7 +70,7 @@ def columns(candidates: Sequence[Candidate]) -> list[Column]:
 
 
 def _repeats(candidates: Iterable[Candidate]) -> str:
-    """What the runs of a candidate differ in."""
+    """The title of the column that counts the runs of a candidate."""
     return "Folds" if any(candidate.settings["source"].get("folds") for candidate in candidates) else "Seeds"
 
 
@@ -84,7 +86,7 @@ def _cost_column(name: str) -> Column:
 
 
 def _cost_key(name: str) -> str:
-    """A measured value is nothing without its unit."""
+    """The csv column of a cost; a measured one has its unit in the name."""
     kind = cost_kind(name)
     return f"{name}_{kind.unit}" if kind.is_measured else name
 
@@ -94,12 +96,12 @@ def table(candidates: Sequence[Candidate], cost: str = "params") -> list[dict[st
     wide = {"Trainable", "MACs", "5 σ", "Validation", *map(metric_title, metric_names(candidates)[1:])}
     shown = [column for column in columns(candidates) if column.title not in wide]
     members = {
-        member.run_ids
+        member.identity
         for problem in {(candidate.source, candidate.task) for candidate in candidates}
         for member in front((item for item in candidates if (item.source, item.task) == problem), cost)
     }
     return [
-        {"": "●" if candidate.run_ids in members else ""} | {column.title: column.text(candidate) for column in shown}
+        {"": "●" if candidate.identity in members else ""} | {column.title: column.text(candidate) for column in shown}
         for candidate in candidates
     ]
 
@@ -134,6 +136,23 @@ def candidates_csv(sections: Iterable[Section]) -> str:
                 | {f"test_{name}_mean": statistics.fmean(values) for name, values in candidate.metrics.items()}
                 | flatten(candidate.settings)
             )
+    return csv_text(rows)
+
+
+def versions_csv(sections: Iterable[Section]) -> str:
+    """The candidates with int8 weights; their settings are in the row of the same runs in ``candidates.csv``."""
+    rows = []
+    for section in sections:
+        for version in section.versions:
+            (cost,) = version.costs
+            rows.append(
+                {
+                    "run_ids": " ".join(version.run_ids), "precision": version.precision,
+                    "on_front": version.identity in section.front_at(cost), _cost_key(cost): version.costs[cost],
+                    "objective": version.objective, "test_mean": version.mean, "test_std": version.std,
+                    "test_per_seed": " ".join(map(repr, version.test)), "validation_mean": version.validation,
+                }
+            )  # fmt: skip
     return csv_text(rows)
 
 

@@ -12,7 +12,6 @@ from isthmus.core.registry import find, split_architecture
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of, sample_std
-from isthmus.studies.fronts import upper_bound as upper_bound
 from isthmus.studies.pathway_gaps import PathwayGap
 from isthmus.studies.statistics import Interval
 from isthmus.studies.volumes import Gap, Savings
@@ -118,12 +117,14 @@ def answer(section: Section, cost: str = "params") -> tuple[str, str]:
     if not tried:
         return older or "No run has finished, so there is nothing to compare.", ""
     if len(tried) == 1:
-        best_of_one = _describe_single(section.candidates_of(tried[0]), cost)
+        best_of_one = _describe_single(section.candidates_of(tried[0], cost), cost)
         return best_of_one, f"A comparison needs a second architecture. {older}".strip()
     noise, gaps = noise_of(section.candidates), section.pathway_gaps
     compared = {gap.pathway for gap in gaps}  # with plain at equal shapes, which says more than at equal cost
     pairs = [
-        pair for pair in section.pairs if not compared & {split_architecture(each[0].architecture)[1] for each in pair}
+        pair
+        for pair in section.pairs_at(cost)
+        if not compared & {split_architecture(each[0].architecture)[1] for each in pair}
     ]
     comparisons = [compare(first, second, cost, noise) for first, second in pairs]
     limits = [limit for comparison in comparisons for limit in _describe_limits(comparison)] + [older] * bool(older)

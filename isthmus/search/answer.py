@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +17,20 @@ from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds
 
 ANSWER = "answer.json"
+_ON_TEST = "bootstrap over test rows"
 _NOTHING = 5e-5
 """Smaller differences than what is printed of a quality."""
+
+_FEWEST_TEST_ROWS = 20
+"""Fewer test rows decide nothing: a bootstrap of them does not cover other rows."""
+
+_LINEAR_WITHOUT_BLOCKS = ("hourglass_mlp", "conventional_mlp")
+
+_RARE = 0.1
+"""Of classes with a smaller share of the rows, accuracy says little."""
+
+_TOO_GOOD = 0.999
+"""An R² or accuracy above it is often that of a table with a column that is a part of the answer."""
 
 
 class Answer:
@@ -178,23 +191,28 @@ class Answer:
         noun, ahead, level = metric_noun(objective), [], []
         for reference in content["references"]:
             interval = self.compare(reference)
-            text = f"{reference['title']} ({noun} {quantity(_mean(reference), objective)}; {_lead(interval)})"
+            on_test = interval.rule == _ON_TEST
+            figure = quantity(reference["test"] if on_test else _mean(reference), objective)
+            looks = sorted((best["looks"], len(reference["values"])))
+            where = "" if on_test or looks[0] == looks[1] else f" on the {looks[0]} folds of both"
+            text = f"{reference['title']} ({'test ' * on_test}{noun} {figure}; {_lead(interval)}{where})"
             if interval.decision == "behind":
                 ahead.append(text)
             elif interval.decision == "undecided":
                 level.append(text)
         lines = []
         if ahead:
-            lines.append(f"A reference is better on these data: {', '.join(ahead)}.")
+            which = "A reference is" if len(ahead) == 1 else f"{len(ahead)} references are"
+            lines.append(f"{which} better on these data: {', '.join(ahead)}.")
         figure = quantity(best["mean"], objective)
         kind, several = "fold" if content["folds"] else "seed", "s" * (best["looks"] > 1)
         how = f"{'mean of ' * (best['looks'] > 1)}{best['looks']} {kind}{several}"
         lines.append(
-            f"{'The best network' if ahead else 'Use'} {best['title']}, {magnitude(best['params'])} parameters: "
+            f"{'The best network' if ahead else 'Use'} {_name(best)}, {magnitude(best['params'])} parameters: "
             f"validation {noun} {figure} ({how})."
         )
         if level and not ahead:
-            lines.append(f"The data do not tell it from {', '.join(level)}.")
+            lines.append(f"The data cannot distinguish it from {', '.join(level)}.")
         elif content["references"] and not ahead:
             lines.append("It is ahead of every reference.")
         return [*lines, *self._describe_runner_up()]
@@ -208,7 +226,7 @@ class Answer:
         sign, objective = 1 if content["maximise"] else -1, content["objective"]
         rival = max(others, key=lambda each: (len(each["values"]), sign * _mean(each)))
         differences = [sign * (ours - other) for ours, other in zip(best["values"], rival["values"], strict=False)]
-        name = f"The best of another family, {rival['title']} with {magnitude(rival['params'])} parameters,"
+        name = f"The best of another family, {_name(rival)} with {magnitude(rival['params'])} parameters,"
         if len(differences) < 2:
             figure = quantity(_mean(rival), objective)
             return [f"{name} has {figure}; a single training of each does not show how sure that is."]
@@ -232,17 +250,40 @@ class Answer:
             covered = f" (95 % interval {bounds}, over rows and seeds)" if bounds else ""
             rows = f"{content['rows']['test']:,} test row{'s' * (content['rows']['test'] != 1)}"
             lines.append(
-                f"On {rows}, which no choice has seen: {metric_noun(objective)} {each}"
+                f"On {rows}, held out from every choice: {metric_noun(objective)} {each}"
                 f"{' with seeds ' + _count(len(test['values'])) if len(test['values']) > 1 else ''}{covered}."
             )
+        lines += self._describe_rare_class()
         best = content["best"]
+        figures = [_mean(each) for each in [best, *content["references"]] if each["values"]]
+        if content.get("giveaway") and max(figures, default=0) > _TOO_GOOD:
+            column = content["giveaway"]
+            lines.append(
+                f"That is nearly perfect: if `{column}` or another column is known only after `{content['targets'][0]}`"
+                f", leave it out: --without {shlex.quote(column)}."
+            )
         if best["overfits"]:
-            lines.append(f"It overfits from epoch {best['epoch']} on, where its training was ended.")
+            lines.append(f"It overfits after epoch {best['epoch']}, so its training ends there.")
         if content.get("late"):
             lines.append(f"There was no time for {' and '.join(content['late'])}.")
         if not content["is_whole"]:
-            lines.append("There was no time for every network; repeat the command with a longer --within to go on.")
+            lines.append("There was no time for every network; repeat the command with a longer --within to continue.")
         return lines
+
+    def _describe_rare_class(self) -> list[str]:
+        """How many test rows of a rare class are recognised, which accuracy does not show."""
+        confusion = self.content["test"].get("confusion")
+        if not confusion or confusion["omitted"] or self.content["objective"] != "accuracy":
+            return []
+        rows = {name: sum(counts) for name, counts in zip(confusion["classes"], confusion["counts"], strict=True)}
+        known = [name for name, count in rows.items() if count]
+        name = min(known, key=rows.__getitem__)
+        if len(known) < 2 or rows[name] >= _RARE * sum(rows.values()):
+            return []
+        place = confusion["classes"].index(name)
+        right = confusion["counts"][place][place]
+        of = f"test row{'s' * (rows[name] != 1)} of the rarest class `{name}`"
+        return [f"Of {rows[name]:,} {of}, {right:,} {'is' if right == 1 else 'are'} predicted correctly."]
 
     def compare(self, reference: Mapping[str, Any]) -> Interval:
         """How far the best network is ahead of a reference, by the folds that both had, or on the test rows."""
@@ -258,7 +299,9 @@ class Answer:
         difference, low, high = reference["lead"]
         if not self.content["maximise"]:
             difference, low, high = -difference, -high, -low
-        return Interval(difference, low, high, None, "bootstrap over test rows")
+        if self.content["rows"]["test"] < _FEWEST_TEST_ROWS:
+            return Interval(difference, None, None, None, _ON_TEST)
+        return Interval(difference, low, high, None, _ON_TEST)
 
 
 def _mean(tried: Mapping[str, Any]) -> float:
@@ -269,8 +312,19 @@ def _family(network: Mapping[str, Any]) -> str:
     return str(network["model"]["name"])
 
 
+def _name(network: Mapping[str, Any]) -> str:
+    """Its title; without blocks it is a linear model, and its ``d_h`` has no effect."""
+    model, name = network["model"], str(network["title"])
+    if model["name"] not in _LINEAR_WITHOUT_BLOCKS or model.get("depth") != 0 or "pathway" in model:
+        return name
+    return name.replace(f" d_h={model['d_h']}", "", 1) + ", a linear model"
+
+
 def _lead(interval: Interval) -> str:
-    low, high = interval.bounds or (interval.difference, interval.difference)
+    if interval.bounds is None:
+        few = interval.rule == _ON_TEST
+        return "too few test rows to compare" if few else f"difference {_sign(interval.difference)}"
+    low, high = interval.bounds
     if interval.decision == "behind":
         return f"ahead by {-high:.2g} to {-low:.2g}"
     if max(abs(low), abs(high)) < _NOTHING:

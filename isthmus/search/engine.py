@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -24,20 +25,22 @@ from isthmus.core.machine import default_workers
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
 from isthmus.core.registry import model_title
-from isthmus.core.space import amount, parse_seconds
+from isthmus.core.units import amount, parse_seconds
 from isthmus.reports.figures import front_members
-from isthmus.reports.text import magnitude
+from isthmus.reports.text import magnitude, metric_noun
 from isthmus.search.answer import Answer
+from isthmus.search.belief import Tried, believe
 from isthmus.search.display import Bar, Display, Silence
 from isthmus.search.networks import STACKABLE, list_networks
 from isthmus.search.question import Question, ask
 from isthmus.search.race import FOLDS, SEEDS, SMALL, Network, Race, Score
-from isthmus.search.references import Reference, fit_references, list_references
+from isthmus.search.references import Reference, find_giveaway, fit_references, list_references
 from isthmus.search.scores import SCORES, bootstrap
 from isthmus.studies.executors import Executor, LocalWorkers, ThisProcess
 from isthmus.training.counting import count_params
+from isthmus.training.devices import arithmetic
 from isthmus.training.loading import load_model
-from isthmus.training.run import Options, Prepared, arithmetic
+from isthmus.training.prepare import Options, Prepared
 from isthmus.training.stacks import choose_stack
 from isthmus.training.tracking import prepare_tracking
 
@@ -153,7 +156,7 @@ class _Search:
         networks = self._networks()
         ends = self.ends - self.slowness * _PAGE_SECONDS
         race = Race(networks, self.question.learned, self.options, self.executor, ends)
-        race.tell = partial(self._show, race)
+        race.tell, race.say = partial(self._show, race), self.display.say
         race.know(self.question.source, self.question.data, self.question.learned)
         with requests_to_stop(self.executor.stop) as race.should_stop:
             with self._beside(race):
@@ -233,7 +236,7 @@ class _Search:
         if score is None:
             return
         kind, objective = "fold" if network.is_folded else "seed", self.question.learned.objective
-        text = f"{title(network)}: validation {objective} {score.mean:.4g} ({kind} {look})"
+        text = f"{title(network)}: validation {metric_noun(objective)} {score.mean:.4g} ({kind} {look})"
         self.display.advance(min(1.0, (time.monotonic() - self.began) / self.seconds), text)
         seen = self.seen.setdefault(title(network), {"params": race.run(network, look).cost.params, "values": []})
         seen["values"].append(score.mean)
@@ -257,6 +260,7 @@ class _Search:
             "words": list(question.words),
             "findings": list(question.findings),
             "task": question.task.name,
+            "targets": list(question.data.table.get("targets", ())),
             "is_table": question.data.train.inputs.ndim == 2,
             "objective": race.task.objective,
             "maximise": race.task.maximise,
@@ -268,6 +272,8 @@ class _Search:
             "refits": [run.id for run in refits],
             **self._test(delivered),
             "networks": sorted(networks, key=lambda each: (-each["looks"], sign * each["mean"])),
+            "giveaway": find_giveaway(first.data),
+            "belief": self._believe(race),
             "latency": _time_row(delivered[0]),
             "failures": dict(race.failures),
             "is_whole": race.is_whole,
@@ -276,6 +282,16 @@ class _Search:
         answer = Answer(content)
         answer.write()
         return answer
+
+    def _believe(self, race: Race) -> list[dict[str, float]]:
+        """What the trainings say about every size, networks without one included."""
+        signature, known = self.question.learned.signature, list[Tried]()
+        for network in race.networks:
+            score = race.score(network, race.looks(network)) if race.looks(network) else None
+            params = count_params(network.config.model.complete(signature, 0))
+            found = (score.mean, len(score.values)) if score and math.isfinite(score.mean) else ()
+            known.append(Tried(network.config, params, *found))
+        return believe(known, race.task.maximise)
 
     def _test(self, runs: Sequence[Prepared]) -> dict[str, Any]:
         """Figures on the test rows: of each refit, and of the references."""

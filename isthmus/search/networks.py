@@ -57,7 +57,7 @@ def list_networks(signature: Signature, task: str, rows: int, budget: int, epoch
 
 
 def _for_tables(signature: Signature, rows: int, budget: int, recipe: Settings) -> Iterator[Settings]:
-    """Residual MLPs, then all others; few shapes on few rows, which do not tell them apart."""
+    """Residual MLPs, then all others; few shapes on few rows, which cannot distinguish them."""
     are_few = rows <= _ONE_BATCH
     yield from _start(signature, recipe, budget, are_few)
     spaces = list(declared_spaces(signature, budget))

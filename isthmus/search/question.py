@@ -25,7 +25,7 @@ from isthmus.sources.images import SUFFIXES
 from isthmus.sources.splits import array_digest
 from isthmus.sources.tables import as_names, table_of
 from isthmus.sources.targets import TARGET_NAMES, describe_target, guess_target
-from isthmus.training.run import Options, learn_task, load_data
+from isthmus.training.prepare import Options, learn_task, load_data
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,6 +92,7 @@ def _ask(
     began = time.monotonic()
     loaded = load_data(config, options.data_dir)
     seconds = time.monotonic() - began
+    words += _advise_split(loaded, source)
     if loaded.train.inputs.ndim == 2 and task in _SUPERVISED:
         whole["task"].setdefault("ones", True)
     task_config = component("tasks", whole["task"])
@@ -99,6 +100,16 @@ def _ask(
     name = f"{_slug(title or found)}-{digest([whole, loaded.fingerprint], 8)}"
     rest = tuple(text for text in overrides if text not in mine)
     return Question(name, config, task_config, rest, tuple(words), loaded, learned, seconds)
+
+
+def _advise_split(data: Data, source: Mapping[str, Any]) -> list[str]:
+    """How to test a forecast, if a table has dates and its test rows are drawn at random."""
+    columns = data.table.get("encoder", {}).get("columns", ())
+    dates = [column["name"] for column in columns if column["kind"] == "date"]
+    if source["name"] != "table" or "test_path" in source or not dates:
+        return []
+    advice = f"for a forecast, give the latest rows by `{dates[0]}` as a file with --test"
+    return [f"test rows are drawn at random; {advice}"]
 
 
 def _check_overrides(settings: Overrides) -> tuple[str, ...]:
@@ -124,6 +135,8 @@ def _understand(
         raise UserError(f"there is no task {task!r}; {nearest(task, catalogue('tasks'))}")
     title = Path(str(data)).name
     path = _locate(data, options)
+    if test is not None and (path is None or path.is_dir()):
+        raise UserError(f"--test is for a table or arrays in a file; leave it out for {title}")
     if path is None:
         return title, *_from_source(str(data), as_names(target or None), task, fields, options)
     if path.is_dir():
@@ -177,7 +190,8 @@ def _from_table(
     if table.num_rows < _FEWEST:
         raise UserError(f"{path} has only {table.num_rows} row(s); give at least {_FEWEST}")
     words, guessed = [], not names
-    names = names or [guess_target([name for name in table.column_names if name != row_names], table)]
+    left_out = {row_names, *as_names(fields.get("without"))}
+    names = names or [guess_target([name for name in table.column_names if name not in left_out], table)]
     where = "by its name" if names[0].lower() in TARGET_NAMES else "the last column"
     if guessed and where == "the last column" and names[0] != table.column_names[-1]:
         where = "the last column that can be predicted"
@@ -186,10 +200,10 @@ def _from_table(
     else:
         described = describe_target(table, names[0])
         task, reason = (task, f"{task}, as you said") if task else (described.task, described.reason)
-    options = " --target/--task" if guessed else " --task"
+    options = "--target or --task" if guessed else "--task"
     words.append(
         f"predicting {', '.join(f'`{name}`' for name in names)}{f', {where}' if guessed else ''}: {reason} "
-        f"(say{options} otherwise)"
+        f"(change with {options})"
     )
     kind = {"kind": task} if task in _SUPERVISED else {}
     return {"name": "table", "targets": list(names), **settings, **kind}, task, words
@@ -208,7 +222,7 @@ def _from_arrays(
     known, words = names_in(path), []
     if not names and len(known) > 1:
         names = [guess_target(known)]
-        words.append(f"predicting the array `{names[0]}` (say --target otherwise)")
+        words.append(f"predicting the array `{names[0]}` (change with --target)")
     if not names and known == [] and task in (None, *_SUPERVISED):
         raise UserError(f"{path} holds one array and no names; say which column to predict: --target 0, or a --task")
     source = {"name": "arrays", "targets": list(names), **settings}
@@ -218,7 +232,7 @@ def _from_arrays(
             task = "denoise"
         else:
             task = "classification" if loaded.train.targets.ndim == 1 else "regression"
-        words.append(f"{task}, by the kind of the targets (say --task otherwise)")
+        words.append(f"{task}, by the kind of the targets (change with --task)")
     kind = {"kind": task} if task in _SUPERVISED else {}
     return source | kind, task, words
 
@@ -230,24 +244,24 @@ def _from_folder(path: Path, task: str | None, fields: Mapping[str, Any]) -> tup
     facts, words = look_at(path), []
     if task is None:
         task, reason = _guess_image_task(facts, fields)
-        words.append(f"images in {path.name}: {task}, because {reason} (say --task otherwise)")
+        words.append(f"images in {path.name}: {task}, because {reason} (change with --task)")
     source: dict[str, Any] = {"name": "image_folder", "path": str(path), "unreadable": "skip"}
     if "patch" in fields and task not in _RESTORES:
         raise UserError(f"--patch is for tasks that restore images ({', '.join(_RESTORES)}); leave it out for {task}")
     if facts.are_grey and "channels" not in fields:
         source["channels"] = 1
-        words.append("all images are grey: one channel (say source.channels=3 otherwise)")
+        words.append("all images are grey: one channel (change with source.channels=3)")
     if not {"patch", "size"} & set(fields):
         patch = _PATCH[source.get("channels", 3)]
         if task in _RESTORES and facts.side > _LARGEST_WHOLE:
             source["patch"] = patch
             words.append(
                 f"images of about {facts.side} pixels are cut into patches of {patch}×{patch}; no image is in two of "
-                "training, validation and test (say --patch otherwise; larger ones need a larger --budget)"
+                "training, validation and test (change with --patch; larger ones need a larger --budget)"
             )
         elif facts.side != _LARGEST_WHOLE:
             source["size"] = min(facts.side, _LARGEST_WHOLE)
-            words.append(f"images are resized to {source['size']}×{source['size']} (say source.size otherwise)")
+            words.append(f"images are resized to {source['size']}×{source['size']} (change with source.size)")
     return source, task, words
 
 
@@ -270,14 +284,18 @@ def _from_source(
         raise UserError(f"the source {name} has its own targets; leave --target out")
     if task is not None:
         return source, task, []
-    targets = load_data(component("sources", source | dict(fields)), options.data_dir).train.targets
+    loaded = load_data(component("sources", source | dict(fields)), options.data_dir)
+    targets = loaded.train.targets
     task = "denoise" if targets is None else "classification" if targets.ndim == 1 else "regression"
-    return source, task, [f"{name}: {task}, by the kind of its targets (say --task otherwise)"]
+    said = any(finding.startswith("predicting `") for finding in loaded.table.get("findings", ()))
+    return source, task, [] if said else [f"{name}: {task}, by the kind of its targets (change with --task)"]
 
 
 def _store(data: Any, target: Any, test: Any) -> tuple[str, Any, str | None]:
     """Write tables and arrays of this process to files of ISTHMUS_HOME, so that runs can be repeated."""
     if isinstance(data, np.ndarray) and data.ndim > 2:
+        if test is not None:
+            raise UserError("test is for tables and arrays with a row of numbers per example; leave it out for images")
         values = None if target is None else np.asarray(target)
         arrays = {"inputs": data} | ({"target": values} if values is not None else {})
         if values is not None and values.shape[:1] != data.shape[:1]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,8 +20,9 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Component, Data, Task
 from isthmus.core.record import read_metrics, read_record
 from isthmus.core.registry import component
-from isthmus.studies.executors import Advanced, Ended, Executor, Job, ThisProcess
-from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
+from isthmus.studies.executors import CRASHES, Advanced, Ended, Executor, Job, ThisProcess
+from isthmus.training.prepare import Options, Prepared, learn_task, load_data, prepare
+from isthmus.training.run import discard_other_code
 from isthmus.training.stacks import stack_key
 
 SMALL = 2_000
@@ -132,12 +133,14 @@ class Race:
     ends: float
     """When the last refit must have ended, by ``time.monotonic``."""
     tell: Callable[[Network, int, Score | None], None] = lambda network, look, score: None
+    say: Callable[[str], None] = lambda text: None
     should_stop: Callable[[], bool] = lambda: False
     failures: dict[str, str] = field(default_factory=dict)
     _data: dict[str, tuple[Data, Task]] = field(default_factory=dict)
     _runs: dict[tuple[int, int], Prepared] = field(default_factory=dict)
     _seconds: dict[int, float] = field(default_factory=dict)
     _curves: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    _crashes: Counter[str] = field(default_factory=Counter)
     _first_ends: float = math.inf
     """When the first round starts no more runs, if enough networks were tried."""
     is_stopped: bool = False
@@ -147,6 +150,8 @@ class Race:
     """Runs for which there was no time."""
     is_whole: bool = False
     """Whether every round was carried out."""
+    has_discarded: bool = False
+    """Whether runs that other code began start again."""
 
     def run(self, network: Network, look: int) -> Prepared:
         if (network.number, look) not in self._runs:
@@ -296,6 +301,7 @@ class Race:
                 elif self._may_start(network, look, run):
                     together = self._take_stack(network, look, waiting)
                     runs = [self.run(*place) for place in together]
+                    self._discard_other_code(runs)
                     running |= {each.id: place for each, place in zip(runs, together, strict=True)}
                     jobs = [Job(each.id, each.config.model_dump_json(), prepared=each) for each in runs]
                     self.executor.start(jobs, self.options)
@@ -303,11 +309,21 @@ class Race:
                 if isinstance(event, Advanced):
                     continue
                 network, look = running.pop(event.id)
+                self._crashes[event.id] += event.how == "crashed"
                 if event.how == "busy":
                     waiting.append((network, look))
+                elif event.how == "crashed" and self._crashes[event.id] < CRASHES and not self.is_stopped:
+                    waiting.appendleft((network, look))
                 elif self._note(event, network, self.run(network, look)):
                     self.must_have_one = False
                     self.tell(network, look, self.score(network, [look]) if look >= 0 else None)
+
+    def _discard_other_code(self, runs: Sequence[Prepared]) -> None:
+        """Let runs that were interrupted before an upgrade start again: nobody wants to clean them one by one."""
+        are_discarded = [discard_other_code(run) for run in runs]
+        if any(are_discarded) and not self.has_discarded:
+            self.has_discarded = True
+            self.say("unfinished trainings that another version of the code began start again")
 
     def _take_stack(
         self, network: Network, look: int, waiting: deque[tuple[Network, int]]
@@ -325,7 +341,9 @@ class Race:
         return together
 
     def _stack_key(self, network: Network, look: int) -> str | None:
-        """Runs with the same key can train together; None if the run trains alone."""
+        """Runs with the same key can train together; None if the run trains alone, as it does after a crash."""
+        if (network.number, look) in self._runs and self._crashes[self.run(network, look).id]:
+            return None
         config = network.look(look) if look >= 0 else self.run(network, look).config
         return stack_key(config, len(self.data(config)[0].train))
 

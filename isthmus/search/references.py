@@ -21,6 +21,12 @@ Predict = Callable[[np.ndarray], np.ndarray]
 _FIRST_VALUES, _GROWTH = 100_000, 4
 """Values (rows × features) of the first fit, and how many times as many rows the next one gets, as time allows."""
 
+_CHEAP = 0.2
+"""Share of the time for all folds of the references that are quick. Slower ones get theirs last, if there is time."""
+
+_LOOKED_AT = 10_000
+"""Rows in which a column that gives the target away is looked for."""
+
 
 @dataclass
 class Reference:
@@ -76,32 +82,45 @@ def fit_references(
     ends: float,
     should_stop: Callable[[], bool],
 ) -> None:
-    """Fit each to all rows but the test rows, and to every fold, as far as time allows.
+    """Fit each to all rows but the test rows, and to every fold, as far as time allows; the quickest ones first.
 
     ``whole`` has training and validation rows together, and its test rows in the order that refits see.
     """
     pool = whole.train if whole else join(folds[0].train, folds[0].validation)
     test = features((whole or folds[0]).test)
+    cheap, waiting = _CHEAP * (ends - time.monotonic()), list[tuple[float, Reference]]()
+
+    def measure(reference: Reference, data: Data) -> tuple[Predict, float]:
+        predict, seconds = _fit(reference, data.train, min(reference.rows, len(data.train)))
+        assert data.validation.targets is not None
+        reference.values.append(score(predict(features(data.validation)), data.validation.targets))
+        return predict, seconds
+
     for place, reference in enumerate(references):
         if should_stop():
             return
-        # Half of its share for the fit whose test figures are shown, half for the folds.
+        # Half of its share: the other halves are for the folds.
         share = (ends - time.monotonic()) / (len(references) - place) / 2
-        predict, rows, seconds = _fit_most(reference, pool, time.monotonic() + share)
-        reference.predictions, reference.rows = predict(test), rows
-        began = time.monotonic()
-        for number, data in enumerate(folds):
-            if number > 0 and (time.monotonic() - began + seconds > share or should_stop()):
-                break
-            predict, _ = _fit(reference, data.train, min(rows, len(data.train)))
-            if number == 0:
-                reference.first_predictions = predict(features(data.test))
-            assert data.validation.targets is not None
-            reference.values.append(score(predict(features(data.validation)), data.validation.targets))
+        predict, reference.rows = _fit_most(reference, pool, time.monotonic() + share)
+        reference.predictions = predict(test)
+        predict, seconds = measure(reference, folds[0])
+        reference.first_predictions = predict(features(folds[0].test))
+        if seconds * (len(folds) - 1) > cheap:
+            waiting.append((seconds, reference))
+            continue
+        for data in folds[1:]:
+            if should_stop():
+                return
+            cheap -= measure(reference, data)[1]
+    for seconds, reference in sorted(waiting, key=lambda each: each[0]):
+        for data in folds[1:]:
+            if time.monotonic() + seconds > ends or should_stop():
+                return
+            measure(reference, data)
 
 
-def _fit_most(reference: Reference, split: Split, ends: float) -> tuple[Predict, int, float]:
-    """A model fitted to as many rows as time allows, by the time that fewer rows took; its rows and seconds."""
+def _fit_most(reference: Reference, split: Split, ends: float) -> tuple[Predict, int]:
+    """A model fitted to as many rows as time allows, by the time that fewer rows took; and its rows."""
     rows = min(max(100, min(1_000, _FIRST_VALUES // max(1, split.inputs[0].size))), len(split))
     predict, seconds = _fit(reference, split, rows)
     growth = float(_GROWTH)
@@ -109,7 +128,21 @@ def _fit_most(reference: Reference, split: Split, ends: float) -> tuple[Predict,
         rows, before = min(_GROWTH * rows, len(split)), seconds
         predict, seconds = _fit(reference, split, rows)
         growth = max(_GROWTH, seconds / before)  # some grow faster than their rows
-    return predict, rows, seconds
+    return predict, rows
+
+
+def find_giveaway(data: Data) -> str | None:
+    """The input column of a table whose features go together with a target most; None without such columns."""
+    names = [column["name"] for column in data.table.get("encoder", {}).get("columns", ())]
+    if not names or data.train.targets is None:
+        return None
+    rows, targets = features(data.train)[:_LOOKED_AT], data.train.targets[:_LOOKED_AT]
+    answers = np.eye(len(data.classes))[targets] if targets.ndim == 1 else targets
+    with np.errstate(all="ignore"):
+        x, y = ((part - part.mean(0)) / part.std(0) for part in (rows, answers))  # constant ones become NaN
+        together = np.nan_to_num(np.abs(x.T @ y) / len(rows)).max(1)
+    feature = data.columns[int(together.argmax())]
+    return max((name for name in names if feature.startswith(name)), key=len)
 
 
 def join(*splits: Split) -> Split:
@@ -129,14 +162,23 @@ def _fit(reference: Reference, split: Split, rows: int) -> tuple[Predict, float]
     chosen = numpy_generator(0, "reference").permutation(len(split))[:rows] if rows < len(split) else slice(None)
     assert split.targets is not None
     model, targets = reference.make(), split.targets[chosen]
+    are_values = targets.ndim == 2
+    # Gradient boosting stops early by an absolute tolerance, which would end it at once in small units.
+    scale = _measure_spread(targets) if are_values else np.ones(1)
     # One thread: the cores train networks, and OpenMP's threads wait for each other on busy ones.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a solver that stops early is still a reference
-        model.fit(features(Split(split.inputs[chosen])), targets)
+        model.fit(features(Split(split.inputs[chosen])), targets / scale if are_values else targets)
 
     def predict(rows: np.ndarray) -> np.ndarray:
         with threadpool_limits(1):
             values = np.asarray(model.predict(rows))
-        return values.reshape(len(rows), -1) if targets.ndim == 2 else values
+        return values.reshape(len(rows), -1) * scale if are_values else values
 
     return predict, time.monotonic() - began
+
+
+def _measure_spread(targets: np.ndarray) -> np.ndarray:
+    """The standard deviation of each output; 1 for one that is constant."""
+    spread: np.ndarray = targets.std(axis=0, dtype=np.float64)
+    return np.where(spread > 0, spread, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any, Self
 
@@ -13,10 +14,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metaestimators import available_if
 
-from isthmus.core.space import amount
+from isthmus.core.units import amount
 from isthmus.sklearn.fitting import Hourglass, moments
 from isthmus.sklearn.settings import check_settings, is_count, is_number
 from isthmus.studies.budget import widest_mlp
+from isthmus.studies.decisions import describe_settings, spread_out, to_columns
+from isthmus.studies.surrogate import NOISE_OF_FOLDS, Observations, Surrogate, clip_worst, expected_gain
+
+_STARTS = 4
+"""Shapes that are scored before the first is chosen by what others scored."""
+_SHARES = (4, 16)
+"""By which the budget is divided for smaller networks."""
 
 
 class ShapeSearchCV(BaseSearchCV):
@@ -28,6 +36,8 @@ class ShapeSearchCV(BaseSearchCV):
     :param budget: the largest number of parameters that a network may have, such as 3000, ``"3k"`` or ``"1.5M"``.
     :param depths: the numbers of blocks to try.
     :param narrowness: the ratios ``d_h / d_z`` to try; a conventional network has one above 1.
+    :param n_iter: how many shapes to score (default: all of these). With a number, shapes that use a quarter and a
+        sixteenth of the budget compete too, and a Gaussian process of the scores so far chooses each next shape.
     :param random_state: one seed for every shape; by default each keeps the estimator's.
 
     The other parameters are those of scikit-learn's ``GridSearchCV``.
@@ -40,9 +50,10 @@ class ShapeSearchCV(BaseSearchCV):
         *,
         depths: tuple[int, ...] = (1, 2, 4),
         narrowness: tuple[float, ...] = (0.125, 0.25, 0.5, 2.0),
+        n_iter: int | None = None,
         scoring: Any = None,
         n_jobs: int | None = None,
-        refit: bool = True,
+        refit: Any = True,
         cv: Any = None,
         verbose: int = 0,
         pre_dispatch: str = "2*n_jobs",
@@ -57,11 +68,12 @@ class ShapeSearchCV(BaseSearchCV):
         self.budget = budget
         self.depths = depths
         self.narrowness = narrowness
+        self.n_iter = n_iter
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Score every shape by cross-validation and refit the best; ``params`` go to the estimator's ``fit``."""
-        _check_counts(self.budget, self.depths, self.narrowness)
+        _check_counts(self.budget, self.depths, self.narrowness, self.n_iter)
         # On a copy, and before the folds, which would each repeat the same error.
         rows, network, self._prefix = _find_network(clone(self.estimator), X, y)
         check_settings(network)
@@ -76,7 +88,12 @@ class ShapeSearchCV(BaseSearchCV):
             return sum(parameter.numel() for parameter in pathway.parameters())
 
         extra = None if network.pathway == "plain" else count_extra
-        self._shapes = list_shapes(amount(self.budget), d_in, d_out, self.depths, self.narrowness, extra)
+        budget = amount(self.budget)
+        self._shapes = list_shapes(budget, d_in, d_out, self.depths, self.narrowness, extra)
+        for share in _SHARES if self.n_iter is not None else ():
+            with suppress(ValueError):  # so small a budget may hold no network
+                smaller = list_shapes(budget // share, d_in, d_out, self.depths, self.narrowness, extra)
+                self._shapes += [shape for shape in smaller if shape not in self._shapes]
         network.set_params(**self._shapes[0])._network(d_in, d_out, 0, rows.dtype)
         try:
             super().fit(X, y, **params)
@@ -91,12 +108,27 @@ class ShapeSearchCV(BaseSearchCV):
         return restored
 
     def _run_search(self, evaluate_candidates: Any) -> None:
-        """Evaluate every shape, with the same seed if one is given."""
-        found: list[dict[str, int]] = self._shapes
+        """Evaluate every shape, or those that are chosen one by one; with the same seed if one is given."""
+        shapes, more = self._shapes, dict[str, int]()
         if self.random_state is not None:
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            found = [{**shape, "random_state": seed} for shape in found]
-        evaluate_candidates([{self._prefix + name: value for name, value in shape.items()} for shape in found])
+            more["random_state"] = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+        def evaluate(places: Sequence[int]) -> Any:
+            chosen = [shapes[place] | more for place in places]
+            return evaluate_candidates([{self._prefix + name: each[name] for name in each} for each in chosen])
+
+        if self.n_iter is None or self.n_iter >= len(shapes):
+            evaluate(range(len(shapes)))
+            return
+        features = to_columns([describe_settings({}, shape) for shape in shapes])
+        tried = spread_out(features, min(self.n_iter, _STARTS), 0)
+        results = evaluate(tried)
+        while len(tried) < self.n_iter:
+            name = "mean_test_score" if "mean_test_score" in results else f"mean_test_{self.refit}"
+            if name not in results:
+                raise ValueError("n_iter needs one score to search by; name it, such as refit='r2'")
+            tried.append(_choose_next(features, tried, np.asarray(results[name])))
+            results = evaluate(tried[-1:])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -118,6 +150,20 @@ def _find_network(estimator: Any, X: Any, y: Any) -> tuple[Any, Hourglass, str]:
             "that ends with one"
         )
     return X, estimator, prefix
+
+
+def _choose_next(features: np.ndarray, tried: Sequence[int], scores: np.ndarray) -> int:
+    """The shape of which the largest gain is expected over the best one tried."""
+    known, instant = np.isfinite(scores), np.zeros(len(features))  # a shape that could not be fitted has no score
+    gain = np.ones(len(features))
+    if known.any():
+        places, values = np.array(tried)[known], clip_worst(scores[known])
+        surrogate = Surrogate(Observations(features[places], instant[places], values), NOISE_OF_FOLDS)
+        mean, deviation = surrogate.predict(features, instant)
+        # A front over a cost that all have alike is the best score.
+        gain = expected_gain(instant, mean, deviation, [(0.0, float(values.max()))], (1.0, float(values.min())))
+    gain[list(tried)] = -1.0
+    return int(gain.argmax())
 
 
 def list_shapes(
@@ -147,9 +193,11 @@ def list_shapes(
     return found
 
 
-def _check_counts(budget: Any, depths: Any, narrowness: Any) -> None:
+def _check_counts(budget: Any, depths: Any, narrowness: Any, n_iter: Any) -> None:
     if not is_count(amount(budget)):
         raise ValueError(f"budget={budget!r} must be a whole number above 0, such as 3000 or '3k'")
+    if not (n_iter is None or is_count(n_iter)):
+        raise ValueError(f"n_iter={n_iter!r} must be None or a whole number above 0, such as 10")
     if not (_is_several(depths) and all(map(is_count, depths))):
         raise ValueError(f"depths={depths!r} must be whole numbers above 0, such as (1, 2)")
     if not (_is_several(narrowness) and all(is_number(ratio) and ratio > 0 for ratio in narrowness)):

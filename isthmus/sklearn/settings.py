@@ -78,8 +78,10 @@ def one_line() -> Iterator[None]:
         yield
     except ValueError as error:
         first, *rest = str(error).splitlines()
+        sentence = f"{first.removesuffix('.')}."
         if "contains NaN" in first:
-            rest = ["Remove or fill such rows, for example with sklearn.impute.SimpleImputer"]
+            first, rest = sentence, ["Remove or fill such rows, for example with sklearn.impute.SimpleImputer"]
         elif "convert string to float" in first:
-            rest = ["Encode words, for example with sklearn.preprocessing.OneHotEncoder; isthmus.find takes them as is"]
+            advice = "Encode words, for example with sklearn.preprocessing.OneHotEncoder; isthmus.find takes them as is"
+            first, rest = sentence, [advice]
         raise ValueError(" ".join([first, *rest[-1:]])) from None

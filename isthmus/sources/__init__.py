@@ -1,5 +1,5 @@
 """Raw files to checked arrays, three splits and a fingerprint; one file per source.
 
 Shared code that registers no source: ``files``, ``images``, ``tables``, ``dialects``, ``cells``, ``encoding``,
-``encoder_module``, ``targets``, ``streaming``, ``cache``, ``splits``, ``pictures`` and ``puzzles``.
+``targets``, ``streaming``, ``cache``, ``splits``, ``pictures`` and ``puzzles``.
 """

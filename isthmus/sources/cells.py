@@ -53,7 +53,7 @@ DATE_FORMS = {
     "yearmonthday": f"^{_YEAR}(?P<month>\\d{{2}})(?P<day>\\d{{2}})$",
     "year quarter": f"^{_YEAR}[-: ]?[Qq](?P<quarter>[1-4])$",
 }
-"""Of two that read equally many cells, the first is taken."""
+"""Patterns of dates. If two of them read equally many cells of a column, the first is used."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -124,7 +124,7 @@ def _number_form(values: np.ndarray, comma: bool = False) -> Form:
 
 
 def type_numbers(table: pyarrow.Table, names: Iterable[str]) -> pyarrow.Table:
-    """The table with columns of text in the notation of programs as numbers, so that they are parsed once."""
+    """Parse the columns of text that hold plain numbers such as ``-1.5e3``, so that later steps need not parse them."""
     import pyarrow
 
     columns = dict(zip(table.column_names, table.columns, strict=True))
@@ -176,7 +176,7 @@ def numbers(column: Any, comma: bool = False) -> np.ndarray:
 
 
 def days(column: Any, form: str = "") -> np.ndarray:
-    """Every cell as days since 1970 by its own clock, NaN where it is no date."""
+    """Every cell as days since 1970 in its own time zone, NaN where it is no date."""
     import pyarrow
     import pyarrow.compute as compute
     import pyarrow.types as types
@@ -202,7 +202,7 @@ def days(column: Any, form: str = "") -> np.ndarray:
 
 
 def unreadable(column: Any, is_known: np.ndarray) -> list[str]:
-    """The texts of the cells that are neither known nor usual signs for missing values."""
+    """The texts of the cells that could not be read, without the usual signs for missing values."""
     import pyarrow
     import pyarrow.compute as compute
 
@@ -291,7 +291,7 @@ def _number_forms(cells: Any) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def _try_numbers(cells: Any) -> np.ndarray | None:
-    """The cells as numbers, if all of them are in the notation of programs."""
+    """The cells as numbers, if all of them are written as plainly as ``-1.5e3``; otherwise None."""
     import pyarrow
     import pyarrow.compute as compute
 

@@ -26,7 +26,7 @@ from isthmus.sources.cache import cache_array, decode_all
 from isthmus.sources.files import locate_shards, name_errors, not_found, read_bytes
 from isthmus.sources.images import channels_first, open_image
 from isthmus.sources.pictures import list_hub_pictures, open_hub, read_labels
-from isthmus.sources.splits import HeldOutRows, check_splits, partition
+from isthmus.sources.splits import HeldOutRows, Rows, check_splits, partition
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -60,6 +60,8 @@ class CIFAR10(Source):
     class Config(Component):
         validation: HeldOutRows = 5_000
         """Training rows held out for validation."""
+        rows: Rows | None = None
+        """How many of the other training rows to use, for a quick study (default: all)."""
         split_seed: int = 0
         """Seed of the choice of these rows; the run's seed does not change it."""
         hub: str | None = None
@@ -98,6 +100,10 @@ class CIFAR10(Source):
         # The two layouts store the training rows in different orders. Sorted, they are the same before the seeded draw.
         order = np.array(sorted(range(len(labels)), key=digests.__getitem__))
         parts = partition(len(labels), [self.config.validation], self.config.split_seed)
+        if self.config.rows is not None:
+            if self.config.rows > len(parts[0]):
+                raise UserError(f"source.rows={self.config.rows}: validation leaves {len(parts[0])} training rows")
+            parts[0] = parts[0][: self.config.rows]
         train, validation = (Split(images[order[part]], labels[order[part]]) for part in parts)
         return check_splits(self.config.name, [train, validation, Split(test_images, test_labels)], self.classes)
 

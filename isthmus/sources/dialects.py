@@ -1,4 +1,4 @@
-"""Reads tables as people have them: text files of any usual dialect, as text, and parquet files; says what it found."""
+"""Reads the tables that people have: parquet files, and text files of any usual dialect, whose cells stay text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROW_NAMES = re.compile(r"|unnamed: 0|row\.?names|__index_level_\d+__", re.I)
 _LARGEST_KEPT = 2**28
 """Bytes of the largest file whose table is kept in memory."""
 _CELL_BYTES = 8
-"""Of a cell as a number, which its text may be shorter than."""
+"""Bytes of a cell as float64; its text may be shorter."""
 
 
 _ROWS = "give a table with the names of columns in its first line and a row of cells in each other"
@@ -144,7 +144,7 @@ def _read_text(path: Path, header: bool | None, delimiter: str | None) -> tuple[
 
 
 def _parse(body: bytes, delimiter: str, names: list[str]) -> tuple[pyarrow.Table, int]:
-    """The rows of a text, and the number of lines below them that have other cells."""
+    """The rows of a text, and the number of lines that were left out because they have another number of cells."""
     import pyarrow
     import pyarrow.csv
 
@@ -258,7 +258,7 @@ def _say_skipped(lines: Sequence[str], rows: Sequence[tuple[int, list[str]]], st
 
 
 def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
-    """Whether a row holds names: above row names, above numbers, or at least not among what it stands above."""
+    """Whether a row is a header: names above row names or above numbers, or at least words that no row below has."""
     below = [[row[place] for row in rest] for place in range(len(first))] if rest else []
     are_distinct = all(first[1:]) and len(set(first)) == len(first) > 1
     if below and not first[0] and all(below[0]) and are_distinct:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -102,6 +102,14 @@ class Column:
             yield f"{name} is missing", "missing", {}
 
 
+class _Finding(NamedTuple):
+    """What is said about a column; columns that differ only in how many values they lack share a sentence."""
+
+    said: str
+    missing: int = 0
+    note: str = ""
+
+
 class TableEncoder:
     """Learns from training rows; afterwards every row is encoded on its own."""
 
@@ -116,13 +124,18 @@ class TableEncoder:
     def learn(cls, table: pyarrow.Table, names: Sequence[str] | None = None, hash_text: bool = True) -> Self:
         """Learn from the training rows; ``names`` are the input columns (default: all)."""
         has_commas = cache(lambda: uses_decimal_comma(table))
-        columns, groups = [], dict[str, list[str]]()
+        columns, groups = [], dict[tuple[str, bool, str], dict[str, int]]()
         for name, given in _columns(table, table.column_names if names is None else names).items():
             column, finding = _learn_column(name, given, has_commas, hash_text)
             columns += [column] if column else []
-            groups.setdefault(finding, []).append(name)
-        findings = [f"{join_names(group)}: {finding}" for finding, group in groups.items()]
-        return cls(columns, findings, [name for finding in _IDENTIFIES for name in groups.get(finding, ())])
+            alike = (finding.said, finding.missing > 0, finding.note)
+            groups.setdefault(alike, {})[name] = finding.missing
+        findings = [
+            f"{join_names(list(group))}: {said}{_say_missing(list(group.values()), table.num_rows)}{note}"
+            for (said, _, note), group in groups.items()
+        ]
+        identifiers = [name for said in _IDENTIFIES for name in groups.get((said, False, ""), ())]
+        return cls(columns, findings, identifiers)
 
     @property
     def inputs(self) -> dict[str, Kind]:
@@ -183,13 +196,13 @@ def _columns(table: pyarrow.Table, names: Sequence[str]) -> dict[str, pyarrow.Ch
 
 def _learn_column(
     name: str, column: pyarrow.ChunkedArray, has_commas: Callable[[], bool], hash_text: bool
-) -> tuple[Column | None, str]:
-    """What is learned about a column, or None if it is left out; and a sentence about it."""
+) -> tuple[Column | None, _Finding]:
+    """What is learned about a column, or None if it is left out; and what is said about it."""
     form = recognise(column, has_commas)
     if form.kind == "empty":
-        return None, _EMPTY
+        return None, _Finding(_EMPTY)
     if form.kind == "nested":
-        return None, f"{column.type} is neither number, text nor date, left out"
+        return None, _Finding(f"{column.type} is neither number, text nor date, left out")
     if form.kind == "words":
         return _learn_words(name, column, hash_text)
     kind = form.kind
@@ -197,23 +210,23 @@ def _learn_column(
     codes = draft.read(column)[:, 0]
     known = np.sort(codes[~np.isnan(codes)])
     if not len(known):
-        return None, _EMPTY
+        return None, _Finding(_EMPTY)
     different = 1 + int(np.count_nonzero(np.diff(known)))
     if different == 1 and len(known) == len(codes):
-        return None, "the same value in every row, left out"
+        return None, _Finding("the same value in every row, left out")
     named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
     if kind == "number" and named and different == len(codes) and (known == np.rint(known)).all():
-        return None, _IDENTIFIES[0]
+        return None, _Finding(_IDENTIFIES[0])
     fill = float(known[(len(known) - 1) // 2])
     spread = max(known[-1] - fill, fill - known[0])
     scale = 1.0 if _TOO_NEAR < spread < _TOO_FAR or not spread else float(spread)
     periods = _find_periods(known) if kind == "date" else ()
     learned = replace(draft, missing=len(known) < len(codes), fill=fill, scale=scale, periods=periods)
-    finding = _describe(learned, len(codes) - len(known), len(codes), different)
+    note = ""
     if learned.missing and (left := cells.unreadable(column, ~np.isnan(codes))):
         others = f" and {len(left) - 1:,} other texts" if left[1:] else ""
-        finding += f" ({left[0][:40]!r}{others} cannot be read)"
-    return learned, finding
+        note = f" ({left[0][:40]!r}{others} cannot be read)"
+    return learned, _Finding(_describe(learned, different), len(codes) - len(known), note)
 
 
 def _find_periods(known: np.ndarray) -> tuple[str, ...]:
@@ -229,24 +242,24 @@ def _find_periods(known: np.ndarray) -> tuple[str, ...]:
     return tuple(period for period, does in varies.items() if does)
 
 
-def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tuple[Column | None, str]:
+def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tuple[Column | None, _Finding]:
     """A column of categories or of free text."""
     import pyarrow.compute as compute
 
     known = cells.texts(column).drop_null()
-    rows, missing = len(column), len(column) - len(known)
+    missing = len(column) - len(known)
     counted = compute.value_counts(known)
     values, counts = counted.field("values").to_pylist(), np.asarray(counted.field("counts"))
     if len(values) == 1 and not missing:
-        return None, "the same value in every row, left out"
+        return None, _Finding("the same value in every row, left out")
     many = len(values) > max(MOST_SHOWN, 0.2 * len(known))
     if (many or len(values) == len(known)) and _mean_words(values) >= 3:
-        said = _say_missing(missing, rows)
         if not hash_text:
-            return None, f"free text, left out{said}"
-        return Column(name, "text", missing > 0), f"free text, as {WORD_COUNTS} counts of hashed words{said}"
+            return None, _Finding("free text, left out", missing)
+        said = f"free text, as {WORD_COUNTS} counts of hashed words"
+        return Column(name, "text", missing > 0), _Finding(said, missing)
     if len(values) == len(known) > 1 or (many and len(values) >= 0.95 * len(known)):
-        return None, _IDENTIFIES[1 if len(values) == len(known) else 2]
+        return None, _Finding(_IDENTIFIES[1 if len(values) == len(known) else 2])
     order = sorted(range(len(values)), key=lambda number: (-counts[number], values[number]))[:_MOST_VALUES]
     kept = [number for number in order if len(values[number]) <= _LONGEST_VALUE]
     often = int(sum(counts[number] > 1 for number in kept))
@@ -254,7 +267,7 @@ def _learn_words(name: str, column: pyarrow.ChunkedArray, hash_text: bool) -> tu
         name, "category", missing > 0, values=tuple(values[number] for number in kept),
         counts=tuple(int(counts[number]) for number in kept), shown=min(often, MOST_SHOWN),
     )  # fmt: skip
-    return learned, _describe(learned, missing, rows, len(values))
+    return learned, _Finding(_describe(learned, len(values)), missing)
 
 
 def _mean_words(values: Sequence[str]) -> float:
@@ -262,14 +275,17 @@ def _mean_words(values: Sequence[str]) -> float:
     return float(np.mean([len(cells.split_words(value)) for value in sample]))
 
 
-def _say_missing(missing: int, rows: int) -> str:
-    often = ", more than half" if missing > rows / 2 else ""
-    return f"; {missing:,} of {rows:,} are missing{often}" if missing else ""
+def _say_missing(missing: Sequence[int], rows: int) -> str:
+    fewest, most = min(missing), max(missing)
+    counts = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    return f"; missing in {counts} of {rows:,} training rows" if most else ""
 
 
-def _describe(column: Column, missing: int, rows: int, different: int) -> str:
+def _describe(column: Column, different: int) -> str:
     if column.kind == "category":
-        rest = f", of which {column.shown} have a feature of their own" if column.shown < different else ""
+        shown = {0: "none has a feature of its own", 1: "1 has a feature of its own"}
+        several = f"{column.shown} have a feature of their own"
+        rest = f", of which {shown.get(column.shown, several)}" if column.shown < different else ""
         said = f"{different:,} categories{rest}" if different > 1 else "one category"
     elif column.kind == "date":
         names = {"year": "season", "week": "weekday", "day": "hour"}
@@ -282,7 +298,7 @@ def _describe(column: Column, missing: int, rows: int, different: int) -> str:
         said = "true or false"
     else:
         said = "numbers" + (" with decimal commas" if column.comma else "")
-    return said + _say_missing(missing, rows)
+    return said
 
 
 _CONSTANTS: dict[str, tuple[str, ...]] = {

@@ -225,7 +225,7 @@ class Facts(NamedTuple):
 
 
 def look_at(root: Path, sample: int = 200) -> Facts:
-    """Look at a folder before it is loaded; the sizes are those of a sample of its training images."""
+    """Facts about a folder that is not loaded yet, from the headers of a sample of its training images."""
     home = find_homes(root)["train"]
     paths = walk_images(home)
     if not paths:

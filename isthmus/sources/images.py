@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -85,17 +85,24 @@ def _reduce_depth(image: Image, name: str) -> Image:
     return Image.fromarray(np.rint(values * 255.0 if is_float else values / 257).astype(np.uint8))
 
 
-def resize_short_side(image: Image, size: int, name: object = "the image") -> Image:
-    """Resize the short side to ``size``, bilinear with antialiasing."""
-    from PIL.Image import Resampling
+Filter = Literal["bilinear", "bicubic"]
 
+
+def resize_short_side(image: Image, size: int, name: object = "the image", resampling: Filter = "bilinear") -> Image:
+    """Resize the short side to ``size``, with antialiasing."""
     short, long = min(image.size), max(image.size)
     if size * (size * long // short) > _MOST_PIXELS:
         raise UserError(
             f"{name} of {image.width}×{image.height} pixels is too elongated to be resized to a short side of {size}; "
             "crop it first"
         )
-    return image.resize((size * image.width // short, size * image.height // short), Resampling.BILINEAR)
+    return _resize(image, (size * image.width // short, size * image.height // short), resampling)
+
+
+def _resize(image: Image, size: tuple[int, int], resampling: Filter) -> Image:
+    from PIL.Image import Resampling
+
+    return image.resize(size, Resampling[resampling.upper()])
 
 
 def center_crop(image: Image, size: int) -> Image:
@@ -109,9 +116,14 @@ def channels_first(image: Image) -> np.ndarray:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def fit_square(image: Image, name: object, size: int) -> np.ndarray:
+def fit_square(image: Image, name: object, size: int, resampling: Filter = "bilinear") -> np.ndarray:
     """(channels, size, size): the short side resized to ``size``, then the centre cropped."""
-    return channels_first(center_crop(resize_short_side(image, size, name), size))
+    return channels_first(center_crop(resize_short_side(image, size, name, resampling), size))
+
+
+def squeeze(image: Image, name: object, size: int, resampling: Filter = "bilinear") -> np.ndarray:
+    """(channels, size, size): the whole image, both sides resized to ``size``."""
+    return channels_first(_resize(image, (size, size), resampling))
 
 
 def cut_patches(image: Image, size: int) -> np.ndarray:

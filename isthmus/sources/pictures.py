@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -17,7 +18,7 @@ from isthmus.core.files import expand_user
 from isthmus.core.protocols import SPLITS, Component, Data, Source, Split, SplitName
 from isthmus.sources.cache import CachedArray, cache_array, decode_all
 from isthmus.sources.files import name_errors, not_found, resolve, stamp
-from isthmus.sources.images import SUFFIXES, fit_square, open_image
+from isthmus.sources.images import SUFFIXES, Filter, fit_square, open_image, squeeze
 from isthmus.sources.splits import HeldOutRows, array_digest, check_labels, check_splits, partition
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class PictureSource(Source):
         size: Annotated[int, Field(ge=1, le=4096)] = 256
         """Height and width: the short side is resized, then the centre cropped. 256 suits ``task.resize=224`` with
         ``task.crop_ratio=0.875``."""
+        resampling: Filter = "bilinear"
+        """Of these resized photographs."""
+        extent: Literal["square", "whole"] = "square"
+        """What is kept of a training photograph: the central square, or all of it, squeezed into a square, from which
+        ``task.augment.resized_crop`` then cuts parts in their true proportions."""
         validation: HeldOutRows = 1_000
         """Training rows held out for validation, if the data set has no validation split."""
         split_seed: int = 0
@@ -84,9 +90,13 @@ class PictureSource(Source):
             pool = given["train"]
             parts = partition(len(pool.items), [config.validation], config.split_seed, pool.targets)
             given |= {"train": pool.take(parts[0]), "validation": pool.take(parts[1])}
-        decode = partial(fit_square, size=config.size)
-        skip = config.unreadable == "skip"
-        return decode_splits(config.name, given, decode, (1, 3, config.size, config.size), classes, skip)
+        if config.resampling != "bilinear":
+            given = {name: part._replace(key={**part.key, "resampling": "bicubic"}) for name, part in given.items()}
+        decode, whole = (partial(fit, size=config.size, resampling=config.resampling) for fit in (fit_square, squeeze))
+        shape, skip = (1, 3, config.size, config.size), config.unreadable == "skip"
+        if config.extent == "square":
+            return decode_splits(config.name, given, decode, shape, classes, skip)
+        return decode_splits(config.name, given, decode, shape, classes, skip, whole=whole)
 
     def _find_on_hub(self, data_dir: Path) -> Found:
         given: dict[SplitName, Pictures] = {}
@@ -109,19 +119,41 @@ def decode_splits(
     classes: Sequence[str] = (),
     skip: bool | None = None,
     origin: str = "",
+    whole: Decode | None = None,
 ) -> Data:
     """Decode every picture once into the cache, skipping unreadable ones if asked.
 
     ``decode`` converts an image with its name to ``shape``: the number of images, channels, height and width.
+    ``whole`` converts training pictures instead, and their sizes are kept as the rows' extents.
     """
     counts = {name: [shape[0]] * len(splits[name].items) for name in SPLITS}
-    decoded = [decode_pictures(cache, splits[name], decode, shape[1:], counts[name], skip, origin) for name in SPLITS]
+    ways = dict.fromkeys(SPLITS, decode)
+    if whole:
+        train = splits["train"]
+        splits = {**splits, "train": train._replace(key={**train.key, "extent": "whole"})}
+        ways["train"] = whole
+    decoded = [
+        decode_pictures(cache, splits[name], ways[name], shape[1:], counts[name], skip, origin) for name in SPLITS
+    ]
     targets = [splits[name].targets for name in SPLITS]
     kept = [
         Split(each.array, None if every is None else np.delete(every, list(each.unreadable), axis=0))
         for each, every in zip(decoded, targets, strict=True)
     ]
+    if whole:
+        kept[0] = replace(kept[0], extents=_read_extents(cache, splits["train"], skip, origin))
     return check_splits(origin or cache, kept, classes, [each.digest for each in decoded])
+
+
+def _read_extents(cache: str, pictures: Pictures, skip: bool | None, origin: str) -> np.ndarray:
+    """int32 (pictures, 2): height and width in pixels, of the pictures that can be decoded; cached as bytes."""
+
+    def measure(image: Image, name: str) -> np.ndarray:
+        return np.array([image.height, image.width], np.int32).view(np.uint8)
+
+    measured = pictures._replace(key={**pictures.key, "extent": "sizes"})
+    kept = decode_pictures(cache, measured, measure, (8,), [1] * len(pictures.items), skip, origin)
+    return np.array(kept.array.view(np.int32))
 
 
 def decode_pictures(
@@ -243,13 +275,13 @@ def list_classes(folder: Path) -> list[str]:
     return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
 
 
-def list_folder(root: Path, folder: Path, classes: Sequence[str], channels: int = 3) -> Pictures:
+def list_folder(root: Path, folder: Path, classes: Sequence[str]) -> Pictures:
     """The pictures in the class folders of a folder, labelled by class; without classes, those in the folder itself."""
     if not classes:
-        return list_pictures(root, list_images(folder), None, channels)
+        return list_pictures(root, list_images(folder), None)
     by_class = [list_images(folder / name) for name in classes]
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
-    return list_pictures(root, [path for paths in by_class for path in paths], labels, channels)
+    return list_pictures(root, [path for paths in by_class for path in paths], labels)
 
 
 def find_folder(data_dir: Path, path: str, advice: str) -> Path:

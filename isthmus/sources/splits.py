@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Self
 
 import numpy as np
@@ -129,6 +130,8 @@ def check_splits(
         _check_targets(f"{origin}, {name}", split, len(classes))
         hasher.update((known or array_digest(split.inputs)).encode())
         hasher.update((array_digest(split.targets) if split.targets is not None else "no targets").encode())
+        if split.extents is not None:
+            hasher.update(array_digest(split.extents).encode())
     if len(shapes := {split.inputs.shape[1:] for split in splits}) > 1:
         raise UserError(f"{origin}: the splits differ in the shape of a row: {sorted(shapes)}")
     if len({None if split.targets is None else split.targets.shape[1:] for split in splits}) > 1:
@@ -138,7 +141,7 @@ def check_splits(
 
 
 def _contiguous(split: Split) -> Split:
-    return Split(np.ascontiguousarray(split.inputs), split.targets)
+    return replace(split, inputs=np.ascontiguousarray(split.inputs))
 
 
 def _check_inputs(where: str, inputs: np.ndarray, may_be_empty: bool) -> None:

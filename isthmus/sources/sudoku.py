@@ -85,7 +85,7 @@ class GeneratedSudoku(Source):
         return check_splits("sudoku", [Split(*part) for part in parts])
 
     def _fill(self, array: np.ndarray, path: Path, known: np.ndarray | None) -> None:
-        """The splits share no grids and no known puzzles."""
+        """Write the boards of all splits into ``array``; no two splits share a grid or a known puzzle."""
         pools = None
         if known is not None:
             _refuse_ambiguous(path, known[0], np.arange(known.shape[1]))
@@ -181,7 +181,7 @@ class SudokuFiles(Source):
         return boards[:, rows]
 
     def _draw(self, name: SplitName, boards: np.ndarray) -> np.ndarray:
-        """At most as many boards as the settings allow."""
+        """Draw as many boards of a split as the settings allow."""
         most = self.config.most if name == "train" else self.config.most_held_out
         if most is None or most >= boards.shape[1]:
             return boards

@@ -6,6 +6,7 @@ source ``arrays`` for columns that are to be taken exactly as they are. The sour
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class Table(Source):
         """The character between the cells of a text file (default: detected)."""
         text: Literal["hash", "drop"] = "hash"
         """Whether free text becomes counts of hashed words or is left out."""
+        without: ColumnNames = ()
+        """Columns that are no inputs, such as what is known only after the fact."""
         row_names: str | None = None
         """A column that names the rows and is no input (default: a first column without a name)."""
 
@@ -99,20 +102,25 @@ class Table(Source):
         """The wanted columns, or all except targets and the names of rows; unknown names are refused."""
         names, config = frame.table.column_names, self.config
         row_names = config.row_names or frame.row_names
-        for name in (*config.targets, *config.inputs, *([config.row_names] if config.row_names else [])):
+        given = {"targets": config.targets, "inputs": config.inputs, "without": config.without}
+        for name in (*itertools.chain(*given.values()), *([config.row_names] if config.row_names else [])):
             if name not in names:
                 raise UserError(f"{origin} has no column {name!r}; {nearest(name, names)}")
-        if both := set(config.targets) & set(config.inputs):
-            raise UserError(f"{sorted(both)[0]!r} is both in source.targets and in source.inputs")
-        inputs = list(config.inputs) or [name for name in names if name not in (*config.targets, row_names)]
+        for one, other in itertools.combinations(given, 2):
+            if both := set(given[one]) & set(given[other]):
+                raise UserError(f"{sorted(both)[0]!r} is both in source.{one} and in source.{other}")
+        others = (*config.targets, *config.without, row_names)
+        inputs = list(config.inputs) or [name for name in names if name not in others]
         if not inputs:
-            raise UserError(f"{origin} has no column besides source.targets")
+            besides = "source.targets" + " and source.without" * bool(config.without)
+            raise UserError(f"{origin} has no column besides {besides}")
         return inputs
 
     def _describe_targets(self, targets: Targets) -> list[str]:
-        findings = [f"`{self.config.targets[0]}` is predicted: {targets.reason}"] if targets.reason else []
+        findings = [f"predicting `{self.config.targets[0]}`: {targets.reason}"] if targets.reason else []
         if lacking := int((~targets.known).sum()):
-            findings.append(f"{lacking:,} of {len(targets.known):,} rows have no target, left out")
+            verb = "has" if lacking == 1 else "have"
+            findings.append(f"{lacking:,} of {len(targets.known):,} rows {verb} no target, left out")
         return findings
 
 
@@ -126,11 +134,16 @@ class Bikes(Source):
         """``auto``: words, booleans and few whole numbers are classes, other numbers are values (``regression``)."""
 
     def load(self, data_dir: Path) -> Data:
-        path, text = home() / "examples" / "bikes.csv", bikes_csv()
-        if not path.exists() or path.read_bytes() != text.encode():
-            write_text(path, text)
-        settings = self.config.model_dump() | {"name": "table", "path": str(path.absolute())}
+        settings = self.config.model_dump() | {"name": "table", "path": str(write_bikes())}
         return Table(Table.Config(**settings)).load(data_dir)
+
+
+def write_bikes() -> Path:
+    """The file of the embedded table, written if it is not there."""
+    path, text = (home() / "examples" / "bikes.csv").absolute(), bikes_csv()
+    if not path.exists() or path.read_bytes() != text.encode():
+        write_text(path, text)
+    return path
 
 
 def _keep_known(tables: Sequence[pyarrow.Table], known: np.ndarray) -> list[pyarrow.Table]:

@@ -42,7 +42,10 @@ class ImageTokens(Source):
         splits = [Split(self._tokens(images, name, tokenizer)) for name in SPLITS]
         data = check_splits(f"tokens of {self.config.images.name}", splits)
         identity = digest([data.fingerprint, tokenizer.digest, images.fingerprint])
-        return replace(data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest)
+        return replace(
+            data, fingerprint=identity, vocabulary=tokenizer.codes, tokenizer=tokenizer.digest, pictures=images.train,
+            tokenize=tokenizer.encode,
+        )  # fmt: skip
 
     def open_tokenizer(self, data_dir: Path, images: tuple[int, ...] | None = None, positions: int = 256) -> Tokenizer:
         from isthmus.training.tokenizers import open_tokenizer

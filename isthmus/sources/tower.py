@@ -68,14 +68,14 @@ class Tower(Source):
 
 
 def draw_branch(config: TowerConfig, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """W_1k (h, d) and W_2k (d, h); one branch at a time, so that a large tower needs little memory."""
+    """The weights W_1k (h, d) and W_2k (d, h) of branch k, drawn when needed, because all of them may be large."""
     generator = numpy_generator(config.seed, "tower", number)
     W_1 = generator.standard_normal((config.h, config.d)) / config.d**0.5
     return W_1, generator.standard_normal((config.d, config.h)) / config.h**0.5
 
 
 def climb(config: TowerConfig, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """y, and its first order y_1."""
+    """The output y of the tower, and its first-order part y_1."""
     z, first = x, np.zeros_like(x)
     for number in range(1, config.depth + 1):
         W_1, W_2 = draw_branch(config, number)

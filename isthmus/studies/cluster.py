@@ -27,7 +27,7 @@ from isthmus.core.interrupts import keep_handlers, requests_to_stop
 from isthmus.core.machine import code_version
 from isthmus.core.record import METRICS, RECORD, read_metrics, runs_folder
 from isthmus.studies.executors import Advanced, Ended, Event, Executor, Job, work
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 _RETRIES = 1
 """Restarts by Ray itself when a process or its node dies. After that the study decides, and tries a few times more."""

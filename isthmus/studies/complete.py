@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,17 +14,17 @@ from isthmus.core.files import home
 from isthmus.core.machine import default_workers
 from isthmus.core.record import differences, remove_leftovers
 from isthmus.core.registry import model_title
-from isthmus.core.space import duration
+from isthmus.core.units import duration
 from isthmus.studies.database import Damaged, default_url, set_aside
-from isthmus.studies.estimate import Estimate, check_room, estimate, fit, gigabytes, measure_paces
+from isthmus.studies.estimate import Estimate, check_room, estimate, estimate_ranking, fit, gigabytes, measure_paces
 from isthmus.studies.executors import Ended, Event, Executor, LocalWorkers, ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Run, Trial
-from isthmus.studies.shared import rank_candidates, read_ranking
+from isthmus.studies.shared import list_untrained, rank_candidates, read_ranking, settings_of
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 
 class Watcher:
@@ -63,13 +65,23 @@ def complete_study(
     rebuild: bool = False,
     watcher: Watcher | None = None,
 ) -> Study:
-    """Run a study, resume it, or load its finished records. Without ``workers``, all cores are used."""
+    """Run a study, resume it, or load its finished records. Without ``workers``, all cores are used.
+
+    ``within`` seconds limit the number of candidates. With ``sampling.name=model`` they limit how many of its decisions
+    are carried out now: the study may be left unfinished, and a later call resumes it.
+    """
+    ends = math.inf if within is None else time.monotonic() + within
     plan, watcher = config if isinstance(config, Plan) else Plan.of(config, options), watcher or Watcher()
     storage = _storage(plan, url, rebuild)
     executor = _executor(plan.config, workers or default_workers(plan.config.base.threads), cluster)
+    is_searched = plan.config.sampling.name == "model" and bool(plan.config.spaces)
     if within is not None:
         plan = _fit_plan(plan, storage, executor.slots, within, watcher)
     if plan.config.shared:
+        if untrained := list_untrained(plan):
+            with watcher.measure():
+                seconds = estimate_ranking(plan, measure_paces(plan))
+            watcher.announce(_describe_ranking(plan, len(untrained), seconds))
         plan = replace(plan, inherited=rank_candidates(plan, watcher.rank))
     study = Study(plan, storage)
     for run in (run for trial in study.trials for run in trial.runs.values()):
@@ -81,11 +93,12 @@ def complete_study(
         needed = estimate(plan, measure_paces(plan, remaining), executor.slots, remaining)
     recorded = study.recorded_runs()
     if remaining:
-        watcher.announce(_describe(study, needed, executor.slots, recorded))
+        limit = "" if within is None or not is_searched else f"; it decides for {duration(within)}, then you can resume"
+        watcher.announce(_describe(study, needed, executor.slots, recorded) + limit)
     if cluster is None:
         check_room(needed, executor.slots)
     with watcher.train(needed.work, study.expected_runs, recorded):
-        study.carry_out(executor, lambda trial, run, event: _tell(watcher, study, trial, run, event))
+        study.carry_out(executor, lambda trial, run, event: _tell(watcher, study, trial, run, event), ends)
     return study
 
 
@@ -127,11 +140,16 @@ def _executor(config: StudyConfig, workers: int, cluster: str | None) -> Executo
 
 
 def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float, watcher: Watcher) -> Plan:
-    """The plan reduced to the time that it may take; a resumed study keeps the size it started with."""
+    """The plan reduced to the time that it may take; a resumed study keeps the size it started with.
+
+    A search by model keeps its size: the time ends it between two decisions.
+    """
     begun = storage.stored_config()
     if begun is not None and set(differences(plan.identity, begun)) <= {"sampling.candidates"}:
         number = begun.get("sampling", {}).get("candidates")
         return plan if number is None else plan.limit(number)
+    if plan.config.sampling.name == "model" and plan.config.spaces:
+        return plan
     with watcher.measure():
         return fit(plan, measure_paces(plan), workers, seconds)
 
@@ -139,10 +157,23 @@ def _fit_plan(plan: Plan, storage: Storage, workers: int, seconds: float, watche
 def _describe(study: Study, needed: Estimate, workers: int, recorded: int) -> str:
     config, threads = study.config, study.config.base.threads
     size = f"{study.expected_candidates} candidates, {study.expected_runs} runs ({recorded} on record)"
-    seconds = f"{'at most' if config.pruning else 'about'} {duration(needed.seconds)}"
+    seconds = f"{'at most' if config.stopping else 'about'} {duration(needed.seconds)}"
     processes = f"{workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}"
     room = f"{gigabytes(needed.disk_bytes)} of disk, {gigabytes(needed.memory_bytes)} of memory"
-    return f"study {config.name}: {size}; {seconds} with {processes}, {room}"
+    at_once, hint = study.plan.runs_at_once, ""
+    if at_once < workers:
+        generation = math.ceil(workers * config.sampling.generation_size / at_once)
+        hint = f"; it trains {at_once} runs at a time, sampling.generation={generation} would use all workers"
+    return f"study {config.name}: {size}; {seconds} with {processes}, {room}{hint}"
+
+
+def _describe_ranking(plan: Plan, untrained: int, seconds: float) -> str:
+    shared, number = settings_of(plan.config), len(plan.candidates)
+    networks = f"{untrained} super-network{'s' * (untrained > 1)}"
+    return (
+        f"study {plan.config.name}: {networks} to rank {number} candidates, about {duration(seconds)} with one worker; "
+        f"then {shared.count_promising(number)} of them are trained alone"
+    )
 
 
 def _tell(watcher: Watcher, study: Study, trial: Trial, run: Run, event: Event) -> None:

@@ -1,8 +1,12 @@
-"""Which network a study trains next, and until which epoch: where the expected gain per step of training is largest.
+"""Which network a study trains next, and until which epoch: where the expected gain per time of training is largest.
+
+The time is predicted from counted operations and ``sampling.step_flops``, never measured, so that decisions are the
+same on every machine.
 
 A decision starts a candidate, or continues one that was paused, until its next rung or its end. Decision n reads only
 what decisions up to n − q have found (q is ``sampling.generation``), so the list of decisions does not depend on who
-carries them out, or how fast. What the others will find counts as what the surrogate expects.
+carries them out, or how fast. What the others will find counts as what the surrogate expects. A number has no decision
+if only candidates whose results are awaited could continue; a later number continues them.
 """
 
 from __future__ import annotations
@@ -66,9 +70,7 @@ class Pool:
 
     @cached_property
     def features(self) -> Array:
-        """A row per candidate. Numbers go from 0 to 1, a field that a family lacks is in the middle."""
-        rows = [describe(proposal) for proposal in self.proposals]
-        return _to_columns(rows)
+        return to_columns([describe(proposal) for proposal in self.proposals])
 
     @cached_property
     def costs(self) -> Array:
@@ -76,41 +78,60 @@ class Pool:
         return np.log([proposal.cost[self.config.cost] for proposal in self.proposals])
 
     @cached_property
+    def work(self) -> Array:
+        """Of a row of data in training: the operations that are counted, and its share of what a step costs besides."""
+        size, step = self.config.base.train.batch_size, self.config.sampling.step_flops
+        flops = [proposal.cost["training_flops"] for proposal in self.proposals]
+        sizes = [proposal.recipe.get("batch_size", size) for proposal in self.proposals]
+        return np.array(flops, dtype=np.float64) + step / np.array(sizes, dtype=np.float64)
+
+    @cached_property
     def starts(self) -> list[int]:
-        """The first candidates: a random one, then always the one that is farthest from all before."""
-        number = max(_STARTS if self.config.pruning else _WHOLE_STARTS, self.config.sampling.generation)
-        chosen = [int(numpy_generator(self.config.sampling.seed, "start").integers(len(self.proposals)))]
-        while len(chosen) < min(number, len(self.proposals)):
-            distance = ((self.features[:, None] - self.features[chosen]) ** 2).sum(-1).min(1)
-            distance[chosen] = -1.0
-            chosen.append(int(distance.argmax()))
-        return chosen
+        """The first candidates: a random one, then those that are farthest from all before."""
+        number = max(_STARTS if self.config.stopping else _WHOLE_STARTS, self.config.sampling.generation_size)
+        first = int(numpy_generator(self.config.sampling.seed, "start").integers(len(self.proposals)))
+        return spread_out(self.features, number, first)
+
+
+def spread_out(features: Array, number: int, first: int) -> list[int]:
+    """Rows as different as possible: after the first, always the one that is farthest from all before."""
+    chosen = [first]
+    while len(chosen) < min(number, len(features)):
+        distance = ((features[:, None] - features[chosen]) ** 2).sum(-1).min(1)
+        distance[chosen] = -1.0
+        chosen.append(int(distance.argmax()))
+    return chosen
 
 
 def describe(proposal: Proposal) -> dict[str, Any]:
     """The features of a candidate by name: numbers, texts and truths."""
-    model, layout = proposal.model, getattr(proposal.model, "layout", None)
-    known: dict[str, Any] = {name: math.log(proposal.cost[name]) for name in _SHARED if proposal.cost[name] > 0}
+    layout = getattr(proposal.model, "layout", None)
+    known: dict[str, Any] = {name: float(proposal.cost[name]) for name in _SHARED if proposal.cost[name] > 0}
     if layout is not None:
-        known |= {"width": math.log(layout.width), "places": math.log(1 + layout.places * layout.iterations)}
-    known |= {"name": model.name}
-    sizes = {}
-    for name, value in (proposal.settings | dict(proposal.varied)).items():
+        known |= {"width": float(layout.width), "places": float(1 + layout.places * layout.iterations)}
+    return describe_settings(known | {"name": proposal.model.name}, proposal.settings | dict(proposal.varied))
+
+
+def describe_settings(known: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Known features, those of settings of a model and its training, and the ratios of its sizes."""
+    known, sizes = dict(known), {}
+    for name, value in settings.items():
         if name in known:
             continue
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        known[name] = math.log(value) if is_number and value > 0 else float(value) if is_number else value
+        known[name] = float(value) if is_number else value
         if isinstance(value, int) and is_number and value > 0 and not name.startswith("train."):
-            sizes[name] = known[name]
-    known |= {f"{one} / {two}": sizes[one] - sizes[two] for one, two in itertools.combinations(sizes, 2)}
-    return known
+            sizes[name] = value
+    return known | {f"{one} / {two}": sizes[one] / sizes[two] for one, two in itertools.combinations(sizes, 2)}
 
 
-def _to_columns(rows: Sequence[Mapping[str, Any]]) -> Array:
+def to_columns(rows: Sequence[Mapping[str, Any]]) -> Array:
+    """A row per description. Numbers go from 0 to 1, a field that a family lacks is in the middle."""
     columns = []
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        if all(value is None or isinstance(value, float) for value in values):
+        if {type(value) for value in values if value is not None} == {float}:
+            values = _take_logarithms(values)
             known = [value for value in values if value is not None]
             low, high = min(known), max(known)
             if high > low:
@@ -122,6 +143,16 @@ def _to_columns(rows: Sequence[Mapping[str, Any]]) -> Array:
                 [math.sqrt(0.5) * (repr(value) == kind) for value in values] for kind in kinds if len(kinds) > 1
             ]
     return np.array(columns, dtype=np.float64).T.reshape(len(rows), -1)
+
+
+def _take_logarithms(values: Sequence[float | None]) -> list[float | None]:
+    """Of the numbers, unless one is negative; 0 goes one mean distance below the smallest of the others."""
+    known = {value for value in values if value is not None}
+    if min(known) < 0:
+        return list(values)
+    logs = [math.log(value) for value in known if value > 0] or [0.0]
+    zero = min(logs) - ((max(logs) - min(logs)) / (len(logs) - 1) if len(logs) > 1 else 1.0)
+    return [None if value is None else math.log(value) if value > 0 else zero for value in values]
 
 
 def _list_points(space: Space, number: int, seed: int, place: int) -> list[dict[str, Any]]:
@@ -151,19 +182,20 @@ def count_left(config: StudyConfig, trials: Sequence[Trial]) -> int:
 
 
 def choose(pool: Pool, trials: Sequence[Trial], number: int, maximise: bool = True) -> Decision | None:
-    """Decision ``number``, given all trials and earlier decisions; None if nothing more fits into the budget."""
+    """Decision ``number``, given all trials and earlier decisions.
+
+    None if nothing fits into the budget now. Once the results of earlier decisions are known, a later number may
+    continue their candidates, unless the search `is_over`.
+    """
     config = pool.config
     last = config.base.train.last_epoch
-    left = count_left(config, trials)
-    mine = {pool.places[trial.key]: trial for trial in trials if trial.key in pool.places}
-    reached = np.array(
-        [max(mine[i].decisions.values(), default=last) if i in mine else 0 for i in range(len(pool.costs))]
-    )
-    is_possible = (reached < last) & (last - reached <= left)
+    mine = _find_trials(pool, trials)
+    reached = _list_reached(pool, mine)
+    is_possible = _fits_budget(pool, trials, reached)
     for place, trial in mine.items():
         # One whose last decision is not known yet, or that has ended, cannot be continued.
         is_possible[place] &= (
-            max(trial.decisions, default=-1) <= number - config.sampling.generation and trial.state == "open"
+            max(trial.decisions, default=-1) <= number - config.sampling.generation_size and trial.state == "open"
         )
     if not is_possible.any():
         return None
@@ -172,10 +204,39 @@ def choose(pool: Pool, trials: Sequence[Trial], number: int, maximise: bool = Tr
         place = starts[0]
     else:
         gain = _expect_gains(pool, trials, number, 1 if maximise else -1)
-        place = int(np.where(is_possible, gain / np.maximum(last - reached, 1), -math.inf).argmax())
-    rungs = (*(config.pruning.rungs if config.pruning else ()), last)
+        work = np.maximum(last - reached, 1) * pool.work
+        place = int(np.where(is_possible, gain / work, -math.inf).argmax())
+    rungs = (*(config.stopping.rungs if config.stopping else ()), last)
     epoch = next(rung for rung in rungs if rung > reached[place])
     return Decision(pool.proposals[place], mine.get(place), epoch)
+
+
+def is_over(pool: Pool, trials: Sequence[Trial], number: int) -> bool:
+    """Whether a number without a decision ends the search: none was made later, and no candidate of an earlier one
+    whose result is not known yet could continue."""
+    mine = _find_trials(pool, trials)
+    latest = {place: max(trial.decisions, default=-1) for place, trial in mine.items()}
+    awaited = [place for place, decision in latest.items() if decision > number - pool.config.sampling.generation_size]
+    fits = _fits_budget(pool, trials, _list_reached(pool, mine))
+    return max(latest.values(), default=-1) < number and not fits[awaited].any()
+
+
+def _find_trials(pool: Pool, trials: Sequence[Trial]) -> dict[int, Trial]:
+    """By the place in the pool."""
+    return {pool.places[trial.key]: trial for trial in trials if trial.key in pool.places}
+
+
+def _list_reached(pool: Pool, mine: Mapping[int, Trial]) -> Array:
+    """The epoch until which every candidate was decided to be trained. A listed candidate is trained to its end."""
+    last = pool.config.base.train.last_epoch
+    return np.array([max(mine[i].decisions.values(), default=last) if i in mine else 0 for i in range(len(pool.costs))])
+
+
+def _fits_budget(pool: Pool, trials: Sequence[Trial], reached: Array) -> Array:
+    """Which candidates are not trained to their end, and could be."""
+    missing = pool.config.base.train.last_epoch - reached
+    fits: Array = (missing > 0) & (missing <= count_left(pool.config, trials))
+    return fits
 
 
 def _expect_gains(pool: Pool, trials: Sequence[Trial], number: int, sign: int) -> Array:
@@ -188,7 +249,7 @@ def _expect_gains(pool: Pool, trials: Sequence[Trial], number: int, sign: int) -
             continue
         for decision, epoch in (trial.decisions or {-1: last}).items():  # a listed candidate is trained before all
             quality = trial.quality if epoch == last else trial.rungs.get(epoch)
-            if decision > number - config.sampling.generation:
+            if decision > number - config.sampling.generation_size:
                 awaited.append((place, epoch))
             elif quality is not None:
                 known.append((place, epoch, sign * quality))

@@ -17,10 +17,12 @@ from isthmus.core.machine import memory_bytes
 from isthmus.core.protocols import SPLITS
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
-from isthmus.training.devices import OneDevice
+from isthmus.studies.shared import list_untrained
+from isthmus.training.devices import OneDevice, arithmetic
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Diverged, NoJournal, Stopped
-from isthmus.training.run import Options, Prepared, arithmetic, load_rows, make_training, starting_model
+from isthmus.training.prepare import Options, Prepared, load_rows, starting_model
+from isthmus.training.run import make_training
 from isthmus.training.stacks import Member, train_together
 
 _STEPS, _WARM_UP = 7, 3
@@ -36,10 +38,10 @@ class Pace:
     per_step: float
     per_flop: float
 
-    def of_run(self, plan: Plan, cost: Mapping[str, float]) -> float:
-        train = plan.config.base.train
+    def of_run(self, plan: Plan, proposal: Proposal) -> float:
+        train, cost = plan.config.base.train, proposal.cost
         rows = len(plan.data.train) * plan.task.views()
-        steps = train.epochs * -(-rows // train.batch_size)
+        steps = train.epochs * -(-rows // proposal.recipe.get("batch_size", train.batch_size))
         # Validations during training, and both held-out splits at the end; a forward is a third of a step.
         held_out = len(plan.data.validation) * (1 + train.epochs / train.evaluate_every) + len(plan.data.test)
         return steps * self.per_step + self.per_flop * cost["training_flops"] * (rows * train.epochs + held_out / 3)
@@ -68,12 +70,12 @@ def measure_paces(plan: Plan, candidates: Sequence[Proposal] | None = None) -> d
 
 
 def _measure_pace(plan: Plan, ordered: Sequence[Proposal]) -> Pace:
-    batch = min(plan.config.base.train.batch_size, len(plan.data.train) * plan.task.views())
-    points = []
+    rows, points = len(plan.data.train) * plan.task.views(), []
     for proposal in (ordered[0], ordered[-1]):
         run = plan.run(proposal.model, plan.config.rates[0], plan.config.seeds[0], proposal.recipe)
         try:
             share = min(run.config.train.stack or 1, plan.runs_per_candidate)
+            batch = min(run.config.train.batch_size, rows)
             points.append((batch * proposal.cost["training_flops"], _step_seconds(run, plan.options) / share))
         except UserError:
             raise
@@ -115,21 +117,36 @@ def _step_seconds(run: Prepared, options: Options) -> float:
     return statistics.median(steps[_WARM_UP:] or steps)
 
 
+def estimate_ranking(plan: Plan, paces: Paces) -> float:
+    """The seconds of the super-networks that are not on record; each is trained by this process alone."""
+    if plan.config.shared is None or plan.inherited is not None or len(plan.candidates) < 2:
+        return 0.0
+    seconds, known = 0.0, {proposal.key: proposal for proposal in plan.candidates}
+    for group in list_untrained(plan):
+        members = [known[key] for key in group.keys]
+        mean = statistics.fmean(paces[item.architecture].of_run(plan, item) for item in members)
+        ends = [paces[members[place].architecture].of_run(plan, members[place]) for place in group.ends]
+        slices = min(plan.config.shared.slices, len(members))
+        part = group.run.train.epochs / plan.config.base.train.epochs
+        seconds += part * (sum(ends) + (slices - len(ends)) * mean)
+    return seconds
+
+
 def estimate(plan: Plan, paces: Paces, workers: int, candidates: Sequence[Proposal] | None = None) -> Estimate:
-    """The most that all candidates of a study, or those given, can need; pruning may save some of it."""
+    """The most that all candidates of a study, or those given, can need; pruning or a ranking may save some of it."""
     candidates = plan.preview if candidates is None else candidates
-    times = [paces[proposal.architecture].of_run(plan, proposal.cost) for proposal in candidates]
+    times = [paces[proposal.architecture].of_run(plan, proposal) for proposal in candidates]
     rows = len(plan.data.train) * plan.task.views() * plan.config.base.train.epochs
     runs = plan.runs_per_candidate
     # Weights, two moments and the best weights, in memory or on disk.
     states = [16.0 * item.cost["trainable_params"] + 4.0 * item.cost["params"] for item in candidates]
     largest = max(states, default=0.0)
-    waiting = sum(states) * runs if plan.config.pruning else 0.0  # all runs of a generation wait at a rung
-    seconds = max(sum(times) * runs / workers, max(times, default=0.0))
+    waiting = sum(states) * runs if plan.config.stopping else 0.0  # all runs of a generation wait at a rung
+    seconds = max(sum(times) * runs / min(workers, plan.runs_at_once), max(times, default=0.0))
     splits = [plan.data.split(name) for name in SPLITS]
     rows_bytes = sum(part.nbytes for split in splits for part in (split.inputs, split.targets) if part is not None)
     return Estimate(
-        seconds=seconds + (_START_OF_WORKERS if workers > 1 and times else 0.0),
+        seconds=seconds + estimate_ranking(plan, paces) + (_START_OF_WORKERS if workers > 1 and times else 0.0),
         disk_bytes=sum(item.cost["checkpoint_bytes"] + _RUN_BYTES for item in candidates) * runs
         + max(waiting, largest * workers),
         memory_bytes=workers * (_PROCESS_BYTES + rows_bytes + 1.5 * largest),

@@ -25,12 +25,16 @@ from typing import Any, Literal, Self
 
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError, is_shortage
-from isthmus.core.interrupts import ignore_signals
+from isthmus.core.interrupts import block_signals, ignore_signals
 from isthmus.core.protocols import Data, Task
 from isthmus.training.journal import Overtaken
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Stopped
-from isthmus.training.run import InUse, Options, Prepared, learn_task, load_data, prepare, run, run_together
+from isthmus.training.prepare import Options, Prepared, learn_task, load_data, prepare
+from isthmus.training.run import InUse, run, run_together
+
+CRASHES = 4
+"""How often a run may lose its process before it counts as failed; it resumes after each of the others."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +283,7 @@ class _Worker:
         # Not a daemon, because a run on several devices starts processes. It ends when the pipe closes.
         self.process = context.Process(target=_serve, args=(theirs,))
         Finalize(self, self.pipe.close, exitpriority=1)
-        with hide_main():
+        with hide_main(), block_signals():  # Ctrl-C while it imports would print a traceback
             self.process.start()
         theirs.close()  # so that the end of the process is the end of the pipe
         self.jobs: set[str] = set()

@@ -56,6 +56,11 @@ class Candidate:
     wall_seconds: float  # mean
     failed: int = 0  # runs of this network that failed, at any learning rate
     costs: Mapping[str, float] = field(default_factory=dict)  # further ones, each the mean over the runs that have it
+    precision: str = "float32"  # of the weights; other versions of a network have the same runs
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.run_ids, self.precision)
 
     @property
     def test(self) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ RATIO = "d_h/d_z"
 """How narrow the computation is within the stream."""
 _WIDTHS = ("d_z", "d_h", "m", "C", "S")
 _EXPONENTS = np.linspace(0.0, 4.0, 41)
-_SCATTER, _SCATTER_WEIGHT = 0.1, 2
+_SCATTER, _SCATTER_WEIGHT, _RESOLUTION = 0.1, 2, 1e-9
 _GRID, _BAND = 241, 61
 _WIDEST, _HALVINGS = 64.0, 30
 
@@ -145,6 +146,8 @@ class FamilyLaw:
     quality: Estimate
     """At the budget that was asked for."""
     slopes: dict[str, Estimate]
+    rising: dict[str, float]
+    """The chance that a slope is above 0: the part of the draws in which it is."""
     shape: dict[str, Estimate]
     """At the budget that was asked for; empty if the budgets span less than a factor of two."""
     edges: tuple[str, ...]
@@ -305,7 +308,7 @@ class _Resampled:
         # Where budgets offer a choice, one that offers none says nothing about the best shape.
         kept = [place for place, point in enumerate(points) if point.shapes > 1 or not _has_choice(points)]
         tried = [read_shape(candidate) for budget in budgets for candidate in budget.candidates]
-        slopes, shape = {}, {}
+        slopes, rising, shape = {}, {}, {}
         for field in [name for name in tried[0] if all(name in each for each in tried)]:
             values = np.stack([_widths(field, *drawn[place]) for place in kept], axis=1)
             spread = np.ptp([math.log(points[place].shape[field]) for place in kept])
@@ -313,6 +316,7 @@ class _Resampled:
                 [costs[place] for place in kept], values, _SCATTER * float(spread), np.zeros(1), self.random
             )
             slopes[field] = Estimate.of(law.slope)
+            rising[field] = float((law.slope > 0).mean())
             if costs[-1] >= LEAST_SPAN * costs[0]:
                 shape[field] = Estimate.of(np.exp(law.at(to) + law.scatter))
         seen = budgets[:-LEFT_OUT]
@@ -320,7 +324,7 @@ class _Resampled:
         grid = np.geomspace(costs[0], to, _BAND)
         middle = {name: estimate.value for name, estimate in shape.items() if name in SHAPE_FIELDS}
         return FamilyLaw(
-            family=family, points=points, slopes=slopes, shape=shape,
+            family=family, points=points, slopes=slopes, rising=rising, shape=shape,
             exponent=Estimate.of(curve.exponent),
             limit=self._estimate(curve.limit, measured[0]),
             quality=self._estimate(curve.at(to) + curve.scatter, measured[0]),
@@ -408,7 +412,8 @@ def _fit_curve(
     squares = np.stack(
         [np.square(values - each @ design.T).sum(axis=1) for each, design in zip(estimates, designs, strict=True)]
     )
-    squares += max(_SCATTER_WEIGHT * prior**2, 1e-18)
+    rounding = _RESOLUTION * float(np.abs(values).max())  # relative, so that units do not matter
+    squares += max(_SCATTER_WEIGHT * prior**2, rounding**2, sys.float_info.min)
     volumes = 0.5 * np.log([np.linalg.det(inverse) for inverse in inverses])
     chances = volumes[:, None] - freedom / 2 * np.log(squares)
     chosen = (chances + random.gumbel(size=chances.shape)).argmax(axis=0)

@@ -20,7 +20,7 @@ from isthmus.core.space import Range, Space
 from isthmus.studies.decisions import Pool
 from isthmus.studies.proposals import Judge, Proposal, Run, Trial
 from isthmus.studies.sampling import describe_parameters, draw, list_candidates
-from isthmus.training.run import Options, Prepared, learn_task, load_data, prepare
+from isthmus.training.prepare import Options, Prepared, learn_task, load_data, prepare
 
 _PREVIEWED = 16  # random draws from a space, whose costs stand for all
 
@@ -53,6 +53,12 @@ class Plan:
     def identity(self) -> dict[str, Any]:
         """What all studies of one name must agree on, with the version of the metric that decides."""
         given = self.config.model_dump(mode="json", exclude_defaults=True) | {"data": self.data.fingerprint}
+        # As decided, whether configured or by default; a size of 8 was once the default of every sampler.
+        size, stopping = self.config.sampling.generation_size, self.config.stopping
+        given["sampling"] = given.get("sampling", {}) | {"generation": None if size == 8 else size}
+        given["sampling"] = {name: value for name, value in given["sampling"].items() if value is not None}
+        given["pruning"] = stopping.model_dump(mode="json", exclude_defaults=True) if stopping else None
+        given = {name: value for name, value in given.items() if value not in ({}, None)}
         version = self.task.metric_versions.get(self.quality)
         return given if version is None else given | {"metric_versions": {self.quality: version}}
 
@@ -73,6 +79,13 @@ class Plan:
     def runs_per_candidate(self) -> int:
         searched = len(self.search_seeds)
         return searched * len(self.config.rates) + len(self.config.seeds) - searched
+
+    @property
+    def runs_at_once(self) -> float:
+        """How many runs do not wait for the results of others, at least while no candidate ends."""
+        sampling = self.config.sampling
+        waits = sampling.name == "model" and self.config.spaces
+        return sampling.generation_size * len(self.search_seeds) * len(self.config.rates) if waits else math.inf
 
     @cached_property
     def judge(self) -> Judge:
@@ -158,7 +171,7 @@ class Plan:
 
     def check_progress(self, trial: Trial) -> None:
         """Raise ValueError if a trial cannot be in its state."""
-        rungs = self.config.pruning.rungs if self.config.pruning else ()
+        rungs = self.config.stopping.rungs if self.config.stopping else ()
         if tuple(sorted(trial.rungs)) != rungs[: len(trial.rungs)]:
             raise ValueError(f"it was compared at epochs {sorted(trial.rungs)}, which are no rungs of the config")
         if trial.state == "pruned" and not trial.rungs:

@@ -18,7 +18,8 @@ from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal, Trial
 from isthmus.studies.shared import LEAST_AGREEMENT, measure_agreement
 from isthmus.studies.storage import Storage
-from isthmus.training.run import Prepared, finished_record
+from isthmus.training.prepare import Prepared
+from isthmus.training.results import finished_record
 
 
 class Progress:
@@ -158,7 +159,7 @@ class Progress:
     def _compare_with_records(self) -> None:
         """Find the trials whose records are gone. Records that contradict the database are an error."""
         for trial in self.trials:
-            if trial.state == "finished" or (trial.state == "failed" and not self.config.pruning):
+            if trial.state == "finished" or (trial.state == "failed" and not self.config.stopping):
                 has_records = self._has_records(trial)
                 trial.has_lost_records = trial.state == "finished" and not has_records
                 if has_records:

@@ -15,7 +15,7 @@ from isthmus.core.protocols import ModelConfig, Signature
 from isthmus.core.registry import component
 from isthmus.core.space import condition, split_recipe
 from isthmus.training.counting import count_costs
-from isthmus.training.run import Prepared
+from isthmus.training.prepare import Prepared
 
 State = Literal["open", "finished", "pruned", "failed"]
 Run = tuple[float, int]  # learning rate and seed

@@ -10,6 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +25,14 @@ from isthmus.core.registry import architecture_of, catalogue, component, find
 from isthmus.core.space import split_recipe
 from isthmus.studies.complete import read_study
 from isthmus.studies.fronts import DIRECTIONS, Candidate, summarise
+from isthmus.studies.laws import SHAPE_FIELDS
 from isthmus.studies.plan import Plan
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 TABLE = "candidates.csv"
 _LARGEST = 20_000_000
+_SIZES = (1e-9, 1e15)
+"""What a number that describes a shape lies between."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +90,36 @@ def _read_row(row: Mapping[str, str]) -> Candidate:
     test = tuple(float(text) for text in row["test_per_seed"].split())
     if metric not in DIRECTIONS:
         raise ValueError(f"it does not say whether more {metric!r} is better")
-    if not seeds or len(seeds) != len(test):
-        raise ValueError(f"{len(test)} qualities of {len(seeds)} seeds")
+    if not seeds or len({*seeds}) != len(test):
+        raise ValueError(f"{len(test)} qualities of {len({*seeds})} seeds")
+    if (mean := row.get("test_mean")) and not math.isclose(float(mean), statistics.fmean(test), rel_tol=1e-9):
+        raise ValueError(f"test_mean is {mean}, and the mean of test_per_seed is {statistics.fmean(test)}")
     settings: dict[str, Any] = {"source": {}, "task": {}, "model": {}, "train": {}}
     for name, text in row.items():
         group, _, field = name.partition(".")
         if group in settings and field and text:
             settings[group][field] = _parse(text)
-    return Candidate(
+    return _need_numbers(Candidate(
         source=row["source"], task=row["task"], architecture=row["architecture"], settings=settings,
         learning_rate=float(row["learning_rate"]), objective=metric, maximise=DIRECTIONS[metric],
         params=int(row["params"]), trainable_params=int(row["trainable_params"]), macs=int(row["macs"]), seeds=seeds,
         run_ids=tuple(row["run_ids"].split()), metrics={metric: test}, validation=float(row["validation_mean"]),
         wall_seconds=float(row["wall_seconds"]), failed=int(row["failed_runs"]),
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def _need_numbers(candidate: Candidate) -> Candidate:
+    """The candidate, unless it has a number that nothing measures: these files have no checksum."""
+    numbers = (*candidate.test, candidate.validation, candidate.learning_rate, candidate.wall_seconds)
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"{candidate.run_ids} has a number that is not finite")
+    if not 0 < candidate.trainable_params <= candidate.params <= _SIZES[1] or candidate.macs < 0:
+        raise ValueError(f"{candidate.run_ids} has {candidate.params} parameters and {candidate.macs} multiply-adds")
+    for name in SHAPE_FIELDS:
+        value = candidate.settings["model"].get(name)
+        if isinstance(value, int | float) and not _SIZES[0] <= value <= _SIZES[1]:
+            raise ValueError(f"{candidate.run_ids} has {name}={value}")
+    return candidate
 
 
 def _parse(text: str) -> Any:
@@ -145,10 +166,10 @@ def _read_line(line: Mapping[str, Any], plan: Plan, fixed: Mapping[str, dict[str
     complete = cast("ModelConfig", component("models", model)).complete(plan.task.signature, 0).model_dump(mode="json")
     quality = float((max if plan.maximise else min)(line["quality"]))
     train = base.train.model_dump(mode="json") | recipe
-    return Candidate(
+    return _need_numbers(Candidate(
         source=base.source.name, task=base.task.name, architecture=architecture_of(complete),
         settings={"model": complete, "train": train}, learning_rate=train["learning_rate"], objective=plan.quality,
         maximise=plan.maximise, params=int(line["cost"]), trainable_params=int(line["cost"]), macs=0, seeds=(0,),
         run_ids=(f"{plan.config.name} {number}",), metrics={plan.quality: (quality,)}, validation=quality,
         wall_seconds=0.0,
-    )  # fmt: skip
+    ))  # fmt: skip

@@ -69,7 +69,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
 
 
 def _line(known: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("run", "status", "data", "task", "model", "seed", "params", "test", "finished", "changed")
+    names = ("run", "status", "data", "task", "model", "seed", "params", "objective", "test", "finished", "changed")
     line = {name: "" if known[name] is None else known[name] for name in names}
     line["finished"] = line["finished"][:16]
     quality = known["test"]

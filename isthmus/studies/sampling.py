@@ -168,11 +168,11 @@ def _sampler(name: str, sampling: Sampling, seed: int) -> BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if name == "tpe":
-            return TPESampler(seed=seed, n_startup_trials=sampling.generation, multivariate=True)
+            return TPESampler(seed=seed, n_startup_trials=sampling.generation_size, multivariate=True)
         if name == "nsga2":
-            return NSGAIISampler(seed=seed, population_size=max(2, sampling.generation))
+            return NSGAIISampler(seed=seed, population_size=max(2, sampling.generation_size))
         if name == "gp":
-            return GPSampler(seed=seed, n_startup_trials=sampling.generation)
+            return GPSampler(seed=seed, n_startup_trials=sampling.generation_size)
         return RandomSampler(seed=seed)
 
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from filelock import FileLock
@@ -34,15 +35,13 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest, home, make_folder, read_sealed, write_sealed
 from isthmus.core.protocols import Batch, ModelConfig
 from isthmus.core.registry import find
-from isthmus.layers.attention import SelfAttention
 from isthmus.layers.projections import FixedProjection
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
 from isthmus.studies.volumes import Reference, area
-from isthmus.training.devices import OneDevice
+from isthmus.training.devices import OneDevice, arithmetic
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Diverged, NoJournal, Rows, Training, evaluate
-from isthmus.training.run import arithmetic
 
 LEAST_AGREEMENT = 0.5
 """Kendall's τ of the first stand-alone runs below which the ranking is not trusted."""
@@ -63,13 +62,18 @@ class Group:
     def identity(self) -> str:
         return digest(self.run.model_dump(mode="json"), 16)
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The largest candidate and the smallest."""
+        order = sorted(range(len(self.costs)), key=lambda place: (self.costs[place], self.keys[place]))
+        return tuple(dict.fromkeys((order[-1], order[0])))
+
     def choose(self, step: int, number: int) -> list[int]:
         """The slices of a step: the largest, the smallest, and random ones."""
-        order = sorted(range(len(self.costs)), key=lambda place: (self.costs[place], self.keys[place]))
-        rest = order[1:-1]
+        rest = [place for place in range(len(self.costs)) if place not in self.ends]
         random = numpy_generator(self.run.seed, f"slices/{self.identity}", step)
         drawn = random.choice(len(rest), size=min(max(0, number - 2), len(rest)), replace=False)
-        return [*dict.fromkeys((order[-1], order[0])), *(rest[place] for place in drawn)]
+        return [*self.ends, *(rest[place] for place in drawn)]
 
 
 def group_candidates(plan: Plan) -> list[Group]:
@@ -102,13 +106,9 @@ def _need_sizes(model: ModelConfig) -> tuple[str, ...]:
         missing = f"latent_width={latent}"
     if getattr(model, "w_in", "") == "hadamard":
         missing = "w_in=hadamard mixes all coordinates"
-    pathway = getattr(getattr(model, "pathway", None), "name", "plain")
-    if pathway != "plain":
-        missing = f"pathway={pathway}"
     if missing:
         raise UserError(
-            f"--shared cannot slice {model.name} ({missing}); use a residual MLP or ViT with the plain pathway, or "
-            "leave --shared out"
+            f"--shared cannot slice {model.name} ({missing}); use a residual MLP or ViT, or leave --shared out"
         )
     return model.sliced
 
@@ -137,8 +137,10 @@ class Slice(nn.Module):
         if unknown := [name for name in self._to if not self._is_part(name)]:
             raise UserError(f"--shared cannot slice {config.name}: {unknown[0]} is no part of the super-network's")
         parts = self.take()
-        for name, own in self.skeleton.named_buffers():
-            self._scales[name] = float(own.double().norm() / parts[name].double().norm())
+        for place, module in self.skeleton.named_modules():
+            for buffer, own in module.named_buffers() if isinstance(module, FixedProjection) else ():
+                name = f"{place}.{buffer}"
+                self._scales[name] = float(own.double().norm() / parts[name].double().norm())
 
     def _is_part(self, name: str) -> bool:
         own, whole = self._to[name], self._from.get(name, ())
@@ -162,14 +164,12 @@ def _list_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _list_axes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """The axes along which each tensor is sliced: its own, but heads and their width apart."""
+    """The axes along which each tensor is sliced: its own, unless its module's ``sliced_axes`` says otherwise."""
     axes = {name: tuple(tensor.shape) for name, tensor in _list_tensors(model).items()}
     for name, module in model.named_modules():
-        if isinstance(module, SelfAttention):
-            inner = (module.parts, *module.heads)
-            d = module.qkv.in_features
-            mine = {"qkv.weight": (*inner, d), "qkv.bias": inner, "out.weight": (d, *module.heads)}
-            axes |= {f"{name}.{part}": shape for part, shape in mine.items() if f"{name}.{part}" in axes}
+        if declared := getattr(module, "sliced_axes", None):
+            mine = {f"{name}.{part}": shape for part, shape in declared().items()}
+            axes |= {part: shape for part, shape in mine.items() if part in axes}
     return axes
 
 
@@ -189,8 +189,15 @@ class SharedTraining(Training):
             self.position.loss_sum += float(loss.detach())
 
 
-def train_group(plan: Plan, group: Group, listener: Listener | None = None) -> dict[str, float]:
+class Ranking(NamedTuple):
+    inherited: dict[str, float]
     """The validation quality of each candidate with inherited weights; one that is not finite is left out."""
+    seconds: float
+    """The time of these evaluations, without the training before them."""
+
+
+def train_group(plan: Plan, group: Group, listener: Listener | None = None) -> Ranking:
+    """Train the super-network of a group, and evaluate each candidate with the weights that it inherits."""
     run, number = group.run, settings_of(plan.config).slices
     devices = OneDevice(run.train)
     rows = {split: Rows.of(plan.data.split(split), devices.device) for split in ("train", "validation")}
@@ -202,8 +209,11 @@ def train_group(plan: Plan, group: Group, listener: Listener | None = None) -> d
         training.start(group, slices, number)
         training.run(NoJournal(), listener or Listener())
         whole.eval()
+        began = time.perf_counter()
         found = [evaluate(each, plan.task, rows["validation"], "validation", devices.device) for each in slices]
-    return {key: values[plan.quality] for key, values in zip(group.keys, found, strict=True) if plan.quality in values}
+        seconds = time.perf_counter() - began
+    known = zip(group.keys, found, strict=True)
+    return Ranking({key: values[plan.quality] for key, values in known if plan.quality in values}, seconds)
 
 
 class _Heard(Listener):
@@ -217,52 +227,74 @@ class _Heard(Listener):
 def rank_candidates(plan: Plan, tell: Tell = lambda text, fraction: None) -> dict[str, float]:
     """The inherited quality of every candidate, the most promising first: read from the record, or trained and stored.
 
-    A super-network that was interrupted starts again.
+    A super-network that was interrupted starts again; those before it are on record.
     """
-    path, groups, meant = _describe(plan)
-    make_folder(path.parent)
-    with FileLock(path.parent / ".shared.lock"):  # a second driver waits, and reads what the first has found
-        if not path.exists():
-            found: dict[str, float] = {}
-            for number, group in enumerate(groups, start=1):
+    groups = group_candidates(plan)
+    folder = home() / "studies" / plan.config.name
+    make_folder(folder)
+    with FileLock(folder / ".shared.lock"):  # a second driver waits, and reads what the first has found
+        for number, group in enumerate(groups, start=1):
+            if _read_group(plan, group) is None:
                 text = f"super-network {number} of {len(groups)}, {len(group.keys)} candidates"
                 try:
-                    found |= train_group(plan, group, _Heard(tell, text))
+                    found = train_group(plan, group, _Heard(tell, text))
                 except Diverged as error:
                     raise UserError(f"--shared: the super-network of {group.run.model.name}: {error}") from None
-            if not found:
-                raise UserError(f"--shared: no candidate has a finite {plan.quality} with inherited weights")
-            write_sealed(path, {**meant, "inherited": found})
+                path, meant = _describe(plan, group)
+                write_sealed(path, {**meant, "inherited": found.inherited, "seconds": round(found.seconds, 3)})
     ranked = read_ranking(plan)
     assert ranked is not None
+    if not ranked:
+        raise UserError(f"--shared: no candidate has a finite {plan.quality} with inherited weights")
     return ranked
 
 
 def read_ranking(plan: Plan) -> dict[str, float] | None:
-    """The inherited quality of every candidate, the most promising first; None if it is not on record."""
-    path, _, meant = _describe(plan)
-    if not path.exists():
-        return None
-    content = read_sealed(path)
-    inherited = content.pop("inherited", None)
-    known = {key for group in meant["groups"] for key in group["candidates"]}
-    if content != meant or not isinstance(inherited, dict) or not inherited.keys() <= known:
-        raise UserError(f"{path} is not the ranking of this study; delete it and repeat the command")
+    """The inherited quality of every candidate, the most promising first; None if some of it is not on record."""
+    inherited: dict[str, float] = {}
+    for group in group_candidates(plan):
+        if (found := _read_group(plan, group)) is None:
+            return None
+        inherited |= found.inherited
     name = plan.config.cost
     costs = {proposal.key: proposal.cost.get(name, proposal.cost["params"]) for proposal in plan.candidates}
     order = order_candidates({key: (costs[key], quality) for key, quality in inherited.items()}, plan.maximise)
-    return {key: float(inherited[key]) for key in order}
+    return {key: inherited[key] for key in order}
 
 
-def _describe(plan: Plan) -> tuple[Path, list[Group], dict[str, Any]]:
-    """Where the ranking is stored, its groups, and everything that determines it."""
-    groups = group_candidates(plan)
+def list_untrained(plan: Plan) -> list[Group]:
+    """The groups whose super-network is not on record."""
+    return [group for group in group_candidates(plan) if _read_group(plan, group) is None]
+
+
+def read_ranking_seconds(plan: Plan) -> float | None:
+    """What evaluating all candidates with inherited weights took; None if the records do not say."""
+    found = [_read_group(plan, group) for group in group_candidates(plan)]
+    seconds = math.fsum(math.nan if each is None else each.seconds for each in found)
+    return seconds if math.isfinite(seconds) else None
+
+
+def _read_group(plan: Plan, group: Group) -> Ranking | None:
+    path, meant = _describe(plan, group)
+    if not path.exists():
+        return None
+    content = read_sealed(path)
+    inherited, seconds = content.pop("inherited", None), content.pop("seconds", math.nan)
+    if content != meant or not isinstance(inherited, dict) or not inherited.keys() <= {*group.keys}:
+        raise UserError(f"{path} is not the ranking of this study; delete it and repeat the command")
+    return Ranking({key: float(value) for key, value in inherited.items()}, float(seconds))
+
+
+def _describe(plan: Plan, group: Group) -> tuple[Path, dict[str, Any]]:
+    """Where a group's ranking is stored, and everything that determines it."""
     meant = {
         "data": plan.data.fingerprint, "quality": plan.quality, "slices": settings_of(plan.config).slices,
-        "groups": [{"run": group.run.model_dump(mode="json"), "candidates": list(group.keys)} for group in groups],
+        "run": group.run.model_dump(mode="json"), "candidates": list(group.keys),
     }  # fmt: skip
+    if version := plan.task.metric_versions.get(plan.quality):  # measured in another way, it is ranked again
+        meant["metric_version"] = version
     meant = json.loads(json.dumps(meant))
-    return home() / "studies" / plan.config.name / f"shared-{digest(meant, 16)}.json", groups, meant
+    return home() / "studies" / plan.config.name / f"shared-{digest(meant, 16)}.json", meant
 
 
 def measure_agreement(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -289,7 +321,7 @@ def order_candidates(points: Mapping[str, tuple[float, float]], maximise: bool) 
             size = area(layer, corner, maximise)
             gains = {key: area([*layer, point], corner, maximise) - size for key, point in left.items()}
             best = max(gains, key=gains.__getitem__)
-            if gains[best] <= 1e-12 * (1 + size) and layer:
+            if gains[best] <= 1e-12 * size and layer:  # relative, so that units do not matter
                 break
             layer.append(left.pop(best))
             ordered.append(best)

@@ -297,17 +297,17 @@ def seeds_to_decide(first: Sample, second: Sample, difference: float | None = No
     return _fewest_seeds(gap, variance, lambda runs: 2 * runs - 2)
 
 
-def seeds_to_clear(interval: Interval, bound: float) -> int | None:
+def seeds_to_clear(interval: Interval, bound: float, level: float = LEVEL) -> int | None:
     """Likewise of a difference that is known by its interval, to decide on which side of a bound it lies."""
     if not interval.half_width or not interval.seeds or not interval.freedom:
         return None
     from scipy.special import stdtrit
 
     error = interval.half_width / float(stdtrit(interval.freedom, (1 + LEVEL) / 2))
-    return _fewest_seeds(abs(interval.difference - bound), error**2 * interval.seeds, lambda runs: runs - 1)
+    return _fewest_seeds(abs(interval.difference - bound), error**2 * interval.seeds, lambda runs: runs - 1, level)
 
 
-def _fewest_seeds(gap: float, variance: float, freedom: Callable[[int], int]) -> int | None:
+def _fewest_seeds(gap: float, variance: float, freedom: Callable[[int], int], level: float = LEVEL) -> int | None:
     """The fewest runs with which a gap is decided; ``variance`` is that of one run."""
     if gap == 0:
         return None
@@ -315,7 +315,7 @@ def _fewest_seeds(gap: float, variance: float, freedom: Callable[[int], int]) ->
     def decides(runs: int) -> bool:
         from scipy.special import stdtrit
 
-        reach = float(stdtrit(freedom(runs), (1 + LEVEL) / 2) + stdtrit(freedom(runs), POWER))
+        reach = float(stdtrit(freedom(runs), (1 + level) / 2) + stdtrit(freedom(runs), POWER))
         return gap >= reach * math.sqrt(variance / runs)
 
     runs = 2 + bisect_left(range(2, MANY), True, key=decides)

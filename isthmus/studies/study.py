@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,18 +20,16 @@ from typing import Any
 from isthmus.core.errors import UserError
 from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.registry import find
-from isthmus.studies.decisions import choose
-from isthmus.studies.executors import Ended, Event, Executor, Job
+from isthmus.studies.decisions import choose, is_over
+from isthmus.studies.executors import CRASHES, Ended, Event, Executor, Job
 from isthmus.studies.leases import LeaseLost
 from isthmus.studies.progress import Progress
 from isthmus.studies.proposals import Proposal, Run, Trial
 from isthmus.studies.pruning import prune
 from isthmus.studies.sampling import draw
 from isthmus.training.checkpoint import State
-from isthmus.training.run import Prepared
+from isthmus.training.prepare import Prepared
 
-_CRASHES = 4
-"""How often a run may lose its process before it counts as failed; it resumes after each of the others."""
 _POLL = 0.2  # seconds
 _POLL_OTHERS = 1.0
 
@@ -40,8 +39,12 @@ Report = Callable[[Trial, Run, Event], None]
 class Study(Progress):
     """A study that can be carried out."""
 
-    def carry_out(self, executor: Executor, report: Report) -> None:
-        """Train what is not on record yet, and report what happens to each run."""
+    def carry_out(self, executor: Executor, report: Report, ends: float = math.inf) -> None:
+        """Train what is not on record yet, and report what happens to each run.
+
+        After ``ends``, by ``time.monotonic``, ``sampling.name=model`` makes no more decisions; those that were made are
+        carried out, and the study can be resumed.
+        """
         assert self.plan.preview  # raises any error about the candidates before the study takes its name
         with executor, requests_to_stop(executor.stop) as self._should_stop, self.storage.renew_leases():
             self._executor, self._report = executor, report
@@ -53,7 +56,7 @@ class Study(Progress):
                 self._train_to_the_end(lost)
             for number in itertools.count():
                 if self.config.sampling.name == "model" and number >= bool(self.plan.candidates):
-                    self._search()
+                    self._search(ends)
                     return
                 self._alone("ask", self._propose, number)
                 generation = [trial for trial in self.trials if trial.generation == number]
@@ -65,26 +68,33 @@ class Study(Progress):
 
     # Searching, one decision after the other
 
-    def _search(self) -> None:
-        """Carry out decisions until the budget is spent, at the same time those that wait for no result."""
-        lag = self.config.sampling.generation
+    def _search(self, ends: float) -> None:
+        """Carry out decisions until the budget or the time is spent, at the same time those that wait for no result."""
+        lag = self.config.sampling.generation_size
         for number in itertools.count():
             if number >= lag:
                 self._carry_out_decision(number - lag)
-            self._alone("ask", self._decide_next, number)
-            if not (found := self._find_decision(number)):
+            if is_late := time.monotonic() >= ends:
+                self._refresh()  # decisions that were made before are carried out
+            else:
+                self._alone("ask", self._decide_next, number)
+            if found := self._find_decision(number):
+                self._write_summary()
+                trial, epoch = found
+                self._queue(self._tasks([trial], self._search_runs, self._until(epoch)))
+            elif is_late or is_over(self.plan.pool, self.trials, number):
                 break
-            self._write_summary()
-            trial, epoch = found
-            self._queue(self._tasks([trial], self._search_runs, self._until(epoch)))
-        for earlier in range(max(0, number - lag + 1), number):
-            self._carry_out_decision(earlier)
-        self._decide(self._stop_paused, self.trials)
+        made = sorted(decision for trial in self.trials for decision in trial.decisions)
+        for decision in made:
+            if decision > number - lag:
+                self._carry_out_decision(decision)
+        if not is_late:
+            self._decide(self._stop_paused, self.trials)
         self._write_summary()
 
     def _carry_out_decision(self, number: int) -> None:
-        found = self._find_decision(number)
-        assert found is not None
+        if (found := self._find_decision(number)) is None:  # nothing was possible before other results were known
+            return
         trial, epoch = found
         if (until := self._until(epoch)) is None:
             self._train_to_the_end([trial])
@@ -119,7 +129,7 @@ class Study(Progress):
     # Training
 
     def _train(self, generation: Sequence[Trial]) -> None:
-        for rung in self.config.pruning.rungs if self.config.pruning else ():
+        for rung in self.config.stopping.rungs if self.config.stopping else ():
             self._work(self._tasks(generation, self._search_runs, rung))
             self._decide(self._prune, generation, rung)
         self._train_to_the_end(generation)
@@ -183,7 +193,7 @@ class Study(Progress):
         """Whether a task must be done again; after a failure, if another driver has taken the run meanwhile."""
         if event.how == "refused":
             raise UserError(f"run {event.id}: {event.reason}")
-        if event.how == "busy" or (event.how == "crashed" and crashes < _CRASHES):
+        if event.how == "busy" or (event.how == "crashed" and crashes < CRASHES):
             return True
         if event.how in ("failed", "crashed"):
             try:
@@ -243,7 +253,7 @@ class Study(Progress):
             self._alone("decide", act, generation, *arguments)
 
     def _prune(self, generation: Sequence[Trial], rung: int) -> None:
-        assert self.config.pruning is not None
+        assert self.config.stopping is not None
         self._note_rung(generation, rung)
         self._refresh()
         last, sign = generation[0].generation, 1 if self.plan.maximise else -1
@@ -252,7 +262,7 @@ class Study(Progress):
             for trial in self.trials
             if rung in trial.rungs and trial.generation <= last
         }
-        stopping = prune(points, {str(trial.number) for trial in generation}, self.config.pruning)
+        stopping = prune(points, {str(trial.number) for trial in generation}, self.config.stopping)
         for trial in generation:
             if str(trial.number) in stopping and trial.is_open:
                 self._stop(trial, f"dominated at epoch {rung}")
@@ -314,7 +324,7 @@ class Study(Progress):
             return
         # Draw from each space in turn until the generation is full.
         for place, (space, quota) in itertools.product(
-            range(self.config.sampling.generation), enumerate(self.plan.quotas)
+            range(self.config.sampling.generation_size), enumerate(self.plan.quotas)
         ):
             past = [trial for trial in self.trials if trial.space == space]
             here = sum(trial.generation == number for trial in past)

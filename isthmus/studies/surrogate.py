@@ -18,16 +18,26 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 Array = np.ndarray
+
+_in_one_thread = ThreadpoolController().wrap(limits=1, user_api="blas")
+"""For the same bits with any number of cores. Beside the workers of a study, more threads wait for each other."""
 
 _ITERATIONS = 40
 _JITTER = 1e-9
 _PRIOR = {"epochs": (math.log(2), 0.7), "f": (0.0, 1.0), "g": (math.log(0.2), 1.0), "h": (0.0, 1.0),
           "noise": (math.log(1e-3), 1.0)}  # fmt: skip
 """Means and deviations of the logarithms of the length over epochs and of the variances; lengths of features follow."""
+
+NOISE_OF_FOLDS = (math.log(0.05), 1.5)
+"""Of a single fold or seed, as a share of the variance of all networks: its logarithm, and how far off that may be."""
+_CLIP = 10.0
 
 
 @dataclass
@@ -37,31 +47,50 @@ class Observations:
     features: Array
     epochs: Array
     values: Array
+    counts: Array | None = None
+    """Of how many independent measurements each value is the mean (default: one)."""
+
+    @property
+    def shares(self) -> Array:
+        """Of the noise of a single measurement, what each value has."""
+        return np.ones(len(self.values)) if self.counts is None else 1 / self.counts
 
 
 class Surrogate:
     """A belief about every network at every epoch, given some observations."""
 
-    def __init__(self, seen: Observations) -> None:
+    @_in_one_thread  # type: ignore[untyped-decorator]
+    def __init__(self, seen: Observations, noise: tuple[float, float] = _PRIOR["noise"]) -> None:
         self.centre, self.scale = float(seen.values.mean()), float(seen.values.std()) or 1.0
         count = seen.features.shape[1]
         # Distances grow with the root of the number of features, and so do the lengths that are expected.
-        lengths = [(math.log(count) / 2 - 1, 1.0)] * count
-        self._mean, self._deviation = np.array([*lengths, *_PRIOR.values()]).T
-        self._squares = (seen.features[:, None] - seen.features) ** 2, (seen.epochs[:, None] - seen.epochs) ** 2
+        lengths = [(math.log(max(count, 1)) / 2 - 1, 1.0)] * count  # none if a study has one candidate
+        priors = _PRIOR | {"noise": noise}
+        self._mean, self._deviation = np.array([*lengths, *priors.values()]).T
+        self._shares = seen.shares
+        # A row per pair, so that both loops over features are one product each. Each pair of observations counts once,
+        # and so does each pair of networks, which have several observations.
+        one, other = np.tril_indices(len(seen.values))
+        self._flat = other * len(seen.values) + one  # in a matrix as LAPACK stores it, column by column
+        self._twice = np.where(one == other, 1.0, 2.0)
+        self._squares, self._pair = _list_squares(seen.features)
+        apart, self._gap = _list_squares(seen.epochs[:, None])
+        self._apart = apart[:, 0]
         values = (seen.values - self.centre) / self.scale
         options = {"maxiter": _ITERATIONS}
         found = minimize(self.loss, self._mean, args=(values,), jac=True, method="L-BFGS-B", options=options)
         self.hyperparameters = found.x
         self.observe(seen)
 
+    @_in_one_thread  # type: ignore[untyped-decorator]
     def observe(self, seen: Observations) -> None:
         """Believe these observations instead, with the same hyperparameters."""
         self.seen = seen
-        covariance = self._covary(seen.features, seen.epochs) + self._noise * np.eye(len(seen.values))
+        covariance = self._covary(seen.features, seen.epochs) + np.diag(self._noise * seen.shares + _JITTER)
         self._factor = cho_factor(covariance, lower=True)
         self._weights = cho_solve(self._factor, (seen.values - self.centre) / self.scale)
 
+    @_in_one_thread  # type: ignore[untyped-decorator]
     def predict(self, features: Array, epochs: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of the quality, without noise."""
         shared = self._covary(features, epochs)
@@ -72,42 +101,60 @@ class Surrogate:
     def loss(self, point: Array, values: Array) -> tuple[float, Array]:
         """Minus the logarithm of the posterior density of hyperparameters, up to a constant, and its gradient."""
         f, g, h, noise = np.exp(point[-4:])
-        squares = self._squares[0] / np.exp(2 * point[:-5])
-        apart = self._squares[1] / math.exp(2 * point[-5])
-        alike, slope = _matern(np.sqrt(squares.sum(-1)))
-        near, slope_near = _matern(np.sqrt(apart))
+        scales = np.exp(-2 * point[:-5])
+        likeness, slope = _matern(np.sqrt(self._squares @ scales))
+        apart = self._apart / math.exp(2 * point[-5])
+        nearness, slope_near = _matern(np.sqrt(apart))
+        alike, near = likeness.take(self._pair), nearness.take(self._gap)
         over_epochs = f + g * near
-        covariance = alike * over_epochs + h * near + (noise + _JITTER) * np.eye(len(values))
-        try:
-            factor = cho_factor(covariance, lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
+        count = len(values)
+        covariance = np.empty(count**2)
+        covariance[self._flat] = alike * over_epochs + h * near
+        covariance[:: count + 1] += noise * self._shares + _JITTER
+        # LAPACK itself: on matrices of this size, checks would take as long as the arithmetic.
+        factor, has_failed = dpotrf(covariance.reshape(count, count, order="F"), lower=True)
+        if has_failed:
             return 1e10, np.zeros_like(point)
-        weights = cho_solve(factor, values)
-        rest = cho_solve(factor, np.eye(len(values))) - np.outer(weights, weights)
+        weights, inverse = dpotrs(factor, values, lower=True)[0], dpotri(factor, lower=True)[0]
+        rest = self._twice * (inverse.T - np.outer(weights, weights)).take(self._flat)
         off = (point - self._mean) / self._deviation
-        loss = values @ weights / 2 + np.log(np.diag(factor[0])).sum() + off @ off / 2
+        loss = values @ weights / 2 + np.log(factor.diagonal()).sum() + off @ off / 2
         gradient = np.array(
             [
-                *np.einsum("ij,ijk->k", rest * over_epochs * slope, squares),
-                np.sum(rest * (g * alike + h) * slope_near * apart),
-                f * np.sum(rest * alike), g * np.sum(rest * alike * near), h * np.sum(rest * near),
-                noise * np.trace(rest),
+                *((np.bincount(self._pair, rest * over_epochs) * slope) @ self._squares * scales),
+                (rest * (g * alike + h)) @ (slope_near * apart).take(self._gap),
+                f * (rest @ alike), g * (rest @ (alike * near)), h * (rest @ near),
+                noise * ((inverse.diagonal() - weights**2) @ self._shares),
             ]
         )  # fmt: skip
         return float(loss), gradient / 2 + off / self._deviation
 
     @property
     def _noise(self) -> float:
-        return math.exp(self.hyperparameters[-1]) + _JITTER
+        return math.exp(self.hyperparameters[-1])
 
     def _covary(self, features: Array, epochs: Array) -> Array:
         """Covariances of the observations with others."""
         point = self.hyperparameters
         lengths, (f, g, h) = np.exp(point[:-5]), np.exp(point[-4:-1])
-        differences = (self.seen.features / lengths)[:, None] - features / lengths
-        alike, _ = _matern(np.sqrt((differences**2).sum(-1)))
+        alike, _ = _matern(cdist(self.seen.features / lengths, features / lengths))
         near, _ = _matern(np.abs(self.seen.epochs[:, None] - epochs) / math.exp(point[-5]))
         return alike * (f + g * near) + h * near
+
+
+def clip_worst(values: Array) -> Array:
+    """One that is worse than the best by more than ten times the median's distance says no more than that."""
+    clipped: Array = np.maximum(values, values.max() - _CLIP * (values.max() - np.median(values)))
+    return clipped
+
+
+def _list_squares(rows: Array) -> tuple[Array, Array]:
+    """Squared differences of all pairs of different rows, and where each pair of rows is among them."""
+    different, place = np.unique(rows, axis=0, return_inverse=True)
+    first, second = np.tril_indices(len(different))
+    one, other = place[np.array(np.tril_indices(len(rows)))]
+    high, low = np.maximum(one, other), np.minimum(one, other)
+    return (different[first] - different[second]) ** 2, high * (high + 1) // 2 + low
 
 
 def _matern(distance: Array) -> tuple[Array, Array]:

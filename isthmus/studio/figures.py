@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from isthmus.core.record import RunRecord
+from isthmus.core.registry import task_objective
 from isthmus.reports.plots import plotly_layout
 from isthmus.reports.text import axis_title
 from isthmus.studies.fronts import is_measured, settings_of
@@ -38,8 +39,13 @@ def draw_lines(
     return {"data": list(traces), "layout": layout}
 
 
-def guess_objective(lines: Sequence[Mapping[str, Any]]) -> str:
-    """The first metric that validation reports, which is the objective for all tasks here; otherwise the loss."""
+def find_objective(config: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
+    """The objective of a run that has not ended.
+
+    Of the task of a plug-in that is missing here, it is guessed: the first metric of the validation, or the loss.
+    """
+    if known := task_objective(str(config.get("task", {}).get("name"))):
+        return known
     last: Mapping[str, Any] = next((line for line in reversed(lines) if line.get("split") == "validation"), {})
     return next((name for name, value in last.items() if name not in _NO_METRICS and _is_number(value)), "loss")
 
@@ -53,7 +59,8 @@ def draw_log(logs: Mapping[str, Sequence[Mapping[str, Any]]], split: str, metric
         points = [*points[: -1 : -(-len(points) // _MOST_POINTS)], points[-1]] if points else []
         if points:
             x, y = zip(*points, strict=True)
-            traces.append(line_trace(x, y, place, name=escape(name, quote=False)))  # Plotly reads some tags
+            mode = "lines" if len(points) > 1 else "markers"  # a line of one point cannot be seen
+            traces.append(line_trace(x, y, place, name=escape(name, quote=False), mode=mode))  # Plotly reads some tags
     if not traces:
         return None
     y_title = axis_title("Validation", metric) if split == "validation" else "Training loss"
@@ -66,10 +73,10 @@ def _is_number(value: Any) -> bool:
 
 
 def draw_volume(records: Sequence[RunRecord]) -> dict[str, Any] | None:
-    """How the area below the front of all networks grew, by the times at which runs ended.
+    """How the area below the front of all networks grew: the best so far, at each time at which runs ended.
 
-    A network counts with the mean of its runs so far. The area is measured on validation data, from the largest network
-    and the worst quality of all.
+    A network counts with the mean of its runs so far, so that the area itself may fall. It is measured on validation
+    data, from the largest network and the worst quality of all.
     """
     ended = sorted((record for record in records if is_measured(record) and record.finished), key=lambda r: r.finished)
     if len(ended) < 2:
@@ -82,15 +89,19 @@ def draw_volume(records: Sequence[RunRecord]) -> dict[str, Any] | None:
     keys = [
         json.dumps([settings_of(record), record.config["train"]["learning_rate"]], sort_keys=True) for record in ended
     ]
-    begin = datetime.fromisoformat(ended[0].started or ended[0].finished)
-    shown = {round(place * (len(ended) - 1) / (_MOST_TIMES - 1)) for place in range(_MOST_TIMES)}
-    networks, points = defaultdict[tuple[str, float], list[float]](list), []
-    for number, record in enumerate(ended):
+    times = [datetime.fromisoformat(record.finished) for record in ended]
+    begin = min(datetime.fromisoformat(record.started or record.finished) for record in records if record.finished)
+    last = [number for number, time in enumerate(times) if time not in times[number + 1 : number + 2]]
+    shown = {last[round(place * (len(last) - 1) / (_MOST_TIMES - 1))] for place in range(_MOST_TIMES)}
+    networks, points = defaultdict[tuple[str, float], list[float]](list), [(0.0, 0.0)]  # nothing is found at first
+    for number, time in enumerate(times):
         networks[keys[number], sizes[number]].append(values[number])
         if number in shown:
             means = [(size, sum(found) / len(found)) for (_, size), found in networks.items()]
-            passed = (datetime.fromisoformat(record.finished) - begin).total_seconds()
-            points.append((passed, area(means, corner, maximise)))
+            best = max(area(means, corner, maximise), points[-1][1])
+            points.append(((time - begin).total_seconds(), best))
     x, y = zip(*points, strict=True)
     trace = line_trace(x, y) | {"line": {"color": "@shape-0", "shape": "hv", "width": 2}}
-    return draw_lines([trace], "Seconds since the first run began", "Hypervolume", height=280)
+    figure = draw_lines([trace], "Seconds since the first run began", "Best hypervolume so far", height=280)
+    figure["layout"]["xaxis"] |= {"rangemode": "tozero"}
+    return figure

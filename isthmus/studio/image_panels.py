@@ -1,4 +1,4 @@
-"""The panels of images: classes, and images before and after they are restored."""
+"""The panels of images: a class, a value or a prototype of one, and images before and after they are restored."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 
 from isthmus.core.draws import numpy_generator
 from isthmus.core.errors import UserError
-from isthmus.studio.design import slider
+from isthmus.studio.controls import slider
 from isthmus.studio.layout import Part
 from isthmus.studio.panel import TURN, Panel, picture, show_probabilities
+
+_NEAREST = 5
 
 
 class ImagePanel(Panel):
@@ -83,9 +85,64 @@ class ClassPanel(ImagePanel):
         with TURN, torch.no_grad():
             found = task.probabilities(self.trained.model(task.encode(image[None])))[0]
         classes = self.trained.classes or list(range(len(found)))
-        shown = f"<figure class='seen'>{picture(image, 'what the network sees')}</figure>"
-        likely = show_probabilities(classes, found)
-        return {"answer": f"<h2>Prediction</h2><div class='pair'>{shown}<div>{likely}</div></div>"}
+        return {"answer": _beside(image, show_probabilities(classes, found))}
+
+
+class ValuePanel(ImagePanel):
+    """The numbers that are predicted from an image."""
+
+    def answer(self, given: Mapping[str, str]) -> dict[str, Part]:
+        import torch
+
+        image, task = self.image(given), self.trained.task
+        with TURN, torch.no_grad():
+            found = np.atleast_1d(task.decode(self.trained.model(task.encode(image[None])))[0])
+        values = "".join(f"<div><dt>Value</dt><dd><b>{float(value):.6g}</b></dd></div>" for value in found)
+        return {"answer": _beside(image, f"<dl class='figures' aria-live='polite'>{values}</dl>")}
+
+
+class PrototypePanel(ImagePanel):
+    """The prototype that the network draws for an image, and the classes whose prototypes are nearest to it."""
+
+    def answer(self, given: Mapping[str, str]) -> dict[str, Part]:
+        import torch
+
+        image, task = self.image(given), self.trained.task
+        with TURN, torch.no_grad():
+            output = self.trained.model(task.encode(image[None]))
+        errors = (task.prototypes.flatten(1) - output.flatten(1)).square().mean(dim=1).numpy()
+        classes = self.trained.classes or list(range(len(errors)))
+        order, prototypes = np.argsort(errors, kind="stable")[:_NEAREST], task.decode(task.prototypes)
+        drawn = f"{_figure(image, 'The image')}{_figure(task.decode(output)[0], 'What the network draws')}"
+        nearest = "".join(
+            _figure(prototypes[place], f"{classes[place]}: PSNR {_decibels(errors[place]):.2f} dB") for place in order
+        )
+        best = f"<p class='answer' aria-live='polite'>{escape(str(classes[order[0]]))}</p>"
+        return {
+            "answer": f"<h2>Prediction</h2>{best}<div class='restored'>{drawn}</div>"
+            f"<h2>Nearest prototypes</h2><div class='restored near'>{nearest}</div>"
+        }
+
+
+class TokenizerPanel(ImagePanel):
+    """The tokens of an image, and the image that they give back."""
+
+    def answer(self, given: Mapping[str, str]) -> dict[str, Part]:
+        import torch
+
+        image, task, model = self.image(given), self.trained.task, self.trained.model
+        with TURN, torch.no_grad():
+            seen = task.encode(image[None])
+            after = task.decode(model(seen))[0]
+            rows = model.tokens(seen).unflatten(1, model.grid)[0].tolist() if hasattr(model, "tokens") else []
+        drawn = _figure(image, "The image") + _figure(after, "From its tokens" + _compare(after, image))
+        cells = "".join(f"<tr>{''.join(f'<td>{token}</td>' for token in row)}</tr>" for row in rows)
+        grid = (
+            "<h2>Tokens</h2><div class='scroll' tabindex='0' role='region' aria-label='Tokens'><table class='tokens'>"
+            f"<caption class='unseen'>Tokens of the image, row by row</caption><tbody>{cells}</tbody></table></div>"
+        )
+        shown = f"<h2>Before and after</h2><div class='restored' aria-live='polite'>{drawn}</div>"
+        return {"answer": shown + (grid if rows else "")}
 
 
 class RestorePanel(ImagePanel):
@@ -98,7 +155,7 @@ class RestorePanel(ImagePanel):
     def controls(self, given: Mapping[str, str]) -> str:
         if not self.has_noise:
             return ""
-        return slider("noise", self._noise(given), (0, 1), whole=False)
+        return slider("noise", self._noise(given), (0, 1), whole=False, label="Noise")
 
     def _noise(self, given: Mapping[str, str]) -> float:
         text = given.get("noise", "")
@@ -119,16 +176,29 @@ class RestorePanel(ImagePanel):
                 seen = task.degrade(task.encode(clean[None]))
                 before = seen[0].clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
             after = task.decode(self.trained.model(seen))[0]
-        shown = {"The image": image, "Before": before, "After": after}
-        figures = "".join(
-            f"<figure class='seen'>{picture(each, name)}"
-            f"<figcaption>{name}{self._error(name, each, image)}</figcaption></figure>"
-            for name, each in shown.items()
-        )
+        figures = _figure(image, "The image")
+        for name, each in {"With noise" if self.has_noise else "Reduced": before, "Restored": after}.items():
+            figures += _figure(each, name + _compare(each, image))
         return {"answer": f"<h2>Before and after</h2><div class='restored' aria-live='polite'>{figures}</div>"}
 
-    def _error(self, name: str, ours: np.ndarray, theirs: np.ndarray) -> str:
-        if name == "The image" or ours.shape != theirs.shape:
-            return ""
-        error = float(np.square(ours.astype(float) - theirs).mean()) / 255**2
-        return f": {-10 * math.log10(max(error, 1e-10)):.2f} dB"
+
+def _beside(image: np.ndarray, found: str) -> str:
+    """A prediction beside the image as the network sees it."""
+    shown = f"<figure class='seen'>{picture(image, 'what the network sees')}</figure>"
+    return f"<h2>Prediction</h2><div class='pair'>{shown}<div>{found}</div></div>"
+
+
+def _figure(image: np.ndarray, name: str) -> str:
+    shown = picture(image, name.partition(":")[0])  # the caption says the rest
+    return f"<figure class='seen'>{shown}<figcaption>{escape(name)}</figcaption></figure>"
+
+
+def _compare(ours: np.ndarray, theirs: np.ndarray) -> str:
+    if ours.shape != theirs.shape:
+        return ""
+    return f": PSNR {_decibels(float(np.square(ours.astype(float) - theirs).mean()) / 255**2):.2f} dB"
+
+
+def _decibels(error: float) -> float:
+    """The PSNR of a mean squared error."""
+    return -10 * math.log10(max(error, 1e-10))

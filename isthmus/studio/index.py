@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -100,16 +101,15 @@ class Run:
     has_ended: bool
     changed: float
     """When its record, its log or its config was last written."""
-    version: int = 0
-    """Grows with every change."""
+    readings: int = 0
+    """Grows when its record or its config is to be read again."""
+    has_hidden_leases: bool = False
+    """Whether a study needs it whose leases cannot be read here, so that a process elsewhere may be training it."""
+    id: str = field(init=False)
     log: Log = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = Log(self.folder / METRICS)
-
-    @property
-    def id(self) -> str:
-        return self.folder.name
+        self.id, self.log = self.folder.name, Log(self.folder / METRICS)
 
     @cached_property
     def _content(self) -> tuple[RunRecord | None, Mapping[str, Any], str, str]:
@@ -138,6 +138,13 @@ class Run:
     def damage(self) -> str:
         return self._content[3]
 
+    @cached_property
+    def words(self) -> str:
+        """What it is found by, in lower case."""
+        status = self.record.status if self.record else "damaged" if self.damage else "unfinished"
+        about = f"{name_problem(self.config)} {model_title(self.config['model'])}" if self.config else ""
+        return f"{self.id} {status} {about}".lower()
+
     @property
     def epochs(self) -> float:
         train = self.config.get("train", {})
@@ -150,10 +157,10 @@ class Run:
         with suppress(OSError):
             self.changed = (self.folder / RECORD).stat().st_mtime
             self.has_ended = has_news = True
-        if has_news:
-            self.version += 1
-            if self.has_ended or self.damage:
-                self.__dict__.pop("_content", None)
+        if has_news and (self.has_ended or self.damage):
+            self.readings += 1
+            for name in ("_content", "words"):
+                self.__dict__.pop(name, None)
         return has_news
 
 
@@ -239,6 +246,9 @@ class Index:
         self._studies = Files(home / "studies", "study.json", _read_study)
         self._answers = Files(home / "finds", ANSWER, _read_answer)
         self.version = 0
+        """Grows with every change."""
+        self.revision = 0
+        """Grows with every change but a new line of an unfinished run."""
         self._lock = threading.Lock()
         self._listed, self._looks = 0, 0
         self.update()
@@ -255,13 +265,17 @@ class Index:
     def update(self) -> bool:
         """Look what changed since the last time; returns whether anything did."""
         with self._lock:
-            has_news = self._list()
+            is_revised, has_news = self._list(), False
             now, self._looks = time.time(), self._looks + 1
             for run in [run for run in self.runs.values() if not run.has_ended]:
                 if self._looks % _SELDOM == 0 or now - run.changed < _RECENT:
+                    before = run.readings
                     has_news |= run.update()
-            has_news |= self._studies.update()
-            has_news |= self._answers.update()
+                    is_revised |= run.readings > before
+            is_revised |= self._studies.update()
+            is_revised |= self._answers.update()
+            has_news |= is_revised
+            self.revision += is_revised
             self.version += has_news
             return has_news
 
@@ -286,10 +300,10 @@ class Index:
         return False
 
     def newest(self) -> list[Run]:
-        return sorted(self.runs.values(), key=lambda run: (-run.changed, run.id))
+        return _sort(self.runs.values())
 
     def open_runs(self) -> list[Run]:
-        return [run for run in self.newest() if not run.has_ended]
+        return _sort(run for run in self.runs.values() if not run.has_ended)
 
     def read_all(self) -> None:
         """Read every record, so that runs of the same data and task are known."""
@@ -297,38 +311,52 @@ class Index:
             _ = run.problem
 
     def of_problem(self, key: str) -> list[Run]:
-        return [run for run in self.newest() if run.problem == key]
+        return _sort(run for run in self.runs.values() if run.problem == key)
 
     def find_workers(self, runs: Iterable[Run]) -> dict[str, str]:
-        """Who trains each unfinished run now; runs that nobody trains are left out."""
+        """Who trains each unfinished run now; runs that nobody trains, as far as is known here, are left out."""
         candidates = [run for run in runs if not run.has_ended]
-        held, leased, now = find_holders(candidates), self._read_leases(), time.time()
+        held, (leased, hidden), now = find_holders(candidates), self._read_leases(), time.time()
         found = {run.id: f"process {held[run.id]}" for run in candidates if run.id in held}
         for run in candidates:
+            run.has_hidden_leases = run.id in hidden
             if run.id in leased:
                 found.setdefault(run.id, leased[run.id])
             elif now - run.log.written < _SILENCE and run.id not in held and not _LOCKS.exists():
                 found[run.id] = "a process"
         return found
 
-    def _read_leases(self) -> dict[str, str]:
-        """The processes, also of other machines, that hold a lease of a study in its SQLite file, by run id."""
-        found = {}
-        for name in self.studies:
-            path = self.home / "studies" / name / "study.db"
-            if not path.is_file() or time.time() - path.stat().st_mtime > 4 * _SILENCE:
-                continue
-            with (
-                suppress(sqlite3.Error, ValueError),
-                closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0.2)) as database,
-            ):
-                rows = database.execute("SELECT name, owner, expires FROM isthmus_leases WHERE owner != ''").fetchall()
-                for lease, owner, expires in rows:
-                    run = str(lease).rpartition("/")[2]
-                    host, _, rest = str(owner).partition(" ")
-                    if run in self.runs and float(expires) > time.time():
-                        found[run] = f"process {rest.partition(' ')[0]} on {host}"
-        return found
+    def _read_leases(self) -> tuple[dict[str, str], set[str]]:
+        """Who holds a lease of a study in its SQLite file, also on other machines, by run id.
+
+        Secondly the runs of studies whose leases cannot be read here.
+        """
+        found, hidden = dict[str, str](), set[str]()
+        for study in self.studies.values():
+            path = self.home / "studies" / study.name / "study.db"
+            try:
+                if time.time() - path.stat().st_mtime <= 4 * _SILENCE:
+                    found |= {run: owner for run, owner in _read_owners(path).items() if run in self.runs}
+            except (OSError, sqlite3.Error, ValueError):  # it is in another database, or another process is writing
+                hidden.update(study.content.get("needs", ()))
+        return found, hidden
+
+
+def _read_owners(path: Path) -> dict[str, str]:
+    """The processes that hold leases in a database, by run id."""
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0.2)) as database:
+        rows = database.execute("SELECT name, owner, expires FROM isthmus_leases WHERE owner != ''").fetchall()
+    found = {}
+    for lease, owner, expires in rows:
+        host, _, rest = str(owner).partition(" ")
+        if float(expires) > time.time():
+            found[str(lease).rpartition("/")[2]] = f"process {rest.partition(' ')[0]} on {host}"
+    return found
+
+
+def _sort(runs: Iterable[Run]) -> list[Run]:
+    """The newest first."""
+    return sorted(runs, key=attrgetter("changed"), reverse=True)
 
 
 def _find_run(folder: Path) -> Run | None:

@@ -21,20 +21,27 @@ from isthmus.core.files import read_sealed
 from isthmus.core.record import read_metrics
 from isthmus.core.registry import catalogue, find, model_title
 from isthmus.reports.text import metric_title
+from isthmus.studio.contents import Missing, Studio
 from isthmus.studio.figures import draw_log
 from isthmus.studio.index import Run
 from isthmus.studio.jobs import Job
 from isthmus.studio.layout import Figure, Part, View, button, command, link, table
-from isthmus.studio.views import Missing, Studio, job_box
+from isthmus.studio.tables import job_box
 
 _PICTURE = re.compile(r"[\w-]{1,100}\.png")
 _MOST_OTHERS = 30
+_LONGEST_TITLE = 5
+"""Words of a heading."""
 
 
-def title_of(name: str) -> str:
-    """The first line of an analysis's file says what it measures."""
-    lines = (sys.modules[find("analyses", name).__name__].__doc__ or name).strip().splitlines()
-    return lines[0]
+def title_of(name: str) -> tuple[str, str]:
+    """The first line of an analysis's file says what it is and what it measures."""
+    lines = (sys.modules[find("analyses", name).__name__].__doc__ or "").strip().splitlines()
+    line = (lines or [""])[0]
+    what, _, measured = line.partition(": ")
+    if measured and len(what.split()) <= _LONGEST_TITLE:
+        return what, measured[:1].upper() + measured[1:]
+    return name.replace("_", " ").capitalize(), line
 
 
 @lru_cache(maxsize=8)
@@ -86,6 +93,11 @@ class Inside(View):
     def runs(self) -> list[Run]:
         return [self.run] if self.other is None else [self.run, self.other]
 
+    def stamp(self) -> list[int]:
+        """When the last measurement of each run was stored."""
+        places = [run.folder / "analysis" for run in self.runs]
+        return [place.stat().st_mtime_ns for place in places if place.is_dir()]
+
     def parts(self) -> dict[str, Part]:
         record = self.run.record
         assert record is not None
@@ -129,25 +141,41 @@ class Inside(View):
         ids = {run.id for run in self.runs}
         jobs = [job for job in self.studio.jobs.newest() if job.facts.get("inside") in ids]
         shown = [job for job in jobs if self.studio.jobs.is_running(job) or self.studio.jobs.code(job)]
-        return "".join(job_box(self.studio, job) for job in shown[:4])
+        return "".join(job_box(self.studio, job) + self._progress(job) for job in shown[:4])
+
+    def _progress(self, job: Job) -> str:
+        """How many measurements are stored, of a command that makes all of them."""
+        if job.facts["analysis"] or not self.studio.jobs.is_running(job):
+            return ""
+        run = self.studio.run(job.facts["inside"])
+        names = [name for name, reason in _reasons(run).items() if reason is None]
+        done = sum((run.folder / "analysis" / f"{name}.json").is_file() for name in names)
+        label = f"{done} of {len(names)} measured"
+        return f"<p><progress max='{len(names)}' value='{done}' aria-label='{label}'></progress> {label}</p>"
+
+    @property
+    def _here(self) -> dict[str, str]:
+        """The fields that lead back to this page."""
+        return {"back": self.run.id} | ({"beside": self.other.id} if self.other else {})
 
     def _analyses(self) -> str:
-        applies = [reasons(run.folder, run.record.task) for run in self.runs if run.record]
+        applies = [_reasons(run) for run in self.runs]
         names = [name for name in catalogue("analyses") if any(each[name] is None for each in applies)]
-        path = f"/runs/{quote(self.run.id)}/inside"
+        path, here = f"/runs/{quote(self.run.id)}/inside", self._here
         blocks = [
-            f"<h2>Measurements</h2><div class='line'>{button(path, 'Measure all that apply')}</div>"
+            f"<h2>Measurements</h2><div class='line'>{button(path, 'Measure all that apply', **here)}</div>"
             f"{command(f'isthmus analyze {self.run.id}')}"
         ]
         for name in names:
             columns = "".join(self._column(run, each[name], name) for run, each in zip(self.runs, applies, strict=True))
-            compare = ""
+            compare, (title, measured) = "", title_of(name)
             if "against" in inspect.signature(find("analyses", name).of_run).parameters:
-                compare = button(path, "Compare with its untrained network", analysis=name, against="untrained")
+                compare = button(path, "Compare with its untrained network", analysis=name, against="untrained", **here)
                 if self.other is not None:
-                    compare += button(path, f"Compare with {self.other.id[:8]}", analysis=name, against=self.other.id)
+                    named = f"Compare with {self.other.id[:8]}"
+                    compare += button(path, named, analysis=name, against=self.other.id, **here)
             blocks.append(
-                f"<section><h3>{escape(name.replace('_', ' '))}</h3><p class='note'>{escape(title_of(name))}</p>"
+                f"<section><h3>{escape(title)}</h3><p class='note'>{escape(measured)}</p>"
                 f"<div class='line'>{compare}</div><div class='pair'>{columns}</div></section>"
             )
         missing = [
@@ -167,7 +195,7 @@ class Inside(View):
         found = _read(run, name)
         pictures = _pictures(run, name)
         if not found and not pictures:
-            act = button(f"/runs/{quote(run.id)}/inside", "Measure", analysis=name, back=self.run.id)
+            act = button(f"/runs/{quote(run.id)}/inside", "Measure", analysis=name, **self._here)
             return f"<div>{head}{act}</div>"
         shown = "".join(
             f"<figure><img src='/runs/{quote(run.id)}/analysis/{file}' alt='{escape(name)} of run {run.id[:8]}' "
@@ -177,6 +205,11 @@ class Inside(View):
         rows = [[escape(str(title)), _show(value)] for title, value in found.items()]
         numbers = table(f"{name} of run {run.id[:8]}", ["Measured", "Value"], rows, (1,)) if rows else ""
         return f"<div>{head}{numbers}{shown}</div>"
+
+
+def _reasons(run: Run) -> dict[str, str | None]:
+    assert run.record is not None  # only finished runs are looked into
+    return reasons(run.folder, run.record.task)
 
 
 def _lines(run: Run) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Commands that the studio started: each is a process of its own, which outlives the server and every browser.
 
-A job is a folder of ISTHMUS_HOME/studio/jobs: ``job.json`` with the command, ``output`` and ``errors``. Signals go only
-to a process that this file started: its id and its time of birth must be those that were written down.
+A job is a folder of ISTHMUS_HOME/studio/jobs: ``job.json`` with the command, ``output`` and ``errors``. Its signals go
+only to a process that it started: its id and its time of birth must be those that were written down.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from isthmus.core.files import data_dir, make_folder, read_json, write_json
 JOB = "job.json"
 _LONGEST = 20_000
 """Characters of an output that are read."""
+_LEAST = 10.0
+"""Seconds that a paused job gets when it is resumed, even if less was left."""
 
 
 _CHILDREN: dict[str, subprocess.Popen[bytes]] = {}
@@ -47,10 +49,19 @@ class Job:
     started: float
     seconds: float | None = None
     """The time that it may take."""
+    left: float | None = None
+    """What is left of that time if it was paused."""
     problem: str = ""
     """The key of the data and the task of its runs."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     asked_to_stop: bool = False
+    """Whether it was paused, so that it saves its state and ends."""
+
+    @property
+    def ends(self) -> float | None:
+        """When its time is over."""
+        seconds = self.seconds if self.left is None else self.left
+        return None if seconds is None else self.started + seconds
 
     @property
     def command(self) -> str:
@@ -103,13 +114,16 @@ class Jobs:
         job = self.find(name)
         if self.is_running(job):
             raise UserError(f"{job.title} is running already")
-        return self._launch(job)
+        return self._launch(job if job.asked_to_stop else replace(job, left=None))
 
     def _launch(self, job: Job) -> Job:
+        words = list(job.words)
+        if job.left is not None:
+            words = [f"--within={job.left:.0f}s" if word.startswith("--within=") else word for word in words]
         folder = make_folder(self.root / job.id)
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-m", "isthmus", *job.words, "--json"],
+                [sys.executable, "-m", "isthmus", *words, "--json"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True, cwd=folder,
                 env=self._environment(),
             )  # fmt: skip
@@ -137,18 +151,23 @@ class Jobs:
         return child.poll() if child is not None and child.pid == job.pid else None
 
     def stop(self, name: str) -> None:
-        """Ask a job to save and end, as Ctrl-C does. Only its first process is asked; it ends its workers.
+        """Ask a job to save and end, as Ctrl-C does; the second time, end it and its workers at once.
 
-        It is asked once, because a second signal would end it before it has saved.
+        Only its first process is asked, which ends its workers. What it had saved by then is never lost.
         """
         job = self.find(name)
         if not self.is_running(job):
             raise UserError(f"{job.title} is not running")
-        if job.asked_to_stop:
-            return
         with suppress(ProcessLookupError):
-            os.kill(job.pid, signal.SIGINT)
-        write_json(self.root / job.id / JOB, asdict(job) | {"asked_to_stop": True})
+            if job.asked_to_stop:
+                os.killpg(job.pid, signal.SIGKILL)  # a job leads a session of its own
+            else:
+                os.kill(job.pid, signal.SIGINT)
+        if not job.asked_to_stop:
+            known = asdict(job) | {"asked_to_stop": True}
+            if job.ends is not None:
+                known["left"] = max(_LEAST, job.ends - time.time())
+            write_json(self.root / job.id / JOB, known)
 
     def said(self, job: Job) -> list[str]:
         """The lines that it printed for a person."""

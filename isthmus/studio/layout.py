@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -21,6 +22,8 @@ from isthmus.reports.page import script_json
 
 PLACES = {"/": "Home", "/start": "Start", "/design": "Design"}
 """The pages that every page links to."""
+REST = 100
+"""What was made for an open page is not made again for so many times the processor time that it took."""
 
 
 def read_file(name: str) -> str:
@@ -35,6 +38,11 @@ class Figure:
     content: Mapping[str, Any] | None
     note: str = ""
 
+    @cached_property
+    def as_json(self) -> str:
+        """Its content as JSON; figures of runs that ended stay the same for many events."""
+        return script_json(self.content)
+
 
 Part = str | Figure
 
@@ -46,22 +54,32 @@ class View(ABC):
     place = "/"
     """The entry of the navigation that is marked."""
     is_live = True
+    beside = ""
+    """The part that a wide window shows on the left of all others, such as a form beside its answer."""
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
         """HTML or a figure by name, in the order of the page."""
 
+    def stamp(self) -> Any:
+        """Differs when something changed that only this page looks at. It is asked for at every look at the home."""
+        return None
+
 
 def pack(part: Part) -> str:
     """A part as it travels: HTML, or JSON of a figure."""
-    return part if isinstance(part, str) else script_json(part.content)
+    return part if isinstance(part, str) else part.as_json
 
 
 def render(view: View, live: str = "") -> str:
     """The page of a view; ``live`` is the address of its events."""
     parts = view.parts()
     seen = ".".join(_seal(pack(part)) for part in parts.values())
-    content = "".join(_place(name, part) for name, part in parts.items())
+    placed = {name: _place(name, part) for name, part in parts.items()}
+    left = placed.pop(view.beside, "")
+    content = "".join(placed.values())
+    if left:
+        content = f'<div class="bench">{left}<div class="results">{content}</div></div>\n'
     return frame(view.title, content, view.place, live, seen if live else "")
 
 
@@ -92,12 +110,24 @@ def _place(name: str, part: Part) -> str:
     )
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int] = ()) -> str:
-    """A table of cells that are HTML already; ``numbers`` are the columns that hold numbers."""
-    right = set(numbers)
+def table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    numbers: Iterable[int] = (),
+    lesser: Iterable[int] = (),
+    least: Iterable[int] = (),
+) -> str:
+    """A table of cells that are HTML already.
+
+    ``numbers`` are the columns that hold numbers, ``lesser`` those for which a narrow window has no room, ``least``
+    those for which a telephone has none.
+    """
+    kinds = {"number": set(numbers), "lesser": set(lesser), "least": set(least)}
 
     def kind(place: int) -> str:
-        return ' class="number"' if place in right else ""
+        names = " ".join(name for name, places in kinds.items() if place in places)
+        return f' class="{names}"' if names else ""
 
     head = "".join(f'<th scope="col"{kind(i)}>{escape(text)}</th>' for i, text in enumerate(heads))
     body = "".join(f"<tr>{''.join(f'<td{kind(i)}>{cell}</td>' for i, cell in enumerate(row))}</tr>" for row in rows)
@@ -130,7 +160,8 @@ def button(action: str, label: str, kind: str = "", **fields: str) -> str:
 
 def command(text: str) -> str:
     """What to type for the same, with a button that copies it."""
-    return f'<p class="command"><code>{escape(text)}</code> {copy_button(text, "copy")}</p>'
+    words = " ".join(f"<span>{escape(word)}</span>" for word in text.split(" "))  # lines end between words
+    return f'<p class="command"><code>{words}</code> {copy_button(text, "copy")}</p>'
 
 
 def moment(seconds: float) -> str:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -266,7 +266,17 @@ def _find_images(folder: Path) -> Path:
     return folder
 
 
-def read_shapes(path: Path) -> dict[str, str]:
+class Shape(NamedTuple):
+    """What the header of an array says."""
+
+    sizes: tuple[int, ...]
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{' × '.join(map(str, self.sizes)) or 'one number'}, {self.kind}"
+
+
+def read_shapes(path: Path) -> dict[str, Shape]:
     """The arrays of a npy or npz file with their shapes and types, from their headers alone."""
     if path.suffix.lower() == ".npy":
         with path.open("rb") as file:
@@ -280,14 +290,14 @@ def read_shapes(path: Path) -> dict[str, str]:
         return found
 
 
-def _read_header(file: Any) -> str:
+def _read_header(file: Any) -> Shape:
     try:
         version = np.lib.format.read_magic(file)
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, kind = reader(file)
     except (ValueError, OSError, SyntaxError, TypeError) as error:
         raise UserError(f"this is no array that can be read: {error}") from None
-    return f"{' × '.join(map(str, shape)) or 'one number'}, {kind}"
+    return Shape(shape, str(kind))
 
 
 def list_pictures(folder: Path, most: int) -> list[Path]:

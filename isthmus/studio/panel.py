@@ -37,7 +37,7 @@ def read_samples(folder: Path) -> Any:
     from isthmus.core.protocols import Split
     from isthmus.core.record import read_record
     from isthmus.core.registry import component
-    from isthmus.training.run import load_data
+    from isthmus.training.prepare import load_data
 
     rows = load_data(component("sources", read_record(folder).config["source"])).test
     places = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
@@ -79,14 +79,18 @@ def show_probabilities(classes: Sequence[Any], found: np.ndarray, most: int = 10
     return f"<p class='answer' aria-live='polite'>{best}</p><table class='small bars'><tbody>{rows}</tbody></table>"
 
 
-def picture(image: np.ndarray, name: str) -> str:
-    """An image (channels, height, width) within the page."""
+def address(image: np.ndarray) -> str:
+    """An image (channels, height, width) as an address that holds it."""
     from PIL import Image
 
     made = io.BytesIO()
     Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(made, "png")
-    content = base64.b64encode(made.getvalue()).decode()
-    return f"<img class='pixels' alt='{escape(name)}' src='data:image/png;base64,{content}'>"
+    return f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+
+
+def picture(image: np.ndarray, name: str) -> str:
+    """An image within the page."""
+    return f"<img class='pixels' alt='{escape(name)}' src='{address(image)}'>"
 
 
 def whole_number(text: str, usual: int, most: int) -> int:

@@ -13,13 +13,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from isthmus.core.errors import UserError
+from isthmus.core.registry import model_title
 from isthmus.reports.text import metric_noun
-from isthmus.studio.image_panels import ClassPanel, RestorePanel
+from isthmus.studio.contents import Studio
+from isthmus.studio.image_panels import ClassPanel, PrototypePanel, RestorePanel, TokenizerPanel, ValuePanel
 from isthmus.studio.layout import Part, View, command, link
 from isthmus.studio.panel import Panel, load_run
 from isthmus.studio.row_panel import RowPanel
+from isthmus.studio.tables import run_title
 from isthmus.studio.token_panels import MaskedPanel, SudokuPanel
-from isthmus.studio.views import Studio
 
 
 def find_panel(folder: Path, path: str) -> Panel:
@@ -36,23 +38,23 @@ def find_panel(folder: Path, path: str) -> Panel:
     is_image = len(trained.task.row_shape) == 3 and not trained.table
     panels: dict[str, type[Panel]] = {
         "classification": ClassPanel if is_image else RowPanel,
-        "regression": RowPanel,
+        "regression": ValuePanel if is_image else RowPanel,
+        "generative_classification": PrototypePanel,
+        "tokenization": TokenizerPanel,
         "denoise": RestorePanel,
         "super_resolution": RestorePanel,
         "masked_tokens": MaskedPanel,
         "sudoku": SudokuPanel,
     }
-    if task not in panels or (task == "regression" and is_image):
-        raise UserError(
-            f"there is no panel for task {task} of this run yet; `isthmus predict {folder.name} FILES` tries it"
-        )
+    if task not in panels:
+        raise UserError(f"there is no panel for task {task}; `isthmus predict {folder.name} FILES` tries this run")
     return panels[task](folder, path)
 
 
 class Try(View):
     """The page: the form of the task's panel, and the answer, which follows it."""
 
-    is_live = False
+    is_live, beside = False, "form"
 
     def __init__(self, studio: Studio, identity: str, given: Mapping[str, str]) -> None:
         self.run, self.given = studio.run(identity), given
@@ -68,11 +70,13 @@ class Try(View):
         assert record is not None
         quality = record.quality()
         noun = metric_noun(record.objective)
-        head = f"<p>{link(f'/runs/{quote(self.run.id)}', 'The run')}"
-        head += f", test {escape(noun)} {quality:.4g}</p>" if quality is not None else "</p>"
+        known = [link(f"/problems/{self.run.problem}", run_title(self.run))]
+        known.append(link(f"/runs/{quote(self.run.id)}", model_title(self.run.config["model"])))
+        known += [f"test {escape(noun)} {quality:.4g}"] if quality is not None else []
+        head = f"<p>{', '.join(known)}</p>"
         form = (
             f"<form class='panel' method='get' action='{path}' data-follow>{panel.form(self.given)}"
-            "<p><button class='act'>Update</button></p></form>"
+            "<p class='unscripted'><button class='act'>Update</button></p></form>"
         )
         try:
             answer = panel.answer(self.given)

@@ -37,8 +37,9 @@ class RowPanel(Panel):
     def table(self) -> Any:
         """The rows of the file, if it is still there: pyarrow's table."""
         from isthmus.sources.dialects import read_frame
+        from isthmus.sources.table import write_bikes
 
-        path = self.trained.source.get("path")
+        path = write_bikes() if self.trained.source["name"] == "bikes" else self.trained.source.get("path")
         if not path or not self.trained.table:
             return None
         try:

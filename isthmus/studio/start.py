@@ -8,17 +8,21 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from isthmus.core.errors import UserError
 from isthmus.core.registry import catalogue, component, meaning
-from isthmus.core.space import amount, parse_seconds
+from isthmus.core.units import amount, parse_seconds
 from isthmus.reports.markup import count, mark_code, shorten
 from isthmus.reports.sections import name_problem
 from isthmus.reports.text import magnitude
 from isthmus.studio.index import problem_key
 from isthmus.studio.layout import Part, View, command, link, table
 from isthmus.studio.opened import KINDS, LARGEST, Opened, list_pictures, read_shapes
+from isthmus.studio.panel import address
 
 PICTURES = 10
 """Thumbnails of a folder of images."""
@@ -77,6 +81,8 @@ class Plan:
     sizes: tuple[int, ...]
     """Parameters of the networks of the first round."""
     folds: int
+    pictures: tuple[str, ...]
+    """Some of its images, as addresses; of a folder, the page shows the files themselves."""
 
 
 def make_plan(choice: Choice) -> Plan:
@@ -86,7 +92,7 @@ def make_plan(choice: Choice) -> Plan:
     from isthmus.search.question import ask
     from isthmus.search.race import FOLDS, SMALL
     from isthmus.training.counting import count_params
-    from isthmus.training.run import Options
+    from isthmus.training.prepare import Options
 
     question = ask(
         choice.opened.data, [choice.target] if choice.target else None, choice.task or None, None, (), Options()
@@ -100,8 +106,15 @@ def make_plan(choice: Choice) -> Plan:
     config = {"source": question.source.model_dump(mode="json"), "task": question.task.model_dump(mode="json")}
     return Plan(
         name_problem(config), problem_key(config), question.words, question.findings, rows, sizes,
-        FOLDS if is_small else 0,
+        FOLDS if is_small else 0, () if choice.opened.path else _take_pictures(question.data.train.inputs),
     )  # fmt: skip
+
+
+def _take_pictures(rows: Any) -> tuple[str, ...]:
+    """Some images of a source; none if its rows are no images."""
+    if rows.ndim != 4 or rows.shape[1] not in (1, 3) or rows.dtype != np.uint8:
+        return ()
+    return tuple(address(rows[place]) for place in np.linspace(0, len(rows) - 1, PICTURES).astype(int))
 
 
 class Plans:
@@ -145,9 +158,11 @@ class Start(View):
             "<form method='post' action='/open' class='controls'><label>Or the path of a file, of a folder of images, "
             "or the name of a source <input name='data' list='sources' required size='40' "
             f"value='{escape(self.given)}'></label><datalist id='sources'>{names}</datalist> "
-            "<button class='act'>Open</button></form>"
-            "<p class='note'>For a first look: <b>bikes</b> is a table, <b>digits</b> are small images; both are "
-            "embedded.</p>"
+            "<button class='act'>Open</button>"
+            "<p class='first'>For a first look: "
+            "<button class='act' name='data' value='bikes' formnovalidate>bikes</button> is a table, "
+            "<button class='act' name='data' value='digits' formnovalidate>digits</button> are small images; both are "
+            "embedded.</p></form>"
         )
         rows = [
             [link(f"/start/{each.id}", each.title), f"<code>{shorten(each.data, 70)}</code>"] for each in self.opened
@@ -182,7 +197,8 @@ class StartSearch(View):
         }
 
     def _form(self, choice: Choice, columns: list[str]) -> str:
-        targets = {"": "chosen by Isthmus"} | {name: name for name in columns}
+        is_numbered = self.opened.data.lower().endswith(".npy")
+        targets = {"": "chosen by Isthmus"} | {name: f"column {name}" * is_numbered or name for name in columns}
         if choice.target and choice.target not in targets:
             targets[choice.target] = choice.target
         tasks = {"": "by the target"} | {name: name for name in catalogue("tasks")}
@@ -194,7 +210,7 @@ class StartSearch(View):
         path = f"/start/{self.opened.id}"
         return (
             f"<form class='fields' method='get' action='{path}' data-follow>{fields}"
-            f"<button class='act'>Update the plan</button> "
+            f"<button class='act unscripted'>Update the plan</button> "
             f"<button class='act strong' formmethod='post' formaction='{path}'>Start the search</button></form>"
         )
 
@@ -220,7 +236,9 @@ def describe_plan(plan: Plan, choice: Choice) -> str:
         f"It ends after {choice.within} or earlier, and takes every core of this machine, at most 8.",
     ]
     lines = [*(escape(text) for text in said), *(mark_code(text) for text in (*plan.words, *plan.findings))]
-    return f"<ul class='facts'>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+    shown = "".join(f"<img src='{each}' alt='image {number}'>" for number, each in enumerate(plan.pictures, 1))
+    shown = f"<h2>Images</h2><div class='thumbnails'>{shown}</div>" if shown else ""
+    return f"<ul class='facts'>{''.join(f'<li>{line}</li>' for line in lines)}</ul>{shown}"
 
 
 def _select(name: str, label: str, options: Mapping[str, str], chosen: str) -> str:
@@ -237,7 +255,9 @@ def _text(name: str, label: str, value: str) -> str:
 
 def describe_data(opened: Opened) -> tuple[str, list[str]]:
     """What the data hold, as HTML, and the names that can be predicted."""
-    path = opened.path
+    from isthmus.sources.table import write_bikes
+
+    path = write_bikes() if opened.data == "bikes" else opened.path
     if path is None:
         return f"<h2>Data</h2><p>{escape(meaning('sources', opened.data))}</p>", []
     if not path.exists():
@@ -246,9 +266,12 @@ def describe_data(opened: Opened) -> tuple[str, list[str]]:
         return _describe_images(opened), []
     if opened.kind == "arrays":
         shapes = read_shapes(path)
-        rows = [[escape(name or "the only array"), escape(shape)] for name, shape in shapes.items()]
-        return f"<h2>Arrays</h2>{table('Arrays', ['Name', 'Shape and type'], rows)}", [name for name in shapes if name]
-    return _describe_table(opened)
+        rows = [[escape(name or "the only array"), escape(str(shape))] for name, shape in shapes.items()]
+        names = [name for name in shapes if name]
+        if not names and len(sizes := shapes[""].sizes) == 2:  # a column of the only array is predicted, by its number
+            names = [str(number) for number in range(min(sizes[1], _MOST_COLUMNS))]
+        return f"<h2>Arrays</h2>{table('Arrays', ['Name', 'Shape and type'], rows)}", names
+    return _describe_table(path)
 
 
 def _describe_images(opened: Opened) -> str:
@@ -267,14 +290,13 @@ def _describe_images(opened: Opened) -> str:
     return f"<h2>Images</h2><p>{grey}, about {facts.side} pixels; {kinds}</p><div class='thumbnails'>{shown}</div>"
 
 
-def _describe_table(opened: Opened) -> tuple[str, list[str]]:
+def _describe_table(path: Path) -> tuple[str, list[str]]:
     import pyarrow.compute as compute
 
     from isthmus.sources import cells
     from isthmus.sources.dialects import read_frame
 
-    assert opened.path is not None
-    frame = read_frame(opened.path)
+    frame = read_frame(path)
     found, names = frame.table, [str(name) for name in frame.table.column_names]
     rows = []
     for name in names[:_MOST_COLUMNS]:

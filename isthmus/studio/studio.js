@@ -1,4 +1,5 @@
 "use strict";
+document.documentElement.classList.add("scripted"); // forms that are followed need no button for that
 {
   // Figures, which are drawn again when the colours change.
   const figures = {};
@@ -13,6 +14,18 @@
   for (const script of document.querySelectorAll("script[data-for]")) {
     show(script.dataset.for, JSON.parse(script.textContent));
   }
+  // Drawing costs a live page more than everything else: a figure is drawn at most once a second.
+  const resting = new Set();
+  const showSoon = (name, figure) => {
+    figures[name] = figure;
+    if (resting.has(name)) return;
+    show(name, figure);
+    resting.add(name);
+    setTimeout(() => {
+      resting.delete(name);
+      if (figures[name] !== figure) showSoon(name, figures[name]);
+    }, 1000);
+  };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const [name, figure] of Object.entries(figures)) show(name, figure);
   });
@@ -31,7 +44,7 @@
     if (focused) document.getElementById(focused)?.focus();
     tick();
   };
-  const apply = (parts, except) => {
+  const apply = (parts, draws, except) => {
     for (const [name, part] of Object.entries(parts)) {
       if (name === except) continue;
       if ("html" in part) {
@@ -43,7 +56,7 @@
       place.querySelector("h2").textContent = part.title;
       place.querySelector(".note").textContent = part.note;
       place.querySelector(".plot").ariaLabel = part.title;
-      show(name, part.figure);
+      draws(name, part.figure);
     }
   };
   const duration = (seconds) => {
@@ -72,7 +85,7 @@
     source = new EventSource(`${address}${address.includes("?") ? "&" : "?"}seen=${seen}`);
     seen = "";
     source.onmessage = (event) => {
-      apply(JSON.parse(event.data));
+      apply(JSON.parse(event.data), showSoon);
       document.body.dataset.events = Number(document.body.dataset.events || 0) + 1;
     };
     source.onopen = () => { connection.textContent = ""; };
@@ -157,7 +170,7 @@
       return;
     }
     connection.textContent = "";
-    apply(parts, form.closest(".part").id.replace("part-", ""));
+    apply(parts, show, form.closest(".part").id.replace("part-", ""));
     history.replaceState(null, "", `${path}?${query}`);
     limit(form);
     again();
@@ -172,8 +185,8 @@
       const range = document.querySelector(`[data-for-field="${field.id}"]`);
       if (range) range.value = field.value;
     }
-    const form = field.closest("form[data-follow]");
-    if (!form || "reload" in field.dataset) return;
+    const { form } = field;
+    if (!form || !("follow" in form.dataset) || "reload" in field.dataset) return;
     clearTimeout(pause);
     pause = setTimeout(() => follow(form), 120);
   });
@@ -272,36 +285,47 @@
   // Drag over cells to hide them, or to show them again.
   for (const mask of document.querySelectorAll("[data-mask]")) {
     let value = null;
+    mask.closest("form").addEventListener("change", (event) => {
+      const image = event.target.closest(".sample")?.querySelector("img");
+      if (image) mask.style.backgroundImage = `url(${image.src})`;
+    });
     const set = (box) => {
       if (box.checked === value) return;
       box.checked = value;
       box.dispatchEvent(new Event("input", { bubbles: true }));
     };
+    let first = null; // where a stroke begins; a click without a stroke is left to the browser
+    let isStroke = false;
     mask.addEventListener("pointerdown", (event) => {
       if (event.target.type !== "checkbox") return;
+      event.target.releasePointerCapture(event.pointerId); // a finger paints other cells too
       value = !event.target.checked;
+      first = event.target;
+      isStroke = false;
     });
     mask.addEventListener("pointerover", (event) => {
-      if (value !== null && event.target.type === "checkbox") set(event.target);
+      if (value === null || event.target.type !== "checkbox" || (event.target === first && !isStroke)) return;
+      isStroke = true;
+      set(first);
+      set(event.target);
+    });
+    mask.addEventListener("click", (event) => {
+      if (isStroke && event.detail) event.preventDefault(); // it is painted already
     });
     addEventListener("pointerup", () => { value = null; });
   }
 
-  // The iterations of a Sudoku, or the steps of an image, one after the other.
+  // The iterations of a Sudoku, or the steps of an image, one after the other. Each is shown, also by a slow server.
   for (const button of document.querySelectorAll("[data-play]")) {
-    button.addEventListener("click", () => {
+    button.addEventListener("click", async () => {
       const field = document.getElementById(button.dataset.play);
       const range = document.querySelector(`[data-for-field="${field.id}"]`);
-      let number = 0;
       button.disabled = true;
-      const step = () => {
-        field.value = number;
-        field.dispatchEvent(new Event("input", { bubbles: true }));
-        number += 1;
-        if (number <= Number(range.max)) setTimeout(step, 350);
-        else button.disabled = false;
-      };
-      step();
+      for (let number = 0; number <= Number(range.max); number += 1) {
+        field.value = range.value = number;
+        await Promise.all([follow(field.closest("form")), new Promise((resolve) => { setTimeout(resolve, 350); })]);
+      }
+      button.disabled = false;
     });
   }
 }

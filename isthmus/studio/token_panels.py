@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from isthmus.core.errors import UserError
-from isthmus.studio.design import slider
+from isthmus.studio.controls import slider
 from isthmus.studio.figures import draw_lines, line_trace
 from isthmus.studio.layout import Figure, Part, link
-from isthmus.studio.panel import SAMPLES, TURN, Panel, picture, whole_number
+from isthmus.studio.panel import SAMPLES, TURN, Panel, address, picture, whole_number
 
 _MOST_ITERATIONS = 200
 
@@ -60,8 +61,9 @@ class SudokuPanel(Panel):
             iterations = self._iterations(given)
             layers = len(self.trained.model.layers)
             shown = whole_number(given.get("shown", ""), iterations * layers, _MOST_ITERATIONS * layers)
-            sliders = slider("iterations", iterations, (1, max(2 * iterations, 24)), whole=True)
-            sliders += slider("shown", min(shown, iterations * layers), (0, iterations * layers), whole=True)
+            sliders = slider("iterations", iterations, (1, max(2 * iterations, 24)), whole=True, label="Iterations")
+            limits = (0, iterations * layers)
+            sliders += slider("shown", min(shown, limits[1]), limits, whole=True, label="Show the board after")
             sliders += "<p><button type='button' class='act' data-play='field-shown'>Play the iterations</button></p>"
         return (
             f"{picked}<table class='sudoku'><caption class='unseen'>The puzzle</caption><tbody>{cells}</tbody></table>"
@@ -97,11 +99,15 @@ class SudokuPanel(Panel):
         conflicts = [int(find_conflicts(each).sum()) for each in boards]
         number = list(range(len(boards)))
         energy = draw_lines([line_trace(number, energies)], "Iteration", "Energy", height=260) if energies else None
+        lower = sum(after < before for before, after in pairwise(energies))
         curve = draw_lines([line_trace(number, conflicts, 1)], "Iteration", "Cells in conflict", height=260)
         return {
             "answer": board,
             "energy": Figure(
-                "Energy over the iterations", energy, "The sum of the attention and feed-forward energies."
+                "Energy over the iterations",
+                energy,
+                f"The sum of the attention and feed-forward energies. {lower} of {last} iterations lower it; learned "
+                "step sizes may also raise it.",
             ),
             "conflicts": Figure("Conflicts over the iterations", curve if len(boards) > 1 else None),
         }
@@ -129,10 +135,13 @@ class MaskedPanel(Panel):
     def _row(self, given: Mapping[str, str]) -> np.ndarray:
         if self.samples is None:
             raise UserError("the data are not here, so that there is no image to hide parts of")
-        number = given.get("sample", "0")
-        place = int(number) if re.fullmatch("[0-9]{1,2}", number) else 0
-        row: np.ndarray = self.samples.inputs[place % len(self.samples.inputs)]
+        row: np.ndarray = self.samples.inputs[self._place(given)]
         return row
+
+    def _place(self, given: Mapping[str, str]) -> int:
+        """The number of the test image."""
+        number = given.get("sample", "0")
+        return int(number) % len(self.samples.inputs) if re.fullmatch("[0-9]{1,2}", number) else 0
 
     def form(self, given: Mapping[str, str]) -> str:
         self._row(given)
@@ -160,9 +169,10 @@ class MaskedPanel(Panel):
         return (
             f"<fieldset><legend>Take a test image</legend><div class='thumbnails'>{samples}</div></fieldset>"
             "<fieldset><legend>Paint what is hidden</legend><input type='hidden' name='painted' value='1'>"
-            "<table class='mask' data-mask><caption class='unseen'>Hidden parts</caption>"
+            f"<table class='mask' data-mask style='background-image: url({address(images[self._place(given)])})'>"
+            "<caption class='unseen'>Hidden parts</caption>"
             f"<tbody>{cells}</tbody></table></fieldset>"
-            f"<div class='sliders'>{slider('shown', shown, (0, steps), whole=True)}"
+            f"<div class='sliders'>{slider('shown', shown, (0, steps), whole=True, label='Show the image after')}"
             "<p><button type='button' class='act' data-play='field-shown'>Play the steps</button></p></div>"
         )
 
@@ -197,7 +207,7 @@ class MaskedPanel(Panel):
             f"<figure class='seen'>{picture(each, name)}<figcaption>{name}</figcaption></figure>"
             for name, each in shown.items()
         )
-        said = f"{right} of {int(mask.sum())} hidden tokens are as they were at the end."
+        said = f"At the end, {right} of {int(mask.sum())} hidden tokens are those of the image."
         limit = f"<span hidden data-limit='field-shown' data-most='{last}'></span>"
         return {
             "answer": f"<h2>Filled in</h2><div class='restored'>{figures}</div><p aria-live='polite'>{said}</p>{limit}"

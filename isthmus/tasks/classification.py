@@ -64,6 +64,11 @@ class Classification(Task):
         self.scaling = Scaling()
         self.input_shape: tuple[int, ...] = ()
         self.classes = 0
+        self.extents: Tensor | None = None
+
+    @property
+    def crops_photographs(self) -> bool:
+        return self.config.augment.resized_crop is not None
 
     def learn(self, data: Data) -> None:
         _, self.classes = training_labels(data, self.config.name)
@@ -74,6 +79,7 @@ class Classification(Task):
         elif any(self.config.augment.color_jitter) and data.train.inputs.shape[1] not in (1, 3):
             raise UserError(f"task.augment.color_jitter needs 1 or 3 channels, not {data.train.inputs.shape[1]}")
         self.input_shape = tuple(data.train.inputs.shape[1:])
+        self.extents = None if data.train.extents is None else torch.from_numpy(data.train.extents)
         if self.config.standardise and self.config.scaling == "half":
             self.scaling.mean = self.scaling.std = torch.full((1, self.input_shape[0], 1, 1), 127.5)
         elif self.config.standardise:
@@ -114,7 +120,8 @@ class Classification(Task):
             return Batch(self._scale(rows), targets)
         augment = self.config.augment
         fill, smooth = self._mean_colour(rows.shape[1]), self.config.interpolation
-        rows = vary_images(rows, augment, self.config.resize, fill, seed, step, smooth)
+        extents = None if self.extents is None else self.extents[index.cpu()]
+        rows = vary_images(rows, augment, self.config.resize, fill, seed, step, smooth, extents)
         inputs = self.scaling.apply(rows)
         if self.config.flips:
             inputs = orient(inputs, view)

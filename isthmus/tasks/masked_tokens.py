@@ -12,7 +12,7 @@ images; at least one token is masked. Validation and test mask the same number o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,7 +24,8 @@ from torchmetrics import MetricCollection
 
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
-from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, SplitName, Task
+from isthmus.core.protocols import Batch, Component, Data, SampleRows, Signature, Split, SplitName, Task
+from isthmus.tasks.augment.crops import flip, square_crop
 from isthmus.tasks.masked_prediction import MaskedPredictor
 from isthmus.tasks.masks import Mask, Tokens, exact_mask, fill, random_mask
 from isthmus.tasks.token_scores import IGNORED, ShareOfRight, mean_cross_entropy
@@ -46,10 +47,18 @@ class MaskedTokens(Task):
         """The share of a target that is spread evenly over all tokens."""
         decoding_steps: Annotated[int, Field(ge=1, le=10_000)] = 24
         """Passes of the model that fill in masked tokens, for samples and predictions."""
+        decoding_plan: Literal["masked", "all"] = "masked"
+        """What these passes are planned for: the masked tokens of an image, or all of its tokens, as the authors do;
+        then decoding ends as soon as no token is masked, after 14 of 24 passes if 40 % are."""
         temperature: Annotated[float, Field(ge=0, le=100)] = 1.0
         """Sampling temperature of these tokens; 0 takes the most likely."""
         picture_scaling: Literal["none", "min_max"] = "none"
-        """Before PSNR, SSIM and LPIPS: nothing, or each picture from its least to its largest value, as the authors."""
+        """Before pictures are compared: nothing, or each colour from its least to its largest value, as the authors."""
+        random_crop: bool = False
+        """Show training images through a square at a random place of the photograph, and make tokens of it in each
+        step; with ``source.images.extent=whole``, because square images have one place only."""
+        flip: bool = False
+        """Mirror half of the training images left to right, likewise."""
         evaluation_seed: Annotated[int, Field(ge=0)] = 0
         """Seed of the validation and test masks; it is not the run's seed, so that all models see the same masks."""
 
@@ -61,13 +70,22 @@ class MaskedTokens(Task):
         self.config = config
         self.positions, self.codes, self.commonest = 0, 0, 0
         self.tokenizer = ""
+        self.pictures: Split | None = None
+        self.tokenize: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def crops_photographs(self) -> bool:
+        return bool(self.config.random_crop)
 
     def learn(self, data: Data) -> None:
         if not data.vocabulary:
             raise UserError("task masked_tokens needs tokens of images: use source tokens")
+        if (self.config.random_crop or self.config.flip) and not (data.pictures and data.tokenize):
+            raise UserError("task.random_crop and task.flip need the images of the tokens: use source tokens")
         self.positions, self.codes = data.train.inputs.shape[1], data.vocabulary
         self.commonest = int(np.bincount(data.train.inputs.reshape(-1)).argmax())
         self.tokenizer = data.tokenizer
+        self.pictures, self.tokenize = data.pictures, data.tokenize
 
     def memory(self) -> dict[str, Tensor]:
         numbers = {name: torch.tensor(getattr(self, name)) for name in ("positions", "codes", "commonest")}
@@ -92,11 +110,26 @@ class MaskedTokens(Task):
     def training_batch(
         self, rows: Tensor, targets: Tensor | None, index: Tensor, view: Tensor, seed: int, step: int
     ) -> Batch:
+        if self.config.random_crop or self.config.flip:
+            rows = self._tokens_of_views(index, rows.device, seed, step)
         generator = torch_generator(seed, "mask", step)
         shares = torch.rand(len(rows), generator=generator)
         if self.config.schedule == "arccos":
             shares = shares.acos() * (2 / math.pi)
         return self._batch(rows, random_mask(shares * self.config.most_masked, self.positions, generator))
+
+    def _tokens_of_views(self, index: Tensor, device: torch.device, seed: int, step: int) -> Tensor:
+        """The images of these rows, cut and mirrored anew, as tokens."""
+        assert self.pictures is not None
+        assert self.tokenize is not None
+        chosen, extents = index.cpu().numpy(), self.pictures.extents
+        images = torch.from_numpy(self.pictures.inputs[chosen]).to(device)
+        if self.config.random_crop:
+            sizes = None if extents is None else torch.from_numpy(extents[chosen])
+            images = square_crop(images, torch_generator(seed, "augment/crop", step), sizes)
+        if self.config.flip:
+            images = flip(images, torch_generator(seed, "augment/flip", step))
+        return self.tokenize(images)
 
     def evaluation_batch(self, rows: Tensor, targets: Tensor | None, split: SplitName, block: int) -> Batch:
         generator = torch_generator(self.config.evaluation_seed, f"mask/{split}", block)
@@ -146,7 +179,11 @@ class MaskedTokens(Task):
 
     def fill_in(self, model: Any, tokens: Tokens, generator: torch.Generator) -> Tokens:
         """Fill in all mask tokens, step by step."""
-        return fill(model, tokens, self.mask_token, self.config.decoding_steps, self.config.temperature, generator)
+        config = self.config
+        return fill(
+            model, tokens, self.mask_token, config.decoding_steps, config.temperature, generator,
+            config.decoding_plan == "all",
+        )  # fmt: skip
 
     def encode(self, rows: np.ndarray) -> Int[Tensor, "rows positions"]:
         tokens = torch.from_numpy(np.array(rows, dtype=np.int64))

@@ -52,18 +52,26 @@ def fill(
     steps: int,
     temperature: float,
     generator: torch.Generator,
+    planned_for_all: bool = False,
 ) -> Tokens:
-    """Replace every ``mask_token`` in at most ``steps`` passes of the model."""
+    """Replace every ``mask_token`` in at most ``steps`` passes of the model.
+
+    The steps are planned for the masked positions of each image or for all of its positions. The latter keeps more
+    tokens in each step, and ends when none is masked: after 14 of 24 steps if 40 % of 256 are.
+    """
     if len(tokens) > _ROWS_AT_ONCE:
         parts = tokens.split(_ROWS_AT_ONCE)
-        return torch.cat([fill(model, part, mask_token, steps, temperature, generator) for part in parts])
+        return torch.cat(
+            [fill(model, part, mask_token, steps, temperature, generator, planned_for_all) for part in parts]
+        )
     total = (tokens == mask_token).sum(dim=1)
     for step, share in enumerate(arccos_shares(steps)):
         masked = tokens == mask_token
         if not masked.any():
             break
         proposed, confidence = _propose(model(tokens)[..., :mask_token], temperature, generator)
-        due = (total * share).round().long().clamp(min=step + 1).minimum(total)  # at least one in every step
+        whole = torch.full_like(total, tokens.shape[1]) if planned_for_all else total
+        due = (whole * share).round().long().clamp(min=step + 1).minimum(total)  # at least one in every step
         if step == steps - 1:
             due = total
         now = due - (total - masked.sum(dim=1))

@@ -371,12 +371,12 @@ def _join(parts: Iterable[Answers]) -> Answers:
 
 
 def _as_folder(data: Any) -> Path | None:
-    """The folder that the data are."""
+    """The folder that the user gave; None for anything else."""
     return path if isinstance(data, str | Path) and (path := expand_user(data)).is_dir() else None
 
 
 def _as_paths(data: Any) -> list[Path] | None:
-    """The paths that the data are; None if they are none."""
+    """The paths that the user gave; None for anything else."""
     if isinstance(data, str | Path):
         return [expand_user(data)]
     are_paths = isinstance(data, list | tuple) and data and all(isinstance(each, str | Path) for each in data)

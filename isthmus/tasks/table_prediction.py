@@ -162,5 +162,5 @@ def _advise_column(name: str, names: Sequence[str]) -> str:
 
 
 def _is_numbered(names: Sequence[str]) -> bool:
-    """Whether columns have no names of their own."""
+    """Whether columns have numbers instead of names."""
     return list(names) == [str(number) for number in range(len(names))]

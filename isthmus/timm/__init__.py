@@ -23,7 +23,7 @@ from isthmus.core.registry import create_model
 from isthmus.layers.residual import Stack
 from isthmus.layers.spectral_norm import SpectralLinear
 from isthmus.models import imixer, mlp_mixer, vit
-from isthmus.training.timm_weights import in_our_names, is_timms
+from isthmus.training.timm_weights import convert_timm, is_from_timm
 
 VARIANTS: dict[str, dict[str, Any]] = {}
 for _size in ("tiny", "small", "large"):
@@ -150,12 +150,12 @@ class Backbone(nn.Module):
 
 def _adapt_weights(weights: Mapping[str, Tensor], model: Backbone) -> dict[str, Tensor]:
     """Weights in this module's names, from its own checkpoints, those of Isthmus, and those of timm's ViT and Mixer."""
-    if is_timms(weights):
+    if is_from_timm(weights):
         weights = {
             name: adapt_input_conv(model.in_chans, weight) if weight.ndim == 4 and model.in_chans != 3 else weight
             for name, weight in weights.items()
         }
-        weights = in_our_names(weights)
+        weights = convert_timm(weights)
     return {name if name.startswith("model.") else f"model.{name}": weight for name, weight in weights.items()}
 
 

@@ -56,7 +56,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_plan(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Likewise from the header alone: tensors on the meta device, which take no memory."""
+    """What ``read_tensors`` would return, from the header alone: tensors on the meta device, which take no memory."""
     with _open(path) as (file, metadata):
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         kinds = {name: _KINDS.get(part.get_dtype()) for name, part in parts.items()}
@@ -220,6 +220,11 @@ class State:
         write_tensors(path, tensors)
         write_sealed(self.index, {"file": path.name, "sha256": sha256(path), "code": code, "values": dict(values)})
         self._sweep(keep=path.name)
+
+    @property
+    def code(self) -> str | None:
+        """The code that saved it; None without a state."""
+        return read_sealed(self.index).get("code") if self.index.exists() else None
 
     def load(self, code: str, other_code: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         if not self.index.exists():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from isthmus.core.protocols import Component, ModelConfig
@@ -26,18 +27,26 @@ class Cost:
     params: int
     """All weights, frozen projections included: what the papers count."""
     trainable_params: int
+    """Weights that training changes."""
     stored_params: int
     """Weights in a checkpoint; frozen projections are rebuilt from their seed instead."""
     macs: int
+    """Multiply–adds of the forward pass."""
     training_flops: int
+    """Floating-point operations of the forward and the backward pass, 2 per multiply–add."""
     checkpoint_bytes: int
+    """Bytes of the stored weights."""
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
 
 class _Flops(TorchDispatchMode):
-    """torch's formulas without ``FlopCounterMode``, whose tracking of modules crashes for deep models."""
+    """torch's formulas without ``FlopCounterMode``, whose tracking of modules crashes for deep models.
+
+    An operator that makes new tensors runs once for each kind of arguments, because meta kernels are slow Python and
+    the blocks of a network repeat them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +54,20 @@ class _Flops(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        try:
+            call = _describe_call(func, args, kwargs)
+        except _OwnCallError:
+            return self._run(func, args, kwargs)
+        if call not in _outcomes:
+            before = self.total
+            output = self._run(func, args, kwargs)
+            _outcomes[call] = self.total - before, tree_map_only(Tensor, _describe_tensor, output)
+            return output
+        flops, outputs = _outcomes[call]
+        self.total += flops
+        return tree_map_only(_TensorKind, _TensorKind.make, outputs)
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         formula = flop_registry.get(func._overloadpacket)
         if formula is None:
             with self:
@@ -55,6 +78,52 @@ class _Flops(TorchDispatchMode):
         if formula is not None:
             self.total += formula(*args, **kwargs, out_val=output)
         return output
+
+
+@dataclass(frozen=True)
+class _TensorKind:
+    """All of a tensor without values that an operator can see."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def make(self) -> Tensor:
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+
+
+_outcomes: dict[Hashable, tuple[int, Any]] = {}
+"""The FLOPs and the kinds of outputs of each kind of call."""
+
+
+class _OwnCallError(Exception):
+    """A call whose outcome cannot be taken from another one."""
+
+
+@cache
+def _makes_new_tensors(func: Any) -> bool:
+    schema = func._schema
+    return all(part.alias_info is None for part in (*schema.arguments, *schema.returns))
+
+
+def _describe_call(func: Any, args: Any, kwargs: Any) -> Hashable:
+    if not _makes_new_tensors(func):
+        raise _OwnCallError
+    return func, tuple(map(_describe_value, args)), tuple((name, _describe_value(kwargs[name])) for name in kwargs)
+
+
+def _describe_value(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        return _describe_tensor(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(_describe_value, value))
+    return type(value), value  # 1, 1.0 and True are equal, and give tensors of different types
+
+
+def _describe_tensor(tensor: Tensor) -> _TensorKind:
+    if not tensor.is_meta or tensor.layout is not torch.strided:
+        raise _OwnCallError
+    return _TensorKind(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 _FILLS = {
@@ -137,7 +206,7 @@ def _cost(config: Component) -> Cost:
 
 
 class Kept(NamedTuple):
-    """Numbers that are kept for one row."""
+    """How many numbers a network keeps for one row."""
 
     stream_values: int
     saved_values: int

@@ -1,4 +1,4 @@
-"""Where a step runs: one device with plain torch, or several through Lightning Fabric."""
+"""Where a step runs: one device with plain torch, or several through Lightning Fabric; and with which arithmetic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import UserError
-from isthmus.core.machine import bfloat16_works
+from isthmus.core.machine import bfloat16_works, keep_freed_memory
 from isthmus.core.train_config import TrainConfig
 from isthmus.layers.residual import Stack
 
@@ -159,20 +160,20 @@ def started_by_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def is_another() -> bool:
-    """Whether torchrun started this process, and it is not the first."""
+def is_later_process() -> bool:
+    """Whether torchrun started this process after the first one, which writes and prints."""
     return started_by_torchrun() and os.environ["RANK"] != "0"
 
 
-def processes() -> int:
-    """How many processes torchrun started, or 1."""
+def count_processes() -> int:
+    """The processes that torchrun started, or 1."""
     return int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
 
 
 def check_processes(config: TrainConfig) -> None:
     """Refuse a number of devices that differs from torchrun's number of processes."""
-    if started_by_torchrun() and processes() != config.devices:
-        started = f"torchrun started {processes()} processes"
+    if started_by_torchrun() and count_processes() != config.devices:
+        started = f"torchrun started {count_processes()} processes"
         raise UserError(f"train.devices={config.devices}, but {started}; leave train.devices out")
 
 
@@ -190,7 +191,7 @@ def on_every_device(config: TrainConfig, work: Callable[..., Any], *arguments: A
     here, nodes, strategy = config.devices, 1, "ddp_spawn"
     if started_by_torchrun():
         here = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes, strategy = processes() // here, "ddp"
+        nodes, strategy = count_processes() // here, "ddp"
     try:
         fabric = Fabric(accelerator=config.device, devices=here, num_nodes=nodes, strategy=strategy)
     except Exception as error:  # too few devices, which Fabric reports in several kinds of error
@@ -218,3 +219,19 @@ def _leave_at_once() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+_TURN = threading.RLock()
+
+
+@contextmanager
+def arithmetic(threads: int) -> Iterator[None]:
+    """Use this number of threads. It is a setting of the whole process, so that runs of one process take turns."""
+    keep_freed_memory()
+    with _TURN:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -85,7 +85,7 @@ class _Recorder(TorchDispatchMode):
         self._kept.append(tensor)
 
     def find_nodes(self, values: Any) -> Any:
-        """Nodes in place of tensors."""
+        """The values with each tensor replaced by its node."""
         return tree_map_only(Tensor, self._find, values)
 
     def _find(self, tensor: Tensor) -> fx.Node:

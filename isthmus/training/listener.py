@@ -1,4 +1,4 @@
-"""What hears of a training while it runs."""
+"""Receives the progress of a training while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Listener:
-    """Hears of a run's progress and may stop it. This one ignores everything; a subclass overrides what it needs."""
+    """Receives the progress of a run and may stop it. This one does nothing; a subclass overrides what it needs."""
 
     def step(self, step: int, steps: int) -> None:
         """Called after every step."""
@@ -21,7 +21,7 @@ class Listener:
         """Called with every line of the log as it is written."""
 
     def should_stop(self) -> bool:
-        """Asked after every step. True saves the state and raises ``Stopped``."""
+        """Called after every step; True saves the state and raises ``Stopped``."""
         return False
 
 
@@ -69,7 +69,7 @@ def reach_by_pipe(listener: Listener) -> Iterator[_Remote]:
 
     def pass_on() -> None:
         is_stopping = False
-        with here:  # closed also where a listener fails, so that nobody waits for it
+        with here:  # also closed if a listener fails, so that no process waits for it
             while True:
                 if not is_stopping and (is_stopping := listener.should_stop()):
                     here.send(True)

@@ -1,4 +1,4 @@
-"""Loading a trained run: its model, and its task with what it learned. `isthmus.load` puts both together."""
+"""Loads the model and the task of a trained run; `isthmus.load` combines them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_model(path: str | Path) -> nn.Module:
     """
     file = expand_user(path)
     if is_exported(file):
-        file = _weights_of(file, read_exported(file))
+        file = _find_weights(file, read_exported(file))
     elif file.suffix != ".safetensors" or not file.is_file():
         folder = find_run(path)
         file = verify_file(folder, MODEL, read_record(folder))
@@ -35,7 +35,7 @@ def load_model(path: str | Path) -> nn.Module:
     if "model" not in metadata:
         raise UserError(f"{file} does not say which model it holds; it was not written by Isthmus")
     config = component("models", metadata["model"])
-    empty = _empty(config, file)
+    empty = _build_empty(config, file)
     need_fit(empty, plan, metadata, file)
     weights, _ = read_tensors(file)
     if metadata.get("whole"):
@@ -46,7 +46,7 @@ def load_model(path: str | Path) -> nn.Module:
     return model.eval()
 
 
-def _empty(config: Component, file: Path) -> nn.Module:
+def _build_empty(config: Component, file: Path) -> nn.Module:
     """The model on the meta device, which takes no memory."""
     try:
         with torch.device("meta"):
@@ -59,7 +59,7 @@ def _empty(config: Component, file: Path) -> nn.Module:
     return model
 
 
-def _weights_of(folder: Path, exported: Exported) -> Path:
+def _find_weights(folder: Path, exported: Exported) -> Path:
     name = FILES[exported.format]
     if not name.endswith(".safetensors"):
         raise UserError(f"{folder} holds {name}, which has no torch.nn.Module; isthmus.load({str(folder)!r}) runs it")
@@ -67,7 +67,7 @@ def _weights_of(folder: Path, exported: Exported) -> Path:
 
 
 def load_task(path: str | Path) -> Task:
-    """The task of a finished run or an export, with what it learned; it needs no data set."""
+    """The task of a finished run or an export, with the state that it learned; it needs no data set."""
     folder = expand_user(path)
     if is_exported(folder):
         exported = read_exported(folder)
@@ -88,7 +88,7 @@ def load_task(path: str | Path) -> Task:
 
 
 def _recall(task: Task, title: str, path: Path) -> None:
-    """Give a task what it learned, after checking that such a task can learn it."""
+    """Restore the learned state of a task, after checking that it fits."""
     memory = read_tensors(path)[0]
     try:
         task.recall(memory)

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
 from isthmus.core.draws import key, torch_generator
+from isthmus.core.errors import UserError
 from isthmus.core.protocols import Batch, Split, SplitName, Task
 from isthmus.core.train_config import TrainConfig
+from isthmus.layers.residual import Stack
 from isthmus.training.checkpoint import optimizer_tensors, restore_optimizer
 from isthmus.training.devices import Devices
 from isthmus.training.listener import Listener
@@ -157,6 +159,16 @@ def measure_outputs(
     return {"loss": loss / rows} | {name: float(value) for name, value in metrics.compute().items()}
 
 
+def recompute_blocks(model: nn.Module) -> None:
+    """Set ``train.recompute``; a UserError if the model has no blocks that can be computed again."""
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
+        name = getattr(getattr(model, "config", None), "name", type(model).__name__)
+        raise UserError(f"train.recompute=true needs a residual network; {name} has no blocks: leave recompute out")
+    for stack in stacks:
+        stack.set_recompute()
+
+
 class Training:
     """One run of the loop over a model."""
 
@@ -173,6 +185,8 @@ class Training:
         self.task, self.train, self.validation = task, train, validation
         self.config, self.seed, self.devices = config, seed, devices
         self.model = model.to(devices.device)
+        if config.recompute:
+            recompute_blocks(self.model)
         self.averaged = copy.deepcopy(self.model) if config.average else None
         self.optimizer = optimizer(self.model.named_parameters(), config)
         self.position = Position()

@@ -2,7 +2,7 @@
 
 Names and shapes are those of the public repositories huyunzhe/hyper-set, Ma-Lab-Berkeley/CRATE, Toshihiro-Ota/imixer
 and of timm. A file holds tensors alone (safetensors). The authors' image classifier of Hyper-SET has three norms in its
-attention and more in its time network; it is another model than the paper's, and is refused.
+attention and three in its time network, which the paper's has not.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from isthmus.core.errors import UserError, nearest
-from isthmus.layers.sequences import grid_positions
-from isthmus.training.timm_weights import MIXER
+from isthmus.layers.sequences import grid_positions, sinusoids
+from isthmus.training.timm_weights import MIXER, translate
 
 Weights = Mapping[str, Tensor]
 Fields = dict[str, Any]
@@ -66,6 +67,27 @@ MASKED_TRANSFORMER = _MASKED | {
     r"transformer\.layers\.(\d+)\.0\.fn\.proj\.weight": r"layers.\1.attention.out.weight",
     r"transformer\.layers\.(\d+)\.1\.fn\.net\.([02])\.weight": r"layers.\1.mlp.\2.weight",
 }
+IMAGE_HYPER_SET = {
+    r"cls_token": "embedding.class_token",
+    r"emb\.0\.(\w+)": r"embedding.before.\1",
+    r"emb\.1\.(\w+)": r"embedding.linear.\1",
+    r"emb\.2\.(\w+)": r"embedding.after.\1",
+    r"enc\.(\d+)\.attn\.qkv\.weight": r"layers.\1.attention.W.weight",
+    r"enc\.(\d+)\.attn\.ln1_1\.weight": r"layers.\1.attention.norm.weight",
+    r"enc\.(\d+)\.attn\.ln1_2\.weight": r"layers.\1.attention.others.0.weight",
+    r"enc\.(\d+)\.attn\.ln1_3\.weight": r"layers.\1.attention.others.1.weight",
+    r"enc\.(\d+)\.mlp\.weight": r"layers.\1.feed_forward.D.weight",
+    r"enc\.(\d+)\.ln2\.weight": r"layers.\1.feed_forward.norm.weight",
+    r"time_mlp\.0\.1\.(\w+)": r"layers.*.steps.time.0.\1",
+    r"time_mlp\.0\.2\.(\w+)": r"layers.*.steps.time.1.\1",
+    r"time_mlp\.0\.4\.(\w+)": r"layers.*.steps.time.3.\1",
+    r"time_mlp\.0\.5\.(\w+)": r"layers.*.steps.time.4.\1",
+    r"time_mlp\.0\.6\.(\w+)": r"layers.*.steps.time.5.\1",
+    r"time_mlp\.1\.1\.(\w+)": r"layers.*.steps.last.\1",
+    r"ln_inp\.weight": "layers.*.steps.norm.weight",
+    r"fc\.0\.(\w+)": r"readout.norm.\1",
+    r"fc\.1\.(\w+)": r"readout.linear.\1",
+}
 CRATE = {
     r"cls_token": "embedding.class_token",
     r"pos_embedding": "embedding.positions",
@@ -102,12 +124,8 @@ def rename(weights: Weights, table: Mapping[str, str], title: str) -> dict[str, 
     """The tensors under our names. The parts of a joined matrix are stacked, and what all layers share is copied."""
     named: dict[str, Tensor] = {}
     for name, weight in weights.items():
-        plain = name.removeprefix("module.")  # of a network on several devices
-        target = next((re.sub(old, new, plain) for old, new in table.items() if re.fullmatch(old, plain)), None)
-        if target is None:
-            raise UserError(f"{name} has no place in {title}; the file holds another network")
-        if target:
-            named[target] = weight
+        if ours := translate(name.removeprefix("module."), table, title):  # a prefix of networks on several devices
+            named[ours] = weight
     found: dict[str, Tensor] = {}
     layers = {int(number) for name in named for number in re.findall(r"^layers\.(\d+)\.", name)}
     for name, weight in named.items():
@@ -125,7 +143,10 @@ def rename(weights: Weights, table: Mapping[str, str], title: str) -> dict[str, 
 
 
 def _count(weights: Weights, pattern: str) -> int:
-    return 1 + max((int(number) for name in weights for number in re.findall(pattern, name)), default=0)
+    numbers = {int(number) for name in weights for number in re.findall(pattern, name)}
+    if numbers != {*range(len(numbers))}:
+        raise ValueError("a layer is missing")  # a single name may claim a billion of them
+    return max(1, len(numbers))
 
 
 def _take(weights: Weights, name: str, title: str) -> Tensor:
@@ -135,7 +156,7 @@ def _take(weights: Weights, name: str, title: str) -> Tensor:
 
 
 def convert_tokens(table: Mapping[str, str], title: str) -> Callable[[Weights], Converted]:
-    """Of Sudoku."""
+    """Convert a network for Sudoku."""
 
     def convert(weights: Weights) -> Converted:
         ours = rename(weights, table, title)
@@ -153,7 +174,7 @@ def convert_tokens(table: Mapping[str, str], title: str) -> Callable[[Weights], 
 
 
 def convert_masked(table: Mapping[str, str], title: str) -> Callable[[Weights], Converted]:
-    """Of masked images: the fixed positions of two dimensions, which are not in the file, become weights."""
+    """Convert a network for masked images. Its fixed positions, which are not in the file, become weights."""
 
     def convert(weights: Weights) -> Converted:
         ours = rename(weights, table, title)
@@ -170,15 +191,34 @@ def convert_masked(table: Mapping[str, str], title: str) -> Callable[[Weights], 
 
 
 def convert_crate(weights: Weights) -> Converted:
+    ours, fields = _convert_patches(weights, CRATE, "CRATE")
+    return ours, {**fields, "iterations": 1}
+
+
+def _convert_patches(weights: Weights, table: Mapping[str, str], title: str) -> Converted:
     """The pixels of a patch come channel by channel here, and pixel by pixel there."""
-    ours = rename(weights, CRATE, "CRATE")
-    linear = _take(ours, "embedding.linear.weight", "CRATE")
+    ours = rename(weights, table, title)
+    linear = _take(ours, "embedding.linear.weight", title)
     d, values = linear.shape
     side = round((values / 3) ** 0.5)
     order = torch.arange(values).reshape(side, side, 3).permute(2, 0, 1).flatten()
     for name in ("embedding.linear.weight", "embedding.before.weight", "embedding.before.bias"):
-        ours[name] = _take(ours, name, "CRATE")[..., order]
-    return ours, {"d": d, "patch": side, "layers": _count(ours, r"^layers\.(\d+)\."), "iterations": 1}
+        ours[name] = _take(ours, name, title)[..., order]
+    return ours, {"d": d, "patch": side, "layers": _count(ours, r"^layers\.(\d+)\.")}
+
+
+def convert_classifier(weights: Weights) -> Converted:
+    """Of Hyper-SET. The fixed positions are not in the file and become weights: here all sines come before all cosines,
+    there they alternate. An image has 16 × 16 patches, or 8 × 8 of 4 pixels."""
+    title = "Hyper-SET on images"
+    ours, fields = _convert_patches(weights, IMAGE_HYPER_SET, title)
+    d, side = fields["d"], 8 if fields["patch"] == 4 else 16
+    places = torch.arange(1 + side**2, dtype=torch.float64)
+    ours["embedding.positions"] = sinusoids(places, d).unflatten(1, (2, d // 2)).mT.flatten(1)
+    fields["num_heads"] = d // len(_take(ours, "layers.0.attention.norm.weight", title))
+    fields["ff_ratio"] = len(_take(ours, "layers.0.feed_forward.D.weight", title)) / d
+    fields["time_frequencies"] = _take(ours, "layers.0.steps.time.0.weight", title).shape[1]
+    return ours, fields
 
 
 def convert_mixer(table: Mapping[str, str], title: str) -> Callable[[Weights], Converted]:
@@ -212,6 +252,13 @@ class Official:
     settings: Fields = field(default_factory=dict)
     """How the authors' code prepares the data."""
 
+    def read(self, weights: Weights, path: Path) -> Converted:
+        """The converted weights of a file, and the fields that they show."""
+        try:
+            return self.convert(weights)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+            raise UserError(f"{path} holds another network: its tensors have not the shapes of {self.title}") from None
+
 
 _SUDOKU: Fields = {"positions": "learned", "head_bias": False, "iterations": 24}
 _STEPS: Fields = {"step_sizes": "X_0", "time_spacing": "inclusive", "activation": "relu"}
@@ -224,6 +271,14 @@ OFFICIAL: dict[str, Official] = {
     "hyper_set/sudoku": Official(_ours, "hyperset-sudoku", convert_tokens(HYPER_SET, _ours), _SUDOKU | _STEPS),
     "recurrent_transformer/sudoku": Official(
         _theirs, "hyperset-sudoku-transformer", convert_tokens(TRANSFORMER, _theirs), _SUDOKU | _RIVAL
+    ),
+    "hyper_set/images": Official(
+        "Hyper-SET on images", "hyperset-cifar10", convert_classifier,
+        {
+            **_STEPS, "step_sizes": "X_t", "activation": "gelu", "positions": "learned", "attention_norms": "three",
+            "time_norms": True,
+        },
+        {"task.resize": None},
     ),
     "hyper_set/masked-images": Official(
         _masked_ours, "hyperset-masked", convert_masked(MASKED_HYPER_SET, _masked_ours),

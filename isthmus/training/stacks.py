@@ -35,8 +35,6 @@ _MOST_VALUES = 2**27
 """Input values of all members, which a stack holds in memory."""
 _MOST_GRAPHS = 64
 _graphs: dict[str, Callable[..., Any]] = {}
-
-
 _SIZES = {3e6: 8, 1e7: 4, 7e7: 2}
 """By the floating-point operations of a member's step, the places of a stack that pays: `isthmus bench stacks`, stored
 in results/bench/stacks.json. Beyond, matrix products take the time, and a stack leaves the cache."""
@@ -70,7 +68,7 @@ def stack_key(config: RunConfig, rows: int) -> str | None:
 
 @dataclass
 class Member:
-    """A run of a stack."""
+    """One run of a stack, with where it is logged and who receives its progress."""
 
     training: Training
     journal: NoJournal
@@ -83,7 +81,7 @@ Ending = Callable[[Member, Outcome | Exception], None]
 
 
 def train_together(members: Sequence[Member], end: Ending) -> None:
-    """Train all members to their ends. ``end`` hears how each ended, at once: its outcome, or what stopped it."""
+    """Train all members. ``end`` is called as soon as one ends, with its outcome or the error that stopped it."""
     stack = NetworkStack([member.training for member in members])
     places = dict(enumerate(members))
     for member in members:
@@ -102,7 +100,7 @@ def train_together(members: Sequence[Member], end: Ending) -> None:
             try:
                 seconds = time.perf_counter() - member.began
                 member.training.end_step(seconds, member.journal, member.listener, partial(values.__getitem__, place))
-            except Exception as error:  # the others go on
+            except Exception as error:  # the others continue
                 _leave(places, place, stack, end, error)
             else:
                 if member.training.is_over:
@@ -205,8 +203,6 @@ class NetworkStack:
                     parts[names[weight]][place] = group["weight_decay"]
         return buffer[:, :1].contiguous() if self.config.decayed == "all" else buffer
 
-    # Rows
-
     def _lay_out_rows(self) -> None:
         """The training rows of all members, and of every batch which rows it has and how much each counts."""
         batches = []
@@ -257,8 +253,6 @@ class NetworkStack:
         for number, chosen in enumerate(order.split(training.config.batch_size)):
             self.orders[place, number, : len(chosen)] = chosen
         self._drawn[place] = epoch
-
-    # Steps
 
     def _trace_step(self) -> Callable[..., Any]:
         names, fixed, task = list(self.parameters), list(self.fixed), self.task
@@ -329,8 +323,6 @@ class NetworkStack:
         self.seconds.mul_(two).addcmul_(self.gradients, self.gradients, value=1 - two)
         denominator = self.seconds.sqrt().div_(root).add_(self.config.epsilon)
         self.weights.sub_(self.firsts.mul(size).div_(denominator))
-
-    # Validation
 
     def _lay_out_held_out(self) -> None:
         """The validation rows of all members in blocks, by the height of a block."""

@@ -31,18 +31,24 @@ MIXER = {
 }
 
 
-def is_timms(weights: Mapping[str, Tensor]) -> bool:
+def is_from_timm(weights: Mapping[str, Tensor]) -> bool:
     return "patch_embed.proj.weight" in weights or "stem.proj.weight" in weights
 
 
-def in_our_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def translate(name: str, table: Mapping[str, str], title: str) -> str:
+    """Our name for a tensor; empty if we do not need it."""
+    for theirs, ours in table.items():
+        if re.fullmatch(theirs, name):
+            return re.sub(theirs, ours, name)
+    raise UserError(f"{name} has no place in {title}; the file holds another network")
+
+
+def convert_timm(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state dict of timm's ``vit_*`` with a class token, or of its ``mixer_*``, for ``vit`` or ``mlp_mixer``."""
-    table = VIT if "patch_embed.proj.weight" in weights else MIXER
+    table, title = (VIT, "our ViT") if "patch_embed.proj.weight" in weights else (MIXER, "our Mixer")
     found = {}
     for name, weight in weights.items():
-        ours = next((re.sub(old, new, name) for old, new in table.items() if re.fullmatch(old, name)), None)
-        if ours is None:
-            raise UserError(f"{name} has no place in our {'ViT' if table is VIT else 'Mixer'}")
+        ours = translate(name, table, title)
         if ours == "stem.linear.weight":
             weight = weight.flatten(1)
         found[ours] = weight.squeeze(0) if ours == "positions" else weight

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import expand_user, sha256
@@ -42,9 +43,14 @@ class Tokenizer:
         """uint8 images as int16 (rows, positions)."""
         found = np.empty((len(images), self.positions), np.int16)
         for part in self._parts(len(images)):
-            pixels = torch.from_numpy(np.array(images[part])).float().div_(255)
-            found[part] = self.model.tokens(pixels).to(torch.int16).numpy()
+            found[part] = self.encode(torch.from_numpy(np.array(images[part]))).to(torch.int16).numpy()
         return found
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> Tensor:
+        """uint8 images as int64 (rows, positions), on their device."""
+        model = self.model.to(images.device)
+        return torch.cat([model.tokens(images[part].float().div_(255)) for part in self._parts(len(images))])
 
     @torch.no_grad()
     def pictures(self, tokens: np.ndarray, hidden: np.ndarray | None = None) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Shows runs in TensorBoard and MLflow while they train.
 
-A tracker hears what a listener hears and changes nothing. If it fails, one line says so, and the run goes on.
+A tracker receives what a listener receives and changes nothing. If it fails, one line says so, and the run continues.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Tracked(Listener):
             self._try(place, partial(tracker.line, line))
 
     def finish(self, record: RunRecord) -> None:
-        """Add what the record says of the finished run."""
+        """Add the costs and test metrics of the record."""
         for place, tracker in list(self._trackers.items()):
             self._try(place, partial(tracker.finish, record))
 
@@ -146,7 +146,7 @@ class Tracked(Listener):
     def _try(self, place: str, act: Callable[[], Any]) -> None:
         try:
             act()
-        except Exception as error:  # whatever it is, the run goes on
+        except Exception as error:  # whatever it is, the run continues
             self._trackers.pop(place, None)
             say_failure(place, error)
 
@@ -170,10 +170,10 @@ def track(
 
 
 def say_failure(place: str, error: BaseException) -> None:
-    """One line per place and process."""
+    """Print that a tracker failed, once for each place and process."""
     cause = " ".join(str(error).split())[:120] or type(error).__name__
     if place not in _failed_at:
-        print(f"isthmus: {place} failed, and training goes on without it: {cause}", file=sys.stderr, flush=True)
+        print(f"isthmus: {place} failed, and training continues without it: {cause}", file=sys.stderr, flush=True)
     _failed_at[place] = time.monotonic()
 
 
@@ -237,7 +237,7 @@ def _open_client(uri: str) -> Any:
     """MLflow's client. A server that does not answer may hold a run up for seconds, not for minutes."""
     for name, value in (("MAX_RETRIES", "1"), ("TIMEOUT", "10")):
         os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{name}", value)
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # only the chosen server hears of a run
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # only the chosen server is told of a run
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from mlflow.tracking import MlflowClient

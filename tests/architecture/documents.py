@@ -17,7 +17,7 @@ from isthmus.cli.main import app
 from isthmus.core.config import run_config, study_config
 from isthmus.core.record import RECORD, run_folders
 from isthmus.studies.plan import Plan
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 DOCS = Path(__file__).parents[2] / "docs"
 IN_TIMM = DOCS / "in-timm.md"

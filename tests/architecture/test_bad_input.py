@@ -37,7 +37,8 @@ from isthmus.core.record import CONFIG, METRICS, MODEL, RECORD, SAMPLES, TASK, f
 from isthmus.core.registry import Kind, catalogue, find
 from isthmus.core.train_config import TrainConfig
 from isthmus.training.loop import Diverged, Stopped
-from isthmus.training.run import prepare, run
+from isthmus.training.prepare import prepare
+from isthmus.training.run import run
 from tests.command_line import TINY, Answer, call, tiny, train
 from tests.listeners import stop_after
 
@@ -67,7 +68,7 @@ def refused(folder: Path, *arguments: object) -> str:
         (["train", "qqqq"], "unknown recipe 'qqqq'; the nearest are "),
         (["train", "qqqq"], "; `isthmus recipes` lists all "),
         (["train", "demo"], "is a study of many runs, for `isthmus study demo`; `isthmus recipes` lists all"),
-        (["train", "nowhere.yaml"], "cannot read nowhere.yaml"),
+        (["train", "nowhere.yaml"], "cannot read nowhere.yaml: there is no such file; paths are relative to"),
         (["train", "FILE", "model.name=hourglas_mlp"], "unknown model 'hourglas_mlp'; did you mean 'hourglass_mlp'?"),
         (["train", "FILE", "source.name=digit"], "did you mean 'digits'?"),
         (["train", "FILE", "task.name=denoize"], "did you mean 'denoise'?"),
@@ -783,7 +784,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr("isthmus.training.run.Training.run", diverge)
     monkeypatch.setattr("isthmus.training.run.on_every_device", refuse)
-    monkeypatch.setattr("isthmus.training.run.memory_bytes", lambda: 20_000_000)
+    monkeypatch.setattr("isthmus.training.prepare.memory_bytes", lambda: 20_000_000)
     return tmp_path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
-from benchmarks import stacks, studies, training
+from benchmarks import stacks, studies, studio, training
 from benchmarks.command import app
 from tests.command_line import call
 
@@ -22,6 +22,7 @@ SMALLEST = {
     "pathways": ["ladder", "rezero", "--depth", "4", *ONE_ROUND],
     "stacks": ["--repeats", "1", "--epochs", "1", "--workers", "1"],
     "studies": ["--trials", "2"],
+    "studio": ["--runs", "3", "--starts", "1", "--rounds", "1", "--epochs", "1"],
     "training": ONE_ROUND,
 }
 NOT_RUN = {
@@ -31,7 +32,9 @@ NOT_RUN = {
     "vit": "tests/unit/test_bench_vit.py",
     "int8": "tests/export/test_int8.py",
     "find": "tests/unit/test_bench_find.py",
+    "engine": "tests/unit/test_bench_engine.py",
     "within": "tests/unit/test_bench_find.py",
+    "shared": "tests/unit/test_bench_shared.py",
 }
 """They train or measure large networks; what is tested of them instead."""
 
@@ -47,6 +50,7 @@ def test_a_benchmark_runs_at_its_smallest(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(training, "CASES", training.CASES[:1])
     monkeypatch.setattr(studies, "_long", lambda threads: studies._short(2))
     monkeypatch.setattr(stacks, "SHAPES", stacks.SHAPES[:1])
+    monkeypatch.setattr(studio, "_LINES", 5)
     found = call("bench", name, *SMALLEST[name], "--json").json()
     tables = found.values() if isinstance(found, dict) else [found]
     assert all(rows and all(isinstance(row, dict) for row in rows) for rows in tables)
@@ -59,3 +63,25 @@ def test_an_installed_package_says_where_the_benchmarks_are(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "checkout" in done.stderr
+
+
+def test_a_table_too_small_for_a_search_is_refused_before_it_is_timed() -> None:
+    answer = call("bench", "within", "--rows", "2", "--wish", "15s")
+    assert answer.code == 2
+    assert "--rows" in answer.err
+    assert "greater than or equal to 20" in answer.err
+
+
+@pytest.mark.parametrize("content", [b"\x93NUMPY", b"[1]\n", b'{"rows": 150, "studies": 1}\n', b"{", b"1\n" * 3])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("within", "--kept"), ("find", "--rows"), ("engine", "--cells"), ("studio", "--out"), ("pathways", "--out")],
+)
+def test_a_file_of_something_else_is_refused_and_kept(
+    command: str, option: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_bytes(content)
+    answer = call("bench", command, option, file, *["--resume"] * (command == "pathways"))
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer
+    assert file.read_bytes() == content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import typer.main
 from PIL import Image
+from rich.console import Console
 
 import isthmus
 from isthmus.cli import terminal
@@ -97,6 +99,10 @@ def test_pathways_are_listed() -> None:
     pathways = call("pathways", "--json").json()
     assert {"mhc", "ladder", "attnres"} <= {name for each in pathways.values() for name in each["presets"]}
     assert "Deep Delta Learning" in call("pathways").out
+    fields = {field["name"]: field for field in call("pathways", "mhc", "--json").json()["fields"]}
+    assert fields["sinkhorn_iterations"]["default"] == "20"
+    assert "model.pathway.*" in call("pathways", "delta").out
+    assert "did you mean 'delta'" in call("pathways", "detla").err
 
 
 WIDE = ("hourglass_mlp", "d_in=3072", "d_out=3072", "d_z=3075", "d_h=16", "depth=4")
@@ -118,7 +124,10 @@ def test_describe_counts_a_published_model() -> None:
         # of the norm, and what W_out reads.
         "saved_values": 4 * (2 * 3075 + 2 * 16 + 2) + 3075,
     }
-    assert "19,286,400" in call("describe", *WIDE).out
+    shown = " ".join(call("describe", *WIDE).out.split())
+    assert "19,286,400" in shown
+    for meaning in ("Weights that training changes", "between two branches", "autograd keeps", "what an export stores"):
+        assert meaning in shown
 
 
 def test_describe_tells_frozen_from_trained_weights() -> None:
@@ -296,6 +305,32 @@ def test_runs_list_diff_and_clean(tmp_path: Path) -> None:
     assert "nothing to remove" in call("runs", "clean", "--yes").out, "finished runs stay unless they are named"
     assert call("runs", "clean", first["id"], "--yes").code == 0
     assert [line["run"] for line in call("runs", "list", "--json").json()] == [second["id"]]
+
+
+def test_a_metric_has_its_title_in_lists_and_an_absent_field_a_dash(tmp_path: Path) -> None:
+    write_table(tmp_path / "table.csv")
+    source = {"name": "arrays", "path": str(tmp_path / "table.csv"), "targets": "y"}
+    rows = train(tmp_path, source=source, task={"name": "regression"}, model=TINY["model"] | {"d_z": 16})
+    images = train(tmp_path)
+    listed = call("runs", "list").out
+    assert "R² " in listed
+    assert "PSNR " in listed
+    assert "r2 " not in listed
+    shown = call("runs", "diff", rows["id"], images["id"]).out
+    assert "None" not in shown
+    assert "–" in shown
+
+
+def test_ids_stay_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, model = "0123456789abcdef", "hourglass_mlp d_z=2 d_h=1 depth=2 rate=0.003"
+    for width in (50, 80):
+        console = Console(file=io.StringIO(), width=width)
+        monkeypatch.setattr(terminal, "out", console)
+        terminal.print_table("", ["run", "model", "task", "test"], [[run, model, "classification", "-0.25"]] * 2)
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert shown.count(run) == 2
+        assert max(map(len, shown.splitlines())) <= width
+        assert (shown.count("classification") == 2) == (width == 80)
 
 
 def test_the_newest_run_is_listed_first_with_its_data_within_100_columns(tmp_path: Path) -> None:

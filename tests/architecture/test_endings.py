@@ -44,6 +44,22 @@ def isthmus(*arguments: object, shell: str = "", **variables: str) -> subprocess
     return subprocess.run(command, capture_output=True, env=os.environ | variables, check=False)
 
 
+@pytest.mark.parametrize(("sent", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_the_commands_are_imported(sent: str, code: int) -> None:
+    script = f"""
+import os, signal, sys
+class Sender:
+    def find_spec(self, name, *others):
+        if name == "isthmus.cli.main":
+            os.kill(os.getpid(), signal.{sent})
+sys.meta_path.insert(0, Sender())
+from isthmus.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
+
+
 # Streams.
 
 

@@ -1,4 +1,4 @@
-"""Who may import whom (DESIGN.md), read off the source; and what help and ``import isthmus`` do not import."""
+"""Who may import whom (CONTRIBUTING.md), read off the source; and what help and ``import isthmus`` do not import."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ from PIL import Image
 
 import isthmus
 from isthmus.core.errors import UserError
-from isthmus.core.space import parse_seconds
+from isthmus.core.units import parse_seconds
 from isthmus.search.question import ask
 from isthmus.sklearn import HourglassClassifier, HourglassRegressor, ShapeSearchCV
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.command_line import Answer, call
 
 LONGEST = 300
@@ -153,7 +153,7 @@ FIND: list[tuple[str, ...]] = [
     ("rubbish.csv", "rubbish.csv", "not text"),
     ("texts", "no images in", "texts", ".png or .jpg"),
     ("tables", "no images in", "tables/houses.csv"),
-    ("houses.csv --test later.csv", "'later.csv'", "give a path from"),
+    ("houses.csv --test later.csv", "'later.csv'", "paths are relative to"),
     ("houses.csv --test other.csv", "other.csv, the test rows, has no column 'price'", "a, b"),
     ("houses.csv model.dz=3", "'dz'", "did you mean 'd_z'?"),
     ("houses.csv train.epoch=3", "'train.epoch'", "did you mean 'epochs'?"),
@@ -161,12 +161,14 @@ FIND: list[tuple[str, ...]] = [
     ("houses.csv source.colour=1", "'colour'", "choose from"),
     ("houses.csv --task denoise", "denoise", "regression"),
     ("bikes --target rental", "'rental'", "did you mean 'rentals'?"),
+    ("bikes --test houses.csv", "--test is for a table or arrays in a file", "leave it out for bikes"),
     ("digits --target label", "the source digits has its own targets", "leave --target out"),
     ("houses.csv --workers 0", "--workers", "greater than or equal to 1"),
 ]
 OTHERS: list[tuple[str, ...]] = [
     ("houses.csv", "'houses.csv'", "`isthmus find houses.csv`"),
-    ("fnd houses.csv", "'fnd'", "'find'"),
+    ("fnd houses.csv", "no such command 'fnd'; did you mean 'find'? `isthmus -h` shows the usage"),
+    ("find --targt price houses.csv", "no such option: --targt (Possible options: --target"),
     ("train houses.csv", "'houses.csv' is no recipe", "`isthmus find houses.csv`"),
     ("study houses.csv", "'houses.csv' is no recipe", "`isthmus find houses.csv`"),
     ("train study.yaml", "study.yaml is a study", "`isthmus study study.yaml`"),
@@ -288,7 +290,10 @@ PREDICTIONS: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
 }
 ESTIMATORS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "NaN": (lambda: HourglassRegressor().fit(X * np.nan, Y), ["contains NaN", "SimpleImputer"]),
-    "words": (lambda: HourglassRegressor().fit(read_frame(), Y), ["string to float", "OneHotEncoder", "isthmus.find"]),
+    "words": (
+        lambda: HourglassRegressor().fit(read_frame(), Y),
+        ["string to float", "'. Encode words", "isthmus.find"],
+    ),
     "too few targets": (lambda: HourglassRegressor().fit(X, Y[:5]), ["[60, 5]"]),
     "values as classes": (lambda: HourglassClassifier().fit(X, Y), ["continuous"]),
     "too early": (lambda: HourglassRegressor().predict(X), ["not fitted yet", "'fit'"]),

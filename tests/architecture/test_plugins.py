@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from isthmus.core.protocols import Signature
 from isthmus.core.record import find_run
 from isthmus.core.registry import catalogue, find, model_title, presets
 from isthmus.search.networks import list_networks
+from isthmus.search.race import Round
 from tests.command_line import call
 
 PARTS = """
@@ -362,6 +364,27 @@ def test_its_architecture_is_searched_if_it_declares_a_space(installed: str) -> 
     assert "momentum_mlp" in names
     assert "affine" not in names
     assert "broken" not in names
+
+
+def test_its_architecture_takes_part_in_find(installed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is trained beside one of ours; the others are left out for the sake of time."""
+
+    def list_some(*arguments: Any) -> list[dict[str, Any]]:
+        networks = {each["model"]["name"]: each for each in reversed(list_networks(*arguments))}
+        return [networks["hourglass_mlp"], networks["momentum_mlp"]]
+
+    monkeypatch.setattr("isthmus.search.engine.list_networks", list_some)
+    monkeypatch.setattr("isthmus.search.engine.list_references", lambda task: [])
+    monkeypatch.setattr("isthmus.search.engine.SEEDS", 1)
+    monkeypatch.setattr("isthmus.search.race.ROUNDS", {True: (Round(range(1), 2),), False: (Round(range(1), 2),)})
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    found = isthmus.find(
+        x, x.sum(axis=1), task="regression", budget="200", within="10m", workers=1,
+        settings=["train.epochs=3"], progress=False,
+    )  # fmt: skip
+    trained = {each["model"]["name"]: each["values"] for each in found.content["networks"]}
+    assert trained.keys() == {"hourglass_mlp", "momentum_mlp"}
+    assert all(trained.values())
 
 
 def test_its_parts_train_and_predict(installed: str, tmp_path: Path) -> None:

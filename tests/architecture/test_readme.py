@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from isthmus.cli.main import app
 from isthmus.search.question import ask
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -93,9 +93,9 @@ def test_the_code_prints_what_it_promises() -> None:
 
 
 def test_what_find_says_about_the_table_is_what_it_says() -> None:
-    said = next(block for block in blocks("") if block.startswith("`rentals`"))
+    said = next(block for block in blocks("") if block.startswith("predicting `rentals`"))
     findings = ask("bikes", None, None, None, (), Options()).findings
-    assert {line for line in said.splitlines() if line.startswith("`")} <= set(findings)
+    assert {line for line in said.splitlines() if line.startswith(("`", "predicting "))} <= set(findings)
 
 
 def test_the_finding_is_that_of_the_demo() -> None:

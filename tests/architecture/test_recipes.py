@@ -12,7 +12,7 @@ import yaml
 
 from isthmus.core.config import RunConfig, StudyConfig, read_settings, run_config, study_config
 from isthmus.core.registry import catalogue, find
-from isthmus.training.run import prepare
+from isthmus.training.prepare import prepare
 
 RECIPES = sorted(catalogue("recipes"))
 TRAININGS = [name for name in RECIPES if isinstance(find("recipes", name)(), RunConfig)]
@@ -44,6 +44,7 @@ def test_a_recipe_says_its_command_or_protocol(name: str) -> None:
     words = inspect.getdoc(find("recipes", name)) or ""
     commands = (f"`isthmus train {name}`", f"`isthmus study {name}`", f"`isthmus {name}`")
     assert any(command in words for command in commands) or "paper's" in words
+    assert "the same " not in words.partition(": ")[2], "as what? Lists show each recipe by itself"
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -45,6 +45,7 @@ SMALL: dict[str, list[dict]] = {
         {**IMIXER, "norm": "none", "hierarchy": 1},
         {**IMIXER, **SOLVED, "iterations": 6, "solver": "anderson"},
         {**IMIXER, **SOLVED, "iterations": 4, "tolerance": 0.1, "hierarchy": 3, "depth": 1},
+        {**IMIXER, "hierarchy": 3, "hidden_widths": (5, 7), "tied": True, "e": "tanh", "f": "softmax"},
     ],
     "sw_mlp": [
         {**SPARSE, "output_shape": (5,), "m": 60, "p": 0.1},
@@ -64,6 +65,11 @@ SMALL: dict[str, list[dict]] = {
     "hourglass_vit": [{**VIT, "d_z": 12, "d_h": 6}],
     "conventional_vit": [{**VIT, "d_z": 8, "d_h": 16}],
     "monarch_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "S": 5, "bias": True}],
+    "dense_mlp": [{"d_in": 12, "d_out": 5, "hidden": (9, 7)}],
+    "monarch_mixer": [
+        {**MIXER, "output_shape": (5,), "S": 6, "drop_path": 0.1},
+        {**MIXER, "output_shape": (2, 8, 12), "norm": "none", "skip": "none", "activation": "none", "bias": False},
+    ],
     "kronecker_mlp": [{"d_in": 12, "d_out": 5}, {"d_in": 12, "d_out": 5, "size": 18, "S": 6, "bias": True}],
     "narrow_mlp": [
         {**MLP, "d_z": 24, "d_h": 4},
@@ -72,6 +78,8 @@ SMALL: dict[str, list[dict]] = {
         {**MLP, "d_z": 24, "d_h": 4, "pathway": "reversible"},
         {**MLP, "d_z": 24, "d_h": 4, "pathway": "weighted"},
         {**MLP, "d_z": 24, "d_h": 4, "pathway": "injected"},
+        {**MLP, "d_z": 24, "d_h": 4, "pathway": "delta"},
+        {**MLP, "d_z": 24, "d_h": 4, "norm": "none", "pathway": "delta/erase-and-add"},
     ],
 }
 IMAGE = {"input_shape": (3, 8, 12), "output_shape": (5,), "patch": 4, "d": 16, "num_heads": 2, "iterations": 3}

@@ -15,7 +15,10 @@ KINDS: tuple[Kind, ...] = ("sources", "tasks", "models")
 COMPONENTS = [(kind, name) for kind in KINDS for name, home in catalogue(kind).items() if home.startswith("isthmus.")]
 
 
-@pytest.mark.parametrize(("kind", "name"), COMPONENTS)
+PATHWAYS = [("pathways", name) for name, home in catalogue("pathways").items() if home.startswith("isthmus.")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*COMPONENTS, *PATHWAYS])
 def test_every_field_of_a_component_says_what_it_means(kind: Kind, name: str) -> None:
     assert [field.name for field in list_fields(find(kind, name).Config) if not field.meaning] == []
 

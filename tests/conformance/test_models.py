@@ -11,6 +11,7 @@ import isthmus
 from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import ModelConfig, Signature
+from isthmus.training import counting
 from isthmus.training.checkpoint import write_model
 from tests.conformance.small_models import CASES, SMALL, build, inputs, stepped
 
@@ -122,6 +123,22 @@ def described(tensors):
 
 
 @every_model
+def test_costs_are_those_of_a_count_that_remembers_no_operator(name, fields, monkeypatch):
+    config = registry.component("models", {"name": name, **fields})
+    cost = counting._cost.__wrapped__
+    remembered = [cost(config), cost(config)]  # the second one finds every operator of the first
+    monkeypatch.setattr(counting, "_makes_new_tensors", lambda func: False)
+    assert remembered == 2 * [cost(config)]
+
+
+def test_a_remembered_operator_has_the_types_of_its_arguments():
+    numbers = torch.ones(2, dtype=torch.int64, device="meta")
+    with counting._Flops():
+        kinds = [(numbers * factor).dtype for factor in (1, 1.0, True, 1)]
+    assert kinds == [torch.int64, torch.float32, torch.int64, torch.int64]
+
+
+@every_model
 def test_the_cost_is_that_of_the_real_model_and_of_its_real_file(name, fields, tmp_path):
     model = build(name, fields)
     cost = isthmus.cost(model)
@@ -159,6 +176,20 @@ def test_half_and_double_precision_follow_the_weights(name, fields):
     assert (double.dtype, half.dtype) == (torch.float64, torch.bfloat16)
     torch.testing.assert_close(single, double.float(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # of torch's own rms_norm
+@every_model
+def test_gradients_under_autocast_are_close_to_those_in_single_precision(name, fields):
+    model = stepped(name, fields).eval()
+    x, found = inputs(model), []
+    for is_half in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+            output = model(x)
+        output.float().square().mean().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    assert torch.cosine_similarity(found[0], found[1], dim=0) > 0.9
 
 
 @pytest.mark.parametrize("name", isthmus.list_models())

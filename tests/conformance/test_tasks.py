@@ -129,6 +129,11 @@ def test_every_registered_task_is_tried():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_objective_is_known_without_importing_the_task(name):
+    assert registry.task_objective(name) == registry.find("tasks", name).objective
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_task_is_a_task_and_refuses_an_unknown_field(name):
     task = registry.find("tasks", name)
     assert issubclass(task, Task)

@@ -46,6 +46,8 @@ LISTED: list[Any] = [
     {"name": "gained", "per": "channel"},
     {"name": "delayed", "lag": 3},
     {"name": "delayed", "lag": 1, "from_block": 3},
+    {"name": "delayed", "lag": 2, "from_block": 3},
+    {"name": "delayed", "group": "all", "from_block": 2},
     {"name": "delayed", "group": 3, "from_block": 2},
     {"name": "highway", "gate": "full", "carry": "free"},
     {"name": "injected", "decay": 0.3, "normed": True, "begin": "zero"},
@@ -61,6 +63,9 @@ LISTED: list[Any] = [
     {"name": "attended", "blocks": 3, "window": 1},
     {"name": "streams", "count": 3, "constrain": "permutations", "dynamic": False, "output": "sum"},
     {"name": "streams", "count": 2, "constrain": "doubly_stochastic", "sinkhorn_iterations": 3},
+    {"name": "streams", "count": 2, "norm": "rms", "bound": "none"},
+    {"name": "streams/mhc-2", "pre_eps": 1e-2, "post_scale": 0.7},
+    {"name": "streams", "count": 2, "constrain": "permutations", "pre_eps": 1e-2, "post_scale": 0.7},
 ]
 CASES = list({component("pathways", case): case for case in LISTED}.values())  # a preset may be a default
 IDS = [case if isinstance(case, str) else "-".join(map(str, case.values())) for case in CASES]

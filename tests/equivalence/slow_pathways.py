@@ -60,12 +60,12 @@ def delayed(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:
     for place in range(places + 1):
         row = []
         for source in range(place + 1):  # update number `source` was made at place source − 1
-            if place == places or source == 0 or source <= first:
+            if place == places or source == 0 or place < first:
                 seen = True
             elif c.group == "all":
-                seen = False
+                seen = source <= first
             elif c.group is not None:
-                seen = (source - 1 - first) // c.group < (place - first) // c.group
+                seen = source <= first or (source - 1 - first) // c.group < (place - first) // c.group
             else:
                 seen = source <= place - (1 if c.lag is None else c.lag)
             row.append(eye(d) if seen else zero)
@@ -91,7 +91,7 @@ def rms(x: Tensor, eps: float) -> float:
 def highway(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:
     d, steps = len(u[0]), []
     for place, x in enumerate(reads):
-        normed = x / rms(x, c.eps)
+        normed = x if c.norm == "none" else x / rms(x, c.eps)
         inner = p.weight[place] @ normed if c.gate == "full" else p.weight[place] * normed
         t = 1 / (1 + torch.exp(-(inner + p.bias[place])))
         steps.append((torch.diag(1 - t) if c.carry == "coupled" else eye(d), torch.diag(t)))
@@ -137,7 +137,8 @@ def post_norm(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:
 
 def peri_norm(p: Any, c: Any, reads: Any, u: Any, blocks: Any) -> list[Row]:
     d = len(u[0])
-    gains = [torch.diag(p.gain[k].expand(d)) / rms(u[k + 1], c.eps) for k in range(len(reads))]
+    centre = eye(d) - 1 / d if c.norm == "layer" else eye(d)
+    gains = [torch.diag(p.gain[k].expand(d)) @ centre / rms(centre @ u[k + 1], c.eps) for k in range(len(reads))]
     return from_steps(eye(d), [(eye(d), gain) for gain in gains])
 
 
@@ -292,8 +293,9 @@ def stream_maps(p: Any, c: Any, S: Tensor, place: int) -> tuple[Tensor, Tensor, 
     if c.constrain == "none":
         pre, res, post = p.pre[place].clone(), p.res[place].clone(), p.post[place].clone()
         for k in range(n if c.dynamic else 0):
-            centred = S[k] - S[k].mean()
-            change = torch.tanh(p.W[place] @ (centred / rms(centred, c.norm_eps)))
+            centred = S[k] - S[k].mean() if c.norm == "layer" else S[k]
+            change = p.W[place] @ (centred / rms(centred, c.norm_eps))
+            change = torch.tanh(change) if c.bound == "tanh" else change
             pre[k] += p.scale[place][0] * change[0]
             res[k] += p.scale[place][0] * change[1 : n + 1]
             post[k] += p.scale[place][1] * change[n + 1]
@@ -304,7 +306,10 @@ def stream_maps(p: Any, c: Any, S: Tensor, place: int) -> tuple[Tensor, Tensor, 
         products = p.Phi[place] @ (flat / rms(flat, c.norm_eps))
         for part, (start, end) in enumerate(((0, n), (n, 2 * n), (2 * n, len(logits)))):
             logits[start:end] += p.scale[place][part] * products[start:end]
-    pre, post = 1 / (1 + torch.exp(-logits[:n])), 2 / (1 + torch.exp(-logits[n : 2 * n]))
+    pre, post = (
+        c.pre_eps + 1 / (1 + torch.exp(-logits[:n])),
+        c.post_scale / (1 + torch.exp(-logits[n : 2 * n])),
+    )
     if c.constrain == "permutations":
         weights = torch.exp(logits[2 * n :]) / torch.exp(logits[2 * n :]).sum()
         res = torch.zeros(n, n, dtype=torch.float64)

@@ -12,6 +12,7 @@ from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from isthmus.sources.images import squeeze
 from isthmus.tasks.augment import Augmentation, hide_and_mix, vary_images
 from isthmus.tasks.augment.crops import draw_boxes, fit_size, flip, padded_crop, resized_crop
 from isthmus.tasks.augment.mixup import cut_out, cutmix_box, erase, mix
@@ -282,12 +283,16 @@ def cut_by_pillow(image, box, side, smooth):
     return np.asarray(picture.resize((side, side), Image.Resampling[smooth.upper()])).transpose(2, 0, 1).astype(int)
 
 
+def sides(number, height, width):
+    return torch.tensor([height, width]).expand(number, 2)
+
+
 @pytest.mark.parametrize("size", [None, 48])
 def test_a_resized_crop_is_pillows_crop_and_resize(size):
     images = photographs(height=32, width=32)
     area = (0.08, 1.0)
     found = resized_crop(images, area, size, drawn(3))
-    for image, result, box in zip(images, found, draw_boxes(24, (32, 32), area, drawn(3)), strict=True):
+    for image, result, box in zip(images, found, draw_boxes(sides(24, 32, 32), area, drawn(3)), strict=True):
         assert np.abs(result.numpy() - cut_by_pillow(image, box, size or 32, "bilinear")).max() <= 1
 
 
@@ -299,7 +304,7 @@ def test_a_bicubic_crop_is_nearly_pillows():
         smooth: [
             np.abs(result.numpy() - cut_by_pillow(image, box, 48, "bicubic")).mean()
             for image, result, box in zip(
-                images, resized_crop(images, area, 48, drawn(3), smooth), draw_boxes(24, (32, 32), area, drawn(3)),
+                images, resized_crop(images, area, 48, drawn(3), smooth), draw_boxes(sides(24, 32, 32), area, drawn(3)),
                 strict=True,
             )
         ]
@@ -309,7 +314,7 @@ def test_a_bicubic_crop_is_nearly_pillows():
 
 
 def test_boxes_have_the_wanted_areas_and_aspects():
-    found = draw_boxes(20_000, (400, 400), (0.08, 1.0), drawn()).double()
+    found = draw_boxes(sides(20_000, 400, 400), (0.08, 1.0), drawn()).double()
     top, left, tall, wide = found.unbind(1)
     assert (top >= 0).all()
     assert (left >= 0).all()
@@ -323,9 +328,37 @@ def test_boxes_have_the_wanted_areas_and_aspects():
     assert area.max() <= 1
     small = area[area < 0.7].numpy()  # all of these fit, whatever their aspect
     assert stats.kstest(small, stats.uniform(0.08, 0.62).cdf).pvalue > 1e-4
-    narrow = draw_boxes(50, (10, 400), (0.9, 1.0), drawn())
+    narrow = draw_boxes(sides(50, 10, 400), (0.9, 1.0), drawn())
     assert (narrow[:, 2:] == torch.tensor([10, 13])).all(), "nothing fits: the largest central part of that aspect"
     assert (narrow[:, :2] == torch.tensor([0, 193])).all()
+
+
+def test_a_crop_of_a_squeezed_photograph_is_cut_in_its_true_proportions():
+    """A smooth photograph of 48 × 80 pixels loses little when it is squeezed into 64 × 64."""
+    down, across = torch.meshgrid(torch.linspace(0, 1, 48), torch.linspace(0, 1, 80), indexing="ij")
+    photograph = torch.stack([255 * down, 255 * across, 127 * (down + across)]).round().to(torch.uint8)
+    squeezed = torch.from_numpy(squeeze(Image.fromarray(photograph.permute(1, 2, 0).numpy()), "", 64).copy())
+    rows, extents = squeezed.expand(30, -1, -1, -1), sides(30, 48, 80)
+    boxes = draw_boxes(extents, (0.08, 1.0), drawn(3))
+    assert (boxes[:, 1] + boxes[:, 3]).max() > 64, "some parts lie beyond the central square"
+    found = resized_crop(rows, (0.08, 1.0), 24, drawn(3), extents=extents)
+    for box, result in zip(boxes, found, strict=True):
+        assert np.abs(result.numpy() - cut_by_pillow(photograph, box, 24, "bilinear")).max() <= 5
+
+
+def test_photographs_of_several_proportions_in_one_batch_are_each_cropped_in_their_own():
+    extents = torch.tensor([[100, 400], [400, 100]]).repeat(500, 1)
+    top, left, tall, wide = draw_boxes(extents, (0.08, 1.0), drawn()).unbind(1)
+    assert (top + tall <= extents[:, 0]).all()
+    assert (left + wide <= extents[:, 1]).all()
+    assert left[::2].max() > 250
+    assert top[1::2].max() > 250
+
+
+def test_a_square_photograph_is_cropped_as_its_central_square():
+    images = photographs(height=32, width=32)
+    whole = resized_crop(images, (0.08, 1.0), 48, drawn(3), extents=sides(24, 32, 32))
+    assert torch.equal(whole, resized_crop(images, (0.08, 1.0), 48, drawn(3)))
 
 
 @pytest.mark.parametrize("smooth", ["bilinear", "bicubic"])

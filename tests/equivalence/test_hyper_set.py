@@ -33,8 +33,13 @@ class SlowHyperSET(Slow):
         """The sum over heads in eq. (8)."""
         total, N, beta = torch.zeros_like(X), X.shape[1], 1 / math.sqrt(self.p)
         for W_h in self.bases(name):
-            Z = torch.stack([self.rms_norm(f"{name}.attention.norm", W_h.T @ x) for x in X.T], dim=1)  # Eq. (7)
-            QK = torch.tensor([[beta * Z[:, i] @ Z[:, j] for j in range(N)] for i in range(N)], dtype=torch.float64)
+            names = ["attention.norm"] * 3
+            if self.config.attention_norms == "three":
+                names[1:] = ["attention.others.0", "attention.others.1"]
+            Q, K, Z = (
+                torch.stack([self.rms_norm(f"{name}.{norm}", W_h.T @ x) for x in X.T], dim=1) for norm in names
+            )  # Eq. (7)
+            QK = torch.tensor([[beta * K[:, i] @ Q[:, j] for j in range(N)] for i in range(N)], dtype=torch.float64)
             by_column = torch.stack([softmax(QK[:, j]) for j in range(N)], dim=1)
             by_row = torch.stack([softmax(QK[i]) for i in range(N)])
             total += W_h @ Z @ by_column + W_h @ Z @ by_row
@@ -50,8 +55,12 @@ class SlowHyperSET(Slow):
         inclusive = self.config.time_spacing == "inclusive"
         if not self.config.time_mlp:
             return sinusoids(t, self.config.d, inclusive)
-        hidden = gelu(self.linear(f"{name}.steps.time.0", sinusoids(t, self.config.time_frequencies, inclusive)))
-        return self.linear(f"{name}.steps.time.2", hidden)
+        hidden = self.linear(f"{name}.steps.time.0", sinusoids(t, self.config.time_frequencies, inclusive))
+        if not self.config.time_norms:
+            return self.linear(f"{name}.steps.time.2", gelu(hidden))
+        hidden = gelu(self.rms_norm(f"{name}.steps.time.1", hidden))
+        hidden = self.linear(f"{name}.steps.time.4", self.rms_norm(f"{name}.steps.time.3", hidden))
+        return self.rms_norm(f"{name}.steps.time.5", hidden)
 
     def steps(self, name: str, x: Tensor, x_0: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """α and γ of every channel of one token: eq. (11) and (12)."""
@@ -100,6 +109,12 @@ def hyper_set(**fields: Any) -> Any:
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_the_slow_one(case, step_sizes, time_mlp):
     model = hyper_set(**CASES[case], step_sizes=step_sizes, time_mlp=time_mlp)
+    assert_same(model, SlowHyperSET(model))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_norms_of_the_authors_classifier_are_those_of_the_slow_one(case):
+    model = hyper_set(**CASES[case], attention_norms="three", time_norms=True, step_sizes="X_t")
     assert_same(model, SlowHyperSET(model))
 
 

@@ -19,7 +19,8 @@ from isthmus.core.record import MODEL
 from isthmus.layers.spectral_norm import SpectralLinear
 from isthmus.models.imixer import BatchNormLinear, IMixer, IMixerConfig, InvertibleMLP
 from isthmus.training.loop import Stopped
-from isthmus.training.run import Options, prepare, run
+from isthmus.training.prepare import Options, prepare
+from isthmus.training.run import run
 from tests.listeners import stop_after
 
 FIELDS: dict[str, Any] = {
@@ -114,6 +115,24 @@ def test_a_deeper_hierarchy_is_the_general_formulation() -> None:
 
     torch.testing.assert_close(module(z), H2(silu(inverse(F2, G1(z)))))
     assert made.config.layers == [6, 5, 10, 10]
+
+
+@pytest.mark.parametrize("norm", ["spectral", "none"])
+def test_tied_matrices_are_copies_of_each_other(norm: str) -> None:
+    """The same numbers as an untied model with the transposed weights, also folded, at about half of the weights."""
+    tied = model(norm=norm, tied=True, hierarchy=3, hidden_widths=(7, 3))
+    untied = model(norm=norm, hierarchy=3, hidden_widths=(7, 3))
+    state = tied.state_dict()
+    for name in untied.state_dict():
+        if ".up." in name and name.endswith(".weight"):
+            state[name] = state[name.replace(".up.", ".down.")].T
+        elif ".up." in name and name.endswith((".u", ".v")):
+            state[name] = state[name.replace(".up.", ".down.")[:-1] + ("v" if name.endswith("u") else "u")]
+    untied.load_state_dict(state)
+    torch.testing.assert_close(tied(images()), untied(images()), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(tied.fold()(images()), tied(images()), rtol=1e-12, atol=1e-12)
+    saved = 2 * (6 * 5 + 5 * 7 + 7 * 3)
+    assert isthmus.cost(untied).params - isthmus.cost(tied).params == saved
 
 
 def test_the_inverse_of_a_guaranteed_contraction_inverts() -> None:
@@ -286,6 +305,8 @@ def test_a_solver_that_needs_a_contraction_warns_where_there_need_be_none(fields
         ({"norm": "batch", "gradient": "implicit"}, "norm=batch changes F from one iteration to the next"),
         ({"patch": 5}, "patch=5 does not divide an image of 8×12 pixels"),
         ({"hierarchy": 0}, "hierarchy=0: input should be greater than or equal to 1"),
+        ({"hidden_widths": (4, 4)}, "hidden_widths=[4, 4] must have 1 numbers with hierarchy=2"),
+        ({"tied": True, "norm": "batch"}, "tied=true needs norm=spectral or norm=none"),
     ],
 )
 def test_what_cannot_be_built_is_said_in_a_line(fields: dict[str, Any], said: str) -> None:

@@ -19,7 +19,7 @@ from isthmus.core.protocols import Signature
 from isthmus.layers import permuted_kronecker
 from isthmus.layers.permuted_kronecker import ChannelNorm, arrange_randomly, arrange_tokens
 from isthmus.training.checkpoint import write_model
-from isthmus.training.timm_weights import in_our_names
+from isthmus.training.timm_weights import convert_timm
 
 IMAGE = {"input_shape": (2, 4, 6), "patch": 2, "C": 5, "depth": 2}
 MODELS = {
@@ -238,7 +238,7 @@ def test_the_mixer_everybody_writes_gives_the_same_numbers_for_the_same_weights(
     sizes = {"C": 12, "depth": 2, "token_hidden": 7, "channel_hidden": 9}
     plain = PlainMixer(image=8, patch=4, classes=3, **sizes).double()
     ours = create("mlp_mixer", input_shape=(3, 8, 8), output_shape=(3,), patch=4, norm_eps=1e-6, **sizes).double()
-    ours.load_state_dict(in_our_names(plain.state_dict()))
+    ours.load_state_dict(convert_timm(plain.state_dict()))
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(ours(x), plain(x))
 

@@ -20,6 +20,7 @@ from isthmus.core.registry import create_model
 from isthmus.layers.published_weights import load_published
 from isthmus.layers.sequences import grid_positions
 from isthmus.training.official_weights import OFFICIAL, find_official
+from tests.command_line import call
 
 Weights = dict[str, Tensor]
 EPS = torch.finfo(torch.float32).eps
@@ -220,6 +221,47 @@ def test_crate_reads_pixels_in_its_own_order():
     torch.testing.assert_close(model(images), expected, rtol=1e-9, atol=1e-9)
 
 
+def test_hyper_set_on_images_has_its_own_norms_and_positions():
+    d, number, pixels = 8, 2, 16
+    values = 3 * 16  # 8 × 8 patches of 4 pixels
+    shapes: dict[str, tuple[int, ...]] = {
+        "cls_token": (1, 1, d), "emb.0.weight": (values,), "emb.0.bias": (values,), "emb.1.weight": (d, values),
+        "emb.1.bias": (d,), "emb.2.weight": (d,), "emb.2.bias": (d,), "fc.0.weight": (d,), "fc.0.bias": (d,),
+        "fc.1.weight": (7, d), "fc.1.bias": (7,), "time_mlp.0.1.weight": (d, 6), "time_mlp.0.1.bias": (d,),
+        "time_mlp.0.5.weight": (d, d), "time_mlp.0.5.bias": (d,), "time_mlp.1.1.weight": (2 * d, d),
+        "time_mlp.1.1.bias": (2 * d,), "ln_inp.weight": (d,), "enc.0.attn.qkv.weight": (d, d),
+        "enc.0.mlp.weight": (16, d), "enc.0.ln2.weight": (16,),
+    }  # fmt: skip
+    shapes |= {f"time_mlp.0.{place}.weight": (d,) for place in (2, 4, 6)}
+    shapes |= {f"enc.0.attn.ln1_{place}.weight": (d // number,) for place in (1, 2, 3)}
+    w, images = draw(shapes), torch.randn(2, 3, 2 * pixels, 2 * pixels, dtype=torch.float64)
+    patches = [
+        torch.stack([image[:, top : top + 4, left : left + 4].permute(1, 2, 0).flatten()
+                     for top in range(0, 32, 4) for left in range(0, 32, 4)])
+        for image in images
+    ]  # fmt: skip
+    x = layer_norm(torch.stack(patches), (values,), w["emb.0.weight"], w["emb.0.bias"])
+    x = layer_norm(linear(x, w["emb.1.weight"], w["emb.1.bias"]), (d,), w["emb.2.weight"], w["emb.2.bias"])
+    angles = torch.arange(65, dtype=torch.float64)[:, None] * 1e4 ** (-torch.arange(0, d, 2).double() / d)
+    positions = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+    x = torch.cat([w["cls_token"].expand(2, -1, -1), x], dim=1) + positions
+    for t in (1, 2):
+        time = norm(linear(times(t, 6), w["time_mlp.0.1.weight"], w["time_mlp.0.1.bias"]), w["time_mlp.0.2.weight"])
+        time = linear(norm(gelu(time), w["time_mlp.0.4.weight"]), w["time_mlp.0.5.weight"], w["time_mlp.0.5.bias"])
+        mixed = norm(time, w["time_mlp.0.6.weight"]) + norm(x, w["ln_inp.weight"])
+        alpha, beta = linear(gelu(mixed), w["time_mlp.1.1.weight"], w["time_mlp.1.1.bias"]).chunk(2, dim=-1)
+        z = heads(linear(x, w["enc.0.attn.qkv.weight"]), number)
+        q, k, v = (norm(z, w[f"enc.0.attn.ln1_{place}.weight"]) for place in (1, 2, 3))
+        scores = q @ k.mT / math.sqrt(d // number)
+        mixed = ((scores.softmax(-1) + scores.softmax(-2)) @ v).transpose(1, 2).flatten(2)
+        x = x - alpha * (mixed @ w["enc.0.attn.qkv.weight"])
+        hidden = gelu(norm(linear(x, w["enc.0.mlp.weight"]), w["enc.0.ln2.weight"]))
+        x = x + beta * (hidden @ w["enc.0.mlp.weight"])
+    expected = linear(layer_norm(x[:, 0], (d,), w["fc.0.weight"], w["fc.0.bias"]), w["fc.1.weight"], w["fc.1.bias"])
+    model = load("hyper_set/images", w, input_shape=(3, 32, 32), output_shape=(7,), iterations=2)
+    torch.testing.assert_close(model(images), expected, rtol=1e-6, atol=1e-6)  # positions are rounded to float32
+
+
 def mixer(C: int, tokens: int, hidden: int, extra: Callable[[str], dict[str, tuple[int, ...]]]) -> Weights:
     shapes: dict[str, tuple[int, ...]] = {
         "stem.proj.weight": (C, 3, 2, 2), "stem.proj.bias": (C,), "norm.weight": (C,), "norm.bias": (C,),
@@ -333,6 +375,29 @@ def test_a_checkpoint_is_evaluated_on_test_rows(tmp_path: Path):
     assert (
         "board_accuracy" in CliRunner().invoke(app, ["evaluate", str(path), "--as", "hyper_set/sudoku", *BOARDS]).stdout
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"tok_emb.weight": torch.zeros(0, 200_000), "blocks.0.attn.ln1.weight": torch.zeros(64)},
+            "is no hyper_set of this size",
+        ),
+        ({"tok_emb.weight": torch.zeros(())}, "holds another network"),
+        ({"tok_emb.weight": torch.zeros(10, 0)}, "holds another network"),
+        ({"blocks.0.attn.ln1.weight": torch.zeros(0)}, "holds another network"),
+        ({"blocks.999999999.mlp.weight": torch.zeros(1)}, "holds another network"),
+        ({"head.weight": torch.full((9, 8), math.nan)}, "holds numbers that are not finite"),
+        ({"head.weight": torch.full((9, 8), 3e38)}, "no finite"),
+    ],
+)
+def test_a_hostile_checkpoint_is_one_line(changes: Weights, said: str, tmp_path: Path):
+    path = tmp_path / "official.safetensors"
+    save_file({name: weight.float() for name, weight in (sudoku(8, 2) | changes).items()}, path)
+    told = call("evaluate", path, "--as", "hyper_set/sudoku", *BOARDS)
+    assert (told.code, told.err.count("\n")) == (2, 1), told
+    assert said in told.err
 
 
 def test_a_pickled_checkpoint_is_not_read(tmp_path: Path):

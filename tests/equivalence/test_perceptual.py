@@ -67,16 +67,18 @@ def test_psnr_ssim_and_ms_ssim_are_those_of_slow_code(tmp_path):
     assert found["ms_ssim"] == pytest.approx(np.mean(multi), rel=1e-3)
 
 
-def test_pictures_are_stretched_one_by_one_where_asked(tmp_path):
+def test_the_colours_of_pictures_are_stretched_one_by_one_where_asked(tmp_path):
     originals, ours = pictures(32)
     originals = originals // 2 + 20
-    ours[0] = 7  # a picture of one value has no range
+    ours[0, 1] = 7  # a colour of one value has no range
     found = Quality(originals, tmp_path, "min_max")(ours)
     errors = []
-    for one, other in zip(ours.astype(float), originals.astype(float), strict=True):
-        a = np.zeros_like(one) if one.max() == one.min() else (one - one.min()) / (one.max() - one.min())
-        b = (other - other.min()) / (other.max() - other.min())
-        errors.append(((a - b) ** 2).mean())
+    for pair in zip(ours.astype(float), originals.astype(float), strict=True):
+        stretched = [
+            [np.zeros_like(c) if c.max() == c.min() else (c - c.min()) / (c.max() - c.min()) for c in picture]
+            for picture in pair
+        ]
+        errors.append(np.mean((np.array(stretched[0]) - np.array(stretched[1])) ** 2))
     assert found["psnr"] == pytest.approx(np.mean(-10 * np.log10(errors)), rel=1e-5)
     assert found["psnr"] != pytest.approx(Quality(originals, tmp_path)(ours)["psnr"], rel=1e-3)
 

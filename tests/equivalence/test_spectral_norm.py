@@ -133,8 +133,18 @@ def test_a_coefficient_that_contracts_nothing_is_refused_in_a_line(c: float) -> 
 
 def test_every_activation_has_its_largest_slope() -> None:
     x = torch.linspace(-8, 8, 400_001, dtype=torch.float64, requires_grad=True)
-    assert LARGEST_SLOPE.keys() == ACTIVATIONS.keys()
+    assert LARGEST_SLOPE.keys() == ACTIVATIONS.keys() | {"softmax"}
     for name, made in ACTIVATIONS.items():
         (slope,) = torch.autograd.grad(made()(x).sum(), x)
         measured = float(slope.abs().max())
         assert measured <= LARGEST_SLOPE[name] < measured + 1e-6
+
+
+def test_the_softmax_stretches_by_a_half_at_most() -> None:
+    """Its Jacobian diag(p) − ppᵀ is steepest where two neurons share everything."""
+    x = torch.randn(200, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
+    x[0] = torch.tensor([20.0, 20.0, -20.0, -20.0, -20.0])
+    jacobians = torch.func.vmap(torch.func.jacrev(lambda row: row.softmax(-1)))(x)
+    measured = torch.linalg.matrix_norm(jacobians, 2)
+    assert float(measured[0]) == pytest.approx(LARGEST_SLOPE["softmax"])
+    assert (measured <= LARGEST_SLOPE["softmax"] + 1e-12).all()

@@ -25,25 +25,21 @@ from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.models.narrow import NarrowMLP
 from isthmus.training.exported import EXPORT, FILES, FORMATS, FormatName
 from tests.command_line import call, train, write_table
+from tests.export.small_runs import train_alone
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A regression with a frozen W_in whose narrow form pays."""
     folder = tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISTHMUS_HOME", str(folder / "home"))
-        torch.set_num_threads(1)
-        write_table(folder / "table.csv")
-        train(
-            folder,
-            source={"name": "arrays", "path": str(folder / "table.csv"), "targets": "y"},
-            task={"name": "regression"},
-            model={"name": "hourglass_mlp", "d_z": 300, "d_h": 4, "depth": 2, "w_in": "gaussian"},
-            train={"epochs": 2, "batch_size": 32},
-        )
-    (found,) = (folder / "home" / "runs").iterdir()
-    return found
+    write_table(folder / "table.csv")
+    return train_alone(
+        folder,
+        source={"name": "arrays", "path": str(folder / "table.csv"), "targets": "y"},
+        task={"name": "regression"},
+        model={"name": "hourglass_mlp", "d_z": 300, "d_h": 4, "depth": 2, "w_in": "gaussian"},
+        train={"epochs": 2, "batch_size": 32},
+    )
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,12 @@ def test_a_file_that_differs_is_no_export(tmp_path: Path) -> None:
     one, other = build("hourglass_mlp", SMALL["hourglass_mlp"][1]), build("hourglass_mlp", SMALL["hourglass_mlp"][1], 1)
     with pytest.raises(UserError, match=r"model\.onnx differs from the model by .* nothing was exported"):
         compare_outputs(one.eval(), other.eval(), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("tolerance", [TOLERANCE, math.inf])
+def test_outputs_that_are_not_numbers_are_no_export(tolerance: float, tmp_path: Path) -> None:
+    model, other = (build("hourglass_mlp", SMALL["hourglass_mlp"][1]).eval() for _ in range(2))
+    next(other.parameters()).data.fill_(math.nan)
+    for one, another in ((model, other), (other, model)):
+        with pytest.raises(UserError, match=r"model\.onnx differs from the model by nan"):
+            compare_outputs(one, another, tmp_path / "model.onnx", tolerance)

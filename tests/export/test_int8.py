@@ -20,12 +20,21 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import SplitName, Task
 from isthmus.core.registry import component, find
 from isthmus.export.formats import write_format
-from isthmus.export.int8_format import Choice, choose_layers, default_tolerance, find_layers, quantise, read_graph
+from isthmus.export.int8_format import (
+    Choice,
+    Policy,
+    choose_layers,
+    default_tolerance,
+    find_layers,
+    quantise,
+    read_graph,
+)
 from isthmus.export.onnx_format import read_onnx
 from isthmus.models.hourglass import MLPConfig, ResidualMLP
 from isthmus.training.loop import Rows, evaluate
-from isthmus.training.run import load_data
+from isthmus.training.prepare import load_data
 from tests.command_line import call, train, write_table
+from tests.export.small_runs import Pointwise, train_alone
 
 SHAPE = {"name": "hourglass_mlp", "d_z": 256, "d_h": 64, "depth": 1}
 CPU = torch.device("cpu")
@@ -33,13 +42,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ISTHMUS_HOME", str(folder / "home"))
-        torch.set_num_threads(1)
-        train(folder, model=SHAPE, train={"epochs": 3, "batch_size": 64})
-    (found,) = (folder / "home" / "runs").iterdir()
-    return found
+    return train_alone(tmp_path_factory.mktemp("run"), model=SHAPE, train={"epochs": 3, "batch_size": 64})
 
 
 @pytest.fixture(scope="module")
@@ -204,19 +207,8 @@ def test_weights_that_two_products_share_are_turned_once(tmp_path: Path) -> None
     np.testing.assert_allclose(read_onnx(tmp_path / "small.onnx")(x), wanted, atol=0.05 * np.abs(wanted).max())
 
 
-class Pointwise(nn.Module):
-    input_shape = (64,)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x
-
-
 def test_a_model_without_matrices_is_refused(digits: tuple[Task, dict[SplitName, Rows]], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no matrix of weights that onnxruntime can make int8; leave out --int8"):
+    with pytest.raises(UserError, match=r"no matrix of weights that onnxruntime can make int8$"):
         choose(Pointwise(), digits, tmp_path)
 
 
@@ -250,6 +242,20 @@ def test_bytes_are_a_cost_of_a_study() -> None:
     )
 
 
+def test_a_policy_per_layer_is_on_the_front_if_it_loses_less_than_int8_everywhere() -> None:
+    def policy(size: int, quality: float, *layers: str) -> Policy:
+        return Policy(layers, size, size, quality, {"psnr": quality}, 1.0)
+
+    float32, uniform = policy(400, 20.0), policy(100, 19.9, "a", "b")
+    for quality, answer in ((19.95, True), (20.1, True), (19.9, False), (19.8, False)):
+        mixed = policy(200, quality, "a")
+        choice = Choice("psnr", True, "bytes", 0.1, {}, {}, float32, uniform, mixed, None, ())
+        assert bench.is_on_front(choice, mixed) is answer
+        row = bench.describe("network", choice)
+        assert (row["per layer on the front"], row["per layer above int8"]) == (answer, answer)
+    assert bench.summarise([row])["a policy per layer is on the front or above int8"] == 0
+
+
 @pytest.mark.slow
 def test_the_benchmark_describes_a_network() -> None:
     network = bench.networks()["digits classes, MLP-Mixer"]
@@ -257,5 +263,9 @@ def test_the_benchmark_describes_a_network() -> None:
     (row,) = bench.measure(lambda _: None, {"mixer": brief})
     assert (row["network"], row["objective"], row["layers"]) == ("mixer", "accuracy", 6)
     assert row["written bytes"] < 1
+    # Token mixing multiplies from the left and stays float32; the file also holds the graph.
+    assert 0.25 < row["int8 weights"] < row["int8 bytes"] < 1
+    assert row["float32 ms"] > 0
+    assert row["int8 ms"] / row["float32 ms"] == pytest.approx(row["int8 time"], rel=0.05)
     assert bench.summarise([row, row])["networks"] == 2
     assert len(bench.networks()) == 6

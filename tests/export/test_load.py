@@ -179,7 +179,7 @@ def test_unseen_categories_and_missing_values_are_predicted(regression: str) -> 
         (np.zeros(4), r"has the shape \(4,\); this run takes rows of 6 columns"),
         ({"area": 1.0, "town": "Bern"}, r"put a single row into a list: \[row\]"),
         ("nothing.csv", "there is no file nothing.csv"),
-        ("photo.png", r"there is no file photo\.png; give a path"),
+        ("photo.png", r"there is no file photo\.png; paths are relative to "),
         ([], "is not a table"),
         (houses().iloc[:0], "has no rows"),
         (5, "int is not a table"),

@@ -47,7 +47,18 @@ def test_every_format_gives_the_same(model: str, fields: dict[str, Any], tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["ladder", "parallel", "reversible", "weighted", "streams/static-2", "injected", "none"]
+    "name",
+    [
+        "ladder",
+        "parallel",
+        "reversible",
+        "weighted",
+        "streams/static-2",
+        "injected",
+        "none",
+        "delta/value",
+        "delta/erase-and-add",
+    ],
 )
 def test_every_format_takes_the_narrow_form(name: str, tmp_path: Path) -> None:
     network = build_trained("hourglass_mlp", {**MLP, "pathway": name})

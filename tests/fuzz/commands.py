@@ -25,6 +25,7 @@ from tests.fuzz import files
 from tests.fuzz.cases import BROKEN, Answer, Failure, Streams, ended, judge, start
 
 COUNT, AT_ONCE, SECONDS = 300, 1, 300.0
+RESULTS = Path(__file__).parents[2] / "results"
 _NEW = 10
 """Every so many cases, a new interpreter."""
 _WORKING, _PATIENCE = 5.0, 120.0
@@ -61,7 +62,15 @@ VALUES: dict[str, list[str]] = {
     "first": ["RUN", "[/x]", "loop", ""],
     "second": ["RUN", "[/x]", "as-torch", ".."],
     "against": ["RUN", "untrained", "[/x]"],
-    "to": ["safetensors", "torch", "onnx", "narrow", "[/x]", ""],
+    "to": ["safetensors", "onnx", "torch", "narrow", "4M", "1e300", "[/x]", ""],
+    "cost": ["bytes", "latency", "params", "[/x]"],
+    "tolerance": ["0.1", *NUMBERS],
+    "network": ["hyper_set/sudoku", "mlp_mixer/s", "crate/tiny", "[/x]", ""],
+    "studies": ["studied", "studied/candidates.csv", "finished.yaml", "shared.yaml", "digits-shapes", *PATHS],
+    "cross": ["hourglass_mlp,conventional_mlp", "hourglass_mlp", ",", "[/x],vit", ""],
+    "test": ["table.csv", *PATHS],
+    "without": ["a", "y", "z", "[/x]", ""],
+    "patch": ["2", *NUMBERS],
     "only": ["cka", "singular_values", "[/x]", "", "nothing"],
     "paper": ["hourglass", "imixer", "[/x]", ""],
     "table": ["T8", "T99", "[/x]", ""],
@@ -126,6 +135,8 @@ def prepare(store: Path) -> None:
     for name in ("[/x].csv", "[bold]a[/bold].csv", "ünï 名.csv", "a\nb.csv"):
         Path(name).parent.mkdir(exist_ok=True)
         shutil.copy("table.csv", name)
+    Path("studied").mkdir()
+    Path("studied/candidates.csv").write_bytes((RESULTS / "demo" / "candidates.csv").read_bytes())
     Path("empty.csv").touch()
     Path("folder.csv").mkdir()
     Path("mine").mkdir()
@@ -221,6 +232,7 @@ def treasures() -> dict[str, str]:
     kept = [
         *Path().glob("mine/*"),
         *Path().glob("table.*"),
+        *Path().glob("studied/*.csv"),
         *Path().glob("*.yaml"),
         *Path().glob("home-*/runs/*/record.json"),
     ]

@@ -25,11 +25,12 @@ from PIL import Image
 from isthmus.core.config import RunConfig, StudyConfig, read_settings, run_config, study_config
 from isthmus.core.errors import UserError
 from isthmus.core.registry import catalogue, find
-from isthmus.core.space import amount
 from isthmus.core.train_config import TrainConfig
+from isthmus.core.units import amount
 from isthmus.studies.plan import Plan
-from isthmus.training.run import Options, Prepared, run
-from isthmus.training.run import prepare as prepare_run
+from isthmus.training.prepare import Options, Prepared
+from isthmus.training.prepare import prepare as prepare_run
+from isthmus.training.run import run
 from tests.fuzz.cases import Failure, call
 
 COUNT, AT_ONCE, SECONDS = 5_000, 25, 60.0

@@ -20,6 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -43,6 +44,7 @@ PICTURES = {"name": "image_folder", "path": "pictures"}
 BASE: dict[str, Any] = {"source": TABLE, "task": {"name": "regression"}, "threads": 1}
 RUN = BASE | {"model": MODEL, "train": {"epochs": 2, "batch_size": 16}}
 SPACE = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": {"low": 6, "high": 20}, "d_h": [2, 3, 4]}}
+GRID = {"model": {"name": "hourglass_mlp", "depth": 1}, "vary": {"d_z": [6, 9, 14, 20], "d_h": [2, 4]}}
 RATES = {"learning_rates": [1e-3, 1e-2], "sampling": {"name": "random", "candidates": 3}, "seeds": [0, 1]}
 TPE = {"name": "tpe", "candidates": 5, "generation": 3}
 RUNGS = {"pruning": {"rungs": [1], "keep": 0.4, "margin": 0.0}, "sampling": TPE}
@@ -51,6 +53,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "begun": RUN | {"train": {"epochs": 12, "batch_size": 8}},
     "photo": RUN | {"source": PICTURES, "task": {"name": "denoise"}, "model": MODEL | {"d_z": 65}},
     "finished": {"name": "finished", "base": BASE | {"train": {"epochs": 2}}, "spaces": [SPACE]} | RATES,
+    "shared": {
+        "name": "shared",
+        "base": BASE | {"train": {"epochs": 2}},
+        "spaces": [GRID],
+        "shared": {"first": 3, "keep": 0.4},
+    },
+    "model": {
+        "name": "model",
+        "base": BASE | {"train": {"epochs": 4, "batch_size": 8}},
+        "spaces": [GRID],
+        "sampling": {"name": "model", "candidates": 5, "generation": 2},
+        "pruning": {"rungs": [1]},
+    },
     "open": {"name": "open", "base": BASE | {"train": {"epochs": 6, "batch_size": 8}}, "spaces": [SPACE]} | RUNGS,
 }
 FORMATS = ("safetensors", "torch", "onnx")
@@ -75,6 +90,8 @@ TARGETS = {
     "begun": Target(8, ("home-run/runs/{begun}/*",), ("list", "train begun")),
     "finished": Target(8, ("home-finished/studies/*/*", "home-finished/runs/*/*"), ("study finished",)),
     "open": Target(10, ("home-open/studies/*/*", "home-open/runs/*/*"), ("study open",)),
+    "shared": Target(4, ("home-shared/studies/*/*", "home-shared/runs/*/*"), ("study shared",)),
+    "model": Target(5, ("home-model/studies/*/*", "home-model/runs/*/*"), ("study model",)),
     "search": Target(4, ("home-find/finds/*/*", "home-find/runs/*/*"), ("find",)),
     **{f"export {form}": Target(3, (f"as-{form}/*",), (f"predict as-{form}",)) for form in FORMATS},
     "bare": Target(3, ("bare.safetensors",), ("load bare.safetensors",)),
@@ -111,10 +128,13 @@ def build(store: Path, *, is_searched: bool = True) -> dict[str, str]:
             sound("export", done, "--to", form, "--out", f"as-{form}")
     begun = next(path.name for path in Path("home-run/runs").iterdir() if not (path / "record.json").exists())
     shutil.copy("as-safetensors/model.safetensors", "bare.safetensors")
-    with home("finished"):
-        sound("study", "finished.yaml", "--workers", 1)
-    with home("open"), interrupted_once(lambda: len(list(Path("home-open/runs").glob("*/record.json"))) >= 2):
-        call("study", "open.yaml", "--workers", 1)
+    for name in ("finished", "shared"):
+        with home(name):
+            sound("study", f"{name}.yaml", "--workers", 1)
+    for name in ("open", "model"):
+        records = Path(f"home-{name}/runs")
+        with home(name), interrupted_once(partial(has_two_records, records)):
+            call("study", f"{name}.yaml", "--workers", 1)
     if not any(not (path / "record.json").exists() for path in Path("home-open/runs").iterdir()):
         raise Failure("wrong", "the open study has no unfinished run")
     if is_searched:
@@ -320,6 +340,10 @@ def sound(*words: object) -> Answer:
     if answer.code:
         raise Failure("wrong", f"{words}: {answer}")
     return answer
+
+
+def has_two_records(runs: Path) -> bool:
+    return len(list(runs.glob("*/record.json"))) >= 2
 
 
 def count_lines(file: Path) -> int:

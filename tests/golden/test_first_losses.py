@@ -10,7 +10,8 @@ import pytest
 
 from isthmus.core.config import run_config
 from isthmus.core.record import read_metrics
-from isthmus.training.run import prepare, run
+from isthmus.training.prepare import prepare
+from isthmus.training.run import run
 
 GOLDEN = Path(__file__).with_name("first_losses.json")
 

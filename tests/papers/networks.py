@@ -18,7 +18,7 @@ from isthmus.papers.engine.exhibit import Findings, MeasuredPart, Part
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.reproduce import find_exhibit, reproduce
 from isthmus.studies.statistics import Sample
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 
 def network(

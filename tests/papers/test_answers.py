@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from isthmus.papers.engine.claims import Rule, agreement, all_of, any_leads, combine, exact, judge, set_aside
+from isthmus.papers.engine.claims import Finding, Rule, agreement, all_of, any_leads, combine, exact, judge, set_aside
 from isthmus.studies.statistics import Interval, Sample, compare, compare_shares, compare_with, seeds_to_clear
 
 
@@ -155,6 +155,23 @@ def test_one_case_of_many_refutes_only_after_a_correction_for_their_number():
     assert combine({"nested": combine({"behind": behind, **ahead}), "more": judge(gap(2.0))})[0] == "undecided"
     assert combine({"behind": behind, "elsewhere": set_aside("other data", judge(gap(2.0)))})[0] == "no"
     assert combine(ahead)[0] == "yes", "a claim about all cases needs no correction to hold"
+
+
+def test_a_refutation_that_the_correction_undoes_says_how_many_seeds_would_keep_it():
+    def seen(difference: float, runs: int) -> Finding:
+        return judge(compare_with(list(difference + np.linspace(-1, 1, runs)), 0.0))
+
+    alone, others = seen(-1.4, 4), {f"case {number}": seen(9.0, 4) for number in range(3)}
+    assert alone[0] == "no"
+    answer, numbers = combine({"behind": alone, **others})
+    assert answer == "undecided"
+    assert (
+        f"not refuted after the correction for 4 cases, which about {numbers['seeds_to_decide']} seeds"
+        in numbers["said"]
+    )
+    more = seen(-1.4, numbers["seeds_to_decide"])
+    assert combine({"behind": more, **others})[0] == "no"
+    assert "seeds_to_decide" not in combine({"behind": seen(-9.0, 4), **others})[1]
 
 
 def test_false_refutations_of_many_true_cases_are_rare():

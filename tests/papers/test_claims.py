@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.hourglass import claims
 from isthmus.papers.hourglass.exhibits import TABLES
+from isthmus.studies.fronts import Candidate
 from tests.papers.networks import around, findings, network
+from tests.unit.candidates import make_candidate
+
+RESULTS = Path(__file__).parents[2] / "results" / "reproductions"
 
 T1, T6, T7, T8, T9, F4, F9, S4 = (
     TABLES[name].parts("paper")[0] for name in ("T1", "T6", "T7", "T8", "T9", "F4", "F9", "S4")
@@ -205,7 +213,60 @@ def test_c5_and_c6_are_not_addressed_by_other_sizes():
     assert "the claim is about two networks of 55 M parameters; here undecided" in judged.because
 
 
-def test_c11_counts_printed_rows_and_does_not_judge_chosen_networks():
+def searched(depth: float, d_z: float, d_h: float, budgets: int = 6, scatter: float = 0.0) -> list[Candidate]:
+    """At each budget the shape with these slopes and two worse ones; larger budgets are better."""
+    random, made = np.random.default_rng(0), []
+    for place in range(budgets):
+        cost = 10_000 * 2**place
+        for loss, factor in ((0.0, 1.0), (2.0, 0.5), (2.0, 1.7)):
+            drift = math.exp(scatter * random.standard_normal())
+            shape = {
+                name: max(1, round(start * factor * drift * 2 ** (slope * place)))
+                for name, start, slope in (("depth", 20, depth), ("d_z", 1000, d_z), ("d_h", 100, d_h))
+            }
+            candidate = make_candidate(cost, 20 + place - loss, "hourglass_mlp", f"{cost} {factor}", spread=0.01)
+            made.append(replace(candidate, settings={"model": {"name": "hourglass_mlp", **shape}}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("slopes", "scatter", "answer"),
+    [((0.3, 0.5, 0.1), 0.0, "yes"), ((0.3, 0.5, 0.9), 0.0, "no"), ((-0.4, 0.5, 0.1), 0.0, "no"),
+     ((0.3, 0.5, 0.1), 1.5, "undecided")],
+)  # fmt: skip
+def test_c11_asks_for_deeper_and_wider_streams_and_a_narrower_computation(
+    slopes: tuple[float, float, float], scatter: float, answer: str
+) -> None:
+    item = MeasuredPart(T9, searched(*slopes, scatter=scatter), [], [])
+    judged = claims.c11(Findings([item]))
+    assert judged.measured == answer
+    (numbers,) = judged.numbers["measured"].values()
+    assert {"depth", "d_z", "d_h/d_z"} < set(numbers)
+    assert "slope" in judged.because
+
+
+def test_c11_is_not_addressed_without_a_choice_of_shapes_at_four_budgets():
+    few = searched(0.3, 0.5, 0.1, budgets=3)
+    assert "have 3 budgets; a slope needs 4" in claims.judge_shapes(few)[1]["said"]
+    chosen = searched(0.3, 0.5, 0.1)[::3]
+    assert "0 of 6 budgets have more than one shape" in claims.judge_shapes(chosen)[1]["said"]
+    same = searched(0.3, 0.5, 0.1)
+    for candidate in same:
+        candidate.settings["model"]["depth"] = 3
+    assert claims.judge_shapes(same) == ("not addressed", {"said": "all networks have the same depth"})
+
+
+@pytest.mark.parametrize(
+    ("table", "answer"), [("F7", "not addressed"), ("F8", "not addressed"), ("T6", "not addressed")]
+)
+def test_c11_is_not_addressed_by_the_chosen_networks_that_are_stored(table, answer):
+    result = json.loads((RESULTS / f"hourglass-{table}-cpu" / "result.json").read_text())
+    (claim,) = (claim for claim in result["claims"] if claim["id"] == "C11")
+    assert claim["measured"] == "not addressed"
+    assert "a slope needs 4" in claim["because"]
+
+
+def test_c11_counts_printed_rows():
     judged = claims.c11(findings(T9, fronts(0.1, 0.1)))
     assert (judged.measured, judged.published) == ("not addressed", "no")
     counts = judged.numbers["published"]["T9"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from isthmus.cli.complete import complete_study
 from isthmus.cli.main import app
 from isthmus.cli.reproduce import print_result
 from isthmus.core.errors import UserError
+from isthmus.core.files import read_json
 from isthmus.papers import import_exhibits, list_papers, load_paper
 from isthmus.papers.engine.reproduce import find_exhibit, judge_below, list_exhibits, reproduce
 from isthmus.papers.hourglass.exhibits import TABLES
@@ -59,6 +61,17 @@ def test_a_stored_result_is_judged_again_from_its_own_values(table, tmp_path, no
     assert (path.read_text(), (tmp_path / "result" / "table.md").read_text()) == (stored, tables)
     with pytest.raises(UserError, match="no result"):
         list(judge_below(tmp_path / "elsewhere"))
+
+
+@pytest.mark.slow
+def test_every_stored_result_can_be_judged_again(tmp_path):
+    stored = Path(__file__).parents[2] / "results" / "reproductions"
+    shutil.copytree(stored, tmp_path, dirs_exist_ok=True)
+    assert len(list(judge_below(tmp_path))) == len(list(stored.iterdir()))
+    for path in stored.glob("*/result.json"):
+        before, after = (read_json(folder / path.parent.name / "result.json") for folder in (stored, tmp_path))
+        answers = [[(claim["id"], claim["measured"]) for claim in result["claims"]] for result in (before, after)]
+        assert answers[0] == answers[1], path.parent.name
 
 
 def test_every_printed_row_is_there_and_only_what_was_trained_is_measured(tmp_path, no_page):
@@ -197,7 +210,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(paper, table, scale, message)
 def test_every_exhibit_is_found_by_name():
     assert list(import_exhibits("hourglass")) == list(TABLES)
     tables, figures = ("T1", "T2", "T3", "T4", "T6", "T7", "T8", "T9"), ("F3", "F4", "F6", "F7", "F8", "F9")
-    assert set(TABLES) == {*tables, *figures, "F10", "F11", "F12", "F13", "S4"}
+    assert set(TABLES) == {*tables, *figures, "F10", "F11", "F12", "F13", "S4", "S4V", "SC2"}
     assert find_exhibit("hourglass", "f9") is TABLES["F9"]
 
 
@@ -253,7 +266,7 @@ def test_a_smoke_reproduction_trains_once_and_then_answers_from_records(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["T6", "T7", "T8", "T9", "F3", "F4", "F6", "F7", "F8", "S4"])
+@pytest.mark.parametrize("table", ["T6", "T7", "T8", "T9", "F3", "F4", "F6", "F7", "F8", "S4", "SC2"])
 def test_every_exhibit_at_the_smoke_scale(table, tmp_path):
     _smoke(table, tmp_path)
 

@@ -15,7 +15,7 @@ from isthmus.papers.hyperset import claims, masked, studies
 from isthmus.papers.hyperset.exhibits import TABLES
 from isthmus.recipes.recurrent import cifar10_tokenizer
 from isthmus.training.counting import cost
-from isthmus.training.run import prepare
+from isthmus.training.prepare import prepare
 from tests.papers.networks import around, as_printed, classifier, findings, models, parameters, run_ids, smoke
 
 PAPER = load_paper("hyperset")

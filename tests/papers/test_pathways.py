@@ -28,13 +28,13 @@ from tests.papers.networks import Fabricated, Parts, parameters, smoke
 PAPER = load_paper("pathways")
 MAKERS: dict[str, Any] = {
     "E2": studies.on_tower, "E3": studies.by_shape, "E4": studies.without_norms, "E5": studies.in_tokens,
-    "E6": studies.over_iterations,
+    "E6": studies.over_iterations, "E7": studies.at_equal_seconds,
 }  # fmt: skip
 PARTS = Parts(MAKERS)
 
 
 def test_every_experiment_is_found_by_name_and_every_claim_has_a_test():
-    assert list(import_exhibits("pathways")) == list(TABLES) == [f"E{number}" for number in range(7)]
+    assert list(import_exhibits("pathways")) == list(TABLES) == [f"E{number}" for number in range(8)]
     tested = {name: {key for key, exhibit in TABLES.items() if name in exhibit.tests} for name in PAPER.claims}
     assert tested == {name: set(claim.figures) for name, claim in PAPER.claims.items()}
     assert all(test.statement for exhibit in TABLES.values() for test in exhibit.tests.values())
@@ -192,6 +192,36 @@ def test_a2_asks_for_more_than_half_of_a_decided_gain(blocks, answer):
     assert claims.blocks_keep_the_gain(Findings([none])).measured == "not addressed"
 
 
+@pytest.mark.parametrize(("blocks", "answer"), [(0.69, "yes"), (0.61, "no"), (0.65, "undecided")])
+def test_a2_is_also_tested_on_the_published_form(blocks, answer):
+    part = PARTS["E5", "smoke"][0]
+    ours = {"plain": 0.6, "attended/blocks-8": 0.6}
+    item = measured(part, ours | {"attended/published-full": 0.7, "attended/published": blocks})
+    judged = claims.blocks_keep_the_gain(Findings([item]))
+    assert judged.measured == answer
+    assert f"{part.title}, attended/published: beyond half" in judged.because
+    assert "published" not in claims.blocks_keep_the_gain(Findings([measured(part, ours)])).because
+    begun = measured(part, ours | {"attended/published": blocks})
+    assert claims.blocks_keep_the_gain(Findings([begun])).measured == "not addressed"
+
+
+@pytest.mark.parametrize(("published", "answer"), [(0.2, "yes"), (0.8, "no"), (0.5, "undecided")])
+def test_a1_must_hold_for_the_published_form_too(published, answer):
+    item = measured(PARTS["E5", "smoke"][0], {"plain": 0.6, "attended/blocks-8": 0.6, "attended/published": 0.6})
+    found = {
+        each.id: {key: around(mean) for key in ("update", "gradient")}
+        for each, mean in zip(item.networks, (0.5, 0.2, published), strict=True)
+    }
+    assert claims.more_uniform(Findings([item], {"uniformity": found})).measured == answer
+
+
+@pytest.mark.parametrize("scale", ["smoke", "cpu", "paper"])
+def test_e5_trains_both_forms_of_attention_over_depth(scale):
+    for part in PARTS["E5", scale]:
+        names = {studies.label(candidate.model_dump()) for candidate in part.study.candidates}
+        assert {"attended/blocks-8", "attended/published", "attended/published-full"} <= names
+
+
 @pytest.mark.parametrize(("after", "answer"), [(0.2, "yes"), (0.8, "no"), (0.5, "undecided")])
 def test_a1_compares_the_variation_over_depth(after, answer):
     item = measured(PARTS["E2", "smoke"][0], {"plain": 0.6, "attended/blocks-8": 0.6})
@@ -216,6 +246,72 @@ def test_equal_seconds_gives_plain_the_steps_of_a_slower_pathway():
     begun = measured(PARTS["E2", "smoke"][2], {"reversible": 0.9})
     alone = claims.equal_seconds(Findings([first, begun], {"costs": costs}))
     assert "against 1 times its steps: delta/value" in alone.because, "of a partial result"
+
+
+def test_e7_has_the_studies_of_e3_and_its_plain_networks_for_longer():
+    for scale in ("smoke", "cpu", "paper"):
+        parts, known = PARTS["E7", scale], PARTS["E3", scale]
+        assert [part.study for part in parts[: len(known)]] == [part.study for part in known], "as stored with E3"
+        items = [MeasuredPart(part, [], [], []) for part in parts]
+        steps = [{*studies.plains_by_steps(item, items)} for item in items[: len(known)]]
+        wanted = {1.0, 1.5, 2.0} if scale != "smoke" else {1.0, 2.0}
+        deepest = {1.0, 1.5} if scale == "cpu" else wanted
+        assert steps == [*[wanted] * (len(known) - 2), deepest, deepest]
+        assert len({part.study.name for part in parts}) == len(parts)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spread", "answer", "steps"),
+    [(1.2, 0.001, "no", "1"), (1.7, 0.001, "yes", "1.5"), (2.3, 0.001, "no", "2"), (1.7, 0.05, "undecided", "1.5")],
+)
+def test_equal_seconds_by_shape_takes_the_plain_of_the_same_shape_and_data(seconds, spread, answer, steps):
+    """On the second part plain is far ahead, on the first 1.5 times the steps catch up and twice the steps do not."""
+    parts = PARTS["E7", "cpu"]
+    means = {1.0: 0.6, 1.5: 0.65, 2.0: 0.6}
+    mains = [measured(part, {"plain": mean, "delta/erase-and-add": 0.65, "reversible": 0.8}, spread, depth=depth)
+             for part, mean, depth in ((parts[0], 0.6, 4), (parts[2], 0.9, 12))]  # fmt: skip
+    longer = []
+    for main, lead in zip(mains, (0.0, 0.3), strict=True):
+        base = main.part.study.base
+        same = [part for part in parts[8:] if part.study.candidates == main.part.study.candidates[:1]]
+        longer += [
+            measured(part, {"plain": lead + means[part.study.base.train.epochs / base.train.epochs]}, spread)
+            for part in same
+        ]
+    costs = {each.id: {"seconds": seconds} for item in mains for each in item.networks}
+    judged = claims.equal_seconds_by_shape(Findings([*mains, *longer], {"costs": costs}))
+    assert judged.measured == answer
+    assert set(judged.numbers["measured"]) == {f"delta/erase-and-add, {item.part.title}" for item in mains}
+    assert judged.because.count(f"against {steps} times its steps: delta/erase-and-add") == 2
+    begun = claims.equal_seconds_by_shape(Findings([*mains, *longer[:2]], {"costs": costs}))
+    assert begun.measured == answer
+    assert "none of more steps" in begun.because, "of a partial result"
+    assert claims.equal_seconds_by_shape(Findings(mains, {"costs": costs})).measured == "not addressed"
+    assert claims.equal_seconds_by_shape(Findings([*mains, *longer], {"costs": {}})).measured == "not addressed"
+
+
+def test_e7_takes_what_e3_stored_and_trains_plain_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.reports.write_report", lambda *given, **named: None)
+    monkeypatch.setattr(measurements, "measure_costs", lambda parts: {
+        n.id: {"macs": 1e5, "seconds": 1.7} for item in parts for n in item.networks
+    })  # fmt: skip
+    kept, trained = tmp_path / "kept", []
+    reproduce("pathways", "E3", "smoke", kept, carry_out=lambda config, *given: Fabricated(config, psnr, (32, 32)))
+
+    def carry_out(config: Any, *given: Any) -> Any:
+        trained.append(config.name)
+        return Fabricated(config, psnr, (32, 32))
+
+    result = reproduce("pathways", "E7", "smoke", tmp_path / "out", carry_out=carry_out, stored=[kept])
+    assert len(trained) == 8
+    assert all("-longer-" in name for name in trained)
+    assert sum("the runs stored with pathways E3" in line for line in result["differences"]) == 4
+    assert result["command"].endswith(" --stored")
+    before = result["claims"]
+    list(judge_below(tmp_path / "out"))
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["claims"] == before
+    with pytest.raises(UserError, match="leave out --stored"):
+        reproduce("pathways", "E3", "smoke", tmp_path, carry_out=carry_out, stored=[kept])
 
 
 def curve(growth: Sequence[float], diverged: int, explained: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from isthmus.papers.engine.exhibit import Part
 from isthmus.papers.engine.protocols import Protocol
 from isthmus.papers.engine.reproduce import default_folder, reproduce
 from isthmus.studies.fronts import summarise
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.papers.networks import fabricating
 
 PAPERS = [paper for paper in list_papers() if paper != "pathways"]
@@ -240,3 +240,27 @@ def test_a_changed_number_of_seeds_is_part_of_the_command(monkeypatch, tmp_path)
     assert result["command"] == "isthmus reproduce hourglass T8 --scale cpu seeds=4"
     assert {len(row["seeds"]) for row in result["rows"] if row["measured"]} == {4}
     assert "4 seeds instead of 5" in result["contradictions"]
+
+
+def test_a_study_of_another_table_is_taken_from_its_stored_result(monkeypatch, tmp_path):
+    monkeypatch.setattr("isthmus.reports.write_report", lambda *given, **named: None)
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    given = fabricating(lambda model, rate, seed: 21.0 + model["d_z"] / 1e5 + seed / 1000)
+    first = reproduce("hourglass", "T8", "cpu", kept, carry_out=given)
+
+    def refuse(*given):
+        raise AssertionError("trained")
+
+    result = reproduce("hourglass", "T6", "cpu", out, carry_out=refuse, stored=[kept])
+    assert result["command"] == "isthmus reproduce hourglass T6 --scale cpu --stored"
+    assert "denoising, CIFAR-10: the runs stored with hourglass T8" in result["differences"]
+    measured = [[row["measured"] for row in each["rows"] if row["measured"]] for each in (first, result)]
+    key = lambda row: (row["params"], row["mean"])  # noqa: E731
+    assert sorted(measured[0], key=key) == sorted(measured[1], key=key)
+    own = reproduce("hourglass", "T8", "cpu", out, carry_out=refuse, stored=[kept])
+    assert own == first, "its own runs are the same runs, by the same command"
+    for unlike in (["seeds=4"], []):  # another study: other seeds, or super-resolution
+        with pytest.raises(AssertionError, match="trained"):
+            reproduce(
+                "hourglass", "T6" if unlike else "T7", "cpu", out, carry_out=refuse, stored=[kept], overrides=unlike
+            )

@@ -70,7 +70,7 @@ def test_the_command_prints_every_paper_or_one_as_json(tmp_path):
     store(tmp_path, "T8", "cpu", C3="no")
     told = CliRunner().invoke(app, ["reproduce", "--status", "--out", str(tmp_path)])
     assert told.exit_code == 0
-    assert "hourglass: results of 1 of 19 exhibits (0 at paper, 1 at cpu, 0 at smoke)" in " ".join(told.stdout.split())
+    assert "hourglass: results of 1 of 21 exhibits (0 at paper, 1 at cpu, 0 at smoke)" in " ".join(told.stdout.split())
     assert "imixer: results of 0 of 8 exhibits" in " ".join(told.stdout.split())
     one = CliRunner().invoke(app, ["reproduce", "hourglass", "--status", "--out", str(tmp_path), "--json"])
     assert json.loads(one.stdout) == json.loads(json.dumps(read_status([tmp_path], "hourglass")))

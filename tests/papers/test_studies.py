@@ -15,7 +15,7 @@ from isthmus.papers import load_paper
 from isthmus.papers.engine.exhibit import SCALES, Part
 from isthmus.papers.hourglass import studies
 from isthmus.papers.hourglass.exhibits import TABLES
-from isthmus.training.run import Options, load_data, prepare
+from isthmus.training.prepare import Options, load_data, prepare
 from tests.papers.networks import size
 
 PAPER = load_paper("hourglass")
@@ -135,9 +135,9 @@ def test_the_frozen_projection_is_studied_with_the_same_networks():
     models = [candidate.model_dump() for candidate in part.study.candidates]
     shapes = {
         kind: [_plain(model) for model in models if model["w_in"] == kind]
-        for kind in ("trainable", "uniform", "gaussian", "orthogonal")
+        for kind in ("trainable", "uniform", "orthogonal")
     }
-    assert len(models) == 32
+    assert len(models) == 12
     assert all(group == shapes["trainable"] for group in shapes.values())
     assert {model["d_z"] for model in models if model["name"] == "conventional_mlp"} == {784}, "equal dimension"
     denoising, enlarging = PARTS["F4", "paper"]
@@ -153,8 +153,8 @@ def test_the_ablation_varies_one_thing_at_a_time():
     (part,) = PARTS["F9", "cpu"]
     shapes = _shapes(part.study)
     assert {d_z for _, d_z, _, _ in shapes} == {1000}
-    assert sorted(d_h for _, _, d_h, depth in shapes if depth == 5) == [8, 16, 32, 64, 128, 256, 512]
-    assert sorted(depth for _, _, d_h, depth in shapes if d_h == 64) == [1, 2, 3, 5, 7, 9]
+    assert sorted(d_h for _, _, d_h, depth in shapes if depth == 5) == [16, 64, 128, 512]
+    assert sorted(depth for _, _, d_h, depth in shapes if d_h == 64) == [2, 5, 9]
     assert len(part.printed) == 11
 
 
@@ -165,7 +165,7 @@ def test_the_ranks_compare_two_networks_of_one_size_with_the_printed_ratios():
         assert sizes["hourglass_mlp"] == pytest.approx(sizes["conventional_mlp"], rel=0.025)
     (part,) = PARTS["T1", "cpu"]
     ratios = {c.name: c.model_dump()["d_h"] / c.model_dump()["d_z"] for c in part.study.candidates}
-    assert ratios == pytest.approx({"hourglass_mlp": 1146 / 3075, "conventional_mlp": 3546 / 3072}, rel=0.001)
+    assert ratios == pytest.approx({"hourglass_mlp": 1146 / 3075, "conventional_mlp": 3546 / 3072}, rel=0.002)
 
 
 def test_every_norm_activation_and_initialisation_is_tried_with_both_shapes():
@@ -173,8 +173,23 @@ def test_every_norm_activation_and_initialisation_is_tried_with_both_shapes():
     models = [candidate.model_dump() for candidate in part.study.candidates]
     cells = {(model["name"], model["norm"], model["activation"], model["init"]) for model in models}
     assert len(cells) == len(models) == 2 * 3 * 3 * 5
-    sizes = {size(model, 784, 784) for model in models}
+    sizes = {size(model, 64, 64) for model in models}
     assert max(sizes) <= 1.02 * min(sizes)
+
+
+def test_the_search_of_shapes_has_a_choice_at_each_of_five_budgets():
+    (part,) = PARTS["SC2", "cpu"]
+    models = [candidate.model_dump() for candidate in part.study.candidates]
+    assert all(64 < model["d_z"] > model["d_h"] for model in models), "as the paper's search"
+    sizes = sorted(size(model, 64, 64) for model in models)
+    starts = [number for number, before in zip(sizes[1:], sizes, strict=False) if number > 1.02 * before]
+    assert [sizes[0], *starts] == pytest.approx([22_000, 35_000, 55_000, 88_000, 140_000], rel=0.02)
+    for start in (sizes[0], *starts):
+        group = [model for model in models if start <= size(model, 64, 64) <= 1.02 * start]
+        assert len(group) >= 8
+        assert {model["depth"] for model in group} == {1, 2, 4, 8, 16}
+    (search,) = PARTS["SC2", "paper"]
+    assert search.study == PARTS["F7", "paper"][0].study
 
 
 ROWS = {"mnist": 50_000, "cifar10": 45_000}
@@ -185,7 +200,7 @@ def _minutes(part: Part) -> float:
     """By the figures in the studies' docstring."""
     study, train = part.study, part.study.base.train
     source, task = study.base.source.name, study.base.task
-    rows = ROWS[source] * (4 if task.flips else 1)  # type: ignore[attr-defined]
+    rows = (getattr(study.base.source, "rows", None) or ROWS[source]) * (4 if task.flips else 1)  # type: ignore[attr-defined]
     d_out = INPUTS[source]
     d_in = d_out // 4 if task.name == "super_resolution" else d_out
     params = sum(size(c.model_dump(), d_in, d_out) for c in study.candidates)
@@ -194,11 +209,9 @@ def _minutes(part: Part) -> float:
     return seconds * (len(study.rates) + len(study.seeds) - 1) / 2 / 60
 
 
-@pytest.mark.parametrize(
-    ("name", "minutes"), [("T1", 25), ("F4", 40), ("F6", 30), ("F9", 35), ("S4", 70), ("T8", 90), ("T9", 70)]
-)
+@pytest.mark.parametrize(("name", "minutes"), [("T1", 3), ("F4", 7), ("F6", 6), ("F9", 5), ("T8", 90), ("T9", 40)])
 def test_the_cpu_scale_takes_about_an_hour_on_two_cores(name, minutes):
-    assert 10 < sum(map(_minutes, PARTS[name, "cpu"])) < minutes
+    assert minutes / 2 < sum(map(_minutes, PARTS[name, "cpu"])) < minutes
 
 
 def test_stand_ins_are_shared_and_therefore_trained_once():
@@ -235,6 +248,9 @@ def test_what_differs_is_said_in_full():
     assert "CIFAR-10 instead of ImageNet-224 patches" in stand_in
     assert "704 optimiser steps instead of 22,521" in stand_in
     assert "2 epochs instead of 1" in stand_in
+    fewer = "\n".join(PARTS["T1", "cpu"][0].differences)
+    assert "15,000 images; both networks are a quarter as wide" in fewer
+    assert "354 optimiser steps instead of 20,020" in fewer
     mnist = "\n".join(PARTS["F7", "cpu"][0].differences)
     assert "5 epochs instead of 50" in mnist
     assert "1,955 optimiser steps instead of 19,550" in mnist
@@ -247,7 +263,7 @@ def test_every_part_says_what_the_paper_leaves_open(name, scale):
     for part in parts:
         assert any("the paper" in line for line in part.differences)
         held_out = name in ("F10", "F11", "F12", "F13") and part.source == "cars"
-        assert part.same_setup == (scale == "paper" and name != "S4" and not held_out)
+        assert part.same_setup == (scale == "paper" and name not in ("S4", "S4V") and not held_out)
         assert all(row.id == identity for identity, row in part.printed.items())
 
 

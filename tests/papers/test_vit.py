@@ -10,7 +10,7 @@ import pytest
 from isthmus.cli.complete import complete_study
 from isthmus.core.protocols import Signature
 from isthmus.papers import load_paper
-from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart
+from isthmus.papers.engine.exhibit import SCALES, Findings, MeasuredPart, Scale
 from isthmus.papers.engine.reproduce import reproduce
 from isthmus.papers.hourglass import recipes, vit
 from isthmus.papers.hourglass.exhibits import TABLES
@@ -20,7 +20,7 @@ from isthmus.training.counting import cost
 from tests.papers.networks import around, classifier, completed, parameters, run_ids
 
 PAPER = load_paper("hourglass")
-MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13")}
+MAKERS = {name: TABLES[name].parts for name in ("T3", "T4", "F10", "F11", "F12", "F13", "S4V")}
 PARTS = {(name, scale): make(scale) for name, make in MAKERS.items() for scale in SCALES}
 
 
@@ -225,3 +225,32 @@ def test_exhibits_at_the_smoke_scale(table: str, tmp_path: Path) -> None:
     assert any(row["measured"] for row in result["rows"])
     assert {claim["id"] for claim in result["claims"]} == set(TABLES[table].tests)
     assert {claim["measured"] for claim in result["claims"]} <= {"yes", "no", "undecided", "not addressed"}
+
+
+def test_the_future_work_has_the_parameters_of_the_smallest_hourglass():
+    bounds: dict[Scale, float] = {"cpu": 1.03, "paper": 1.08}
+    for scale, bound in bounds.items():
+        (part,) = PARTS["S4V", scale]
+        sizes = [cost(config).params for config in completed(part)]
+        assert len(sizes) == 4
+        assert max(sizes) < bound * min(sizes)
+    assert run_ids(PARTS["S4V", "cpu"]) & run_ids(PARTS["T4", "cpu"]), "the plain network is that of Table 4"
+    said = PARTS["S4V", "cpu"][0].differences
+    assert "8,000 training images instead of all" in said
+    assert "378 optimiser steps instead of 66,000" in said
+
+
+def test_each_change_of_the_future_work_is_compared_with_the_plain_hourglass():
+    (part,) = PARTS["S4V", "cpu"]
+
+    def judged(stacked: float, iterated: float, latent: float) -> list[str]:
+        changes = [{}, {"ffn_blocks": 2}, {"ffn_blocks": 2, "tied_ffn": True}, {"latent_width": 24}]
+        networks = [
+            classifier("hourglass_vit", around(mean, 0.1), d_z=72, d_h=36, **change)
+            for mean, change in zip((50.0, stacked, iterated, latent), changes, strict=True)
+        ]
+        given = Findings([MeasuredPart(part, [], networks, [])])
+        return [str(test(given).measured) for test in (vit.stacked, vit.iterated, vit.latent)]
+
+    assert judged(51.0, 49.0, 50.0) == ["yes", "no", "undecided"]
+    assert judged(49.0, 51.0, 52.0) == ["no", "yes", "yes"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from isthmus.analysis.shape_theory import mixer_connections, sparse_connections
@@ -13,7 +14,7 @@ from isthmus.papers import import_exhibits, load_paper
 from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Findings, MeasuredPart, Scale
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.reproduce import find_exhibit, reproduce
-from isthmus.papers.widesparse import claims, measurements, studies
+from isthmus.papers.widesparse import claims, figures, measurements, studies
 from isthmus.papers.widesparse import supplement_studies as supplement
 from isthmus.papers.widesparse.exhibits import TABLES
 from isthmus.papers.widesparse.studies import FIGURE_4, FIGURE_5, SPARSE_5
@@ -226,6 +227,11 @@ def test_c3_needs_rising_widths_a_plateau_and_the_mixer_ahead():
     assert claims.c3(findings(part, networks(39.0, 39.0))).measured == "no", "it falls"
 
 
+@pytest.mark.parametrize("name", ["F4", "FS1"])
+def test_singular_values_are_drawn_again_without_training(name):
+    assert not TABLES[name].opens_runs, "--stored takes the networks"
+
+
 def test_c12_blames_the_first_block_alone():
     part = PARTS["FS4", "cpu"][0]
 
@@ -387,3 +393,16 @@ def test_a_smoke_reproduction_of_permuted_mixers_trains_and_judges(tmp_path):
 @pytest.mark.parametrize("table", [name for name in TABLES if name not in ("FS8", "FS9")])
 def test_every_exhibit_at_the_smoke_scale(table, tmp_path):
     smoke("widesparse", table, tmp_path)
+
+
+def test_figure_2d_shows_the_errors_of_the_shallow_nets_during_training():
+    part = PARTS["F2", "cpu"][1]
+    line = {"p": 1.0, "mean": 0.5, "values": [0.5, 0.5], "matrix": [[1.0, 0.5], [0.5, 1.0]]}
+    errors = {
+        "monarch_mlp": [[(1, 9.0), (2, 4.0)], [(1, 7.0), (2, 2.0)]],
+        "kronecker_mlp": [[(1, 8.0), (2, 6.0)], [(1, 8.0), (2, 6.0)]],
+    }
+    shown = Findings([MeasuredPart(part, [], [], ())], {"cka": {"S = C = 8": [line]}, "errors": errors})
+    lines = figures.similarity(shown).axes[3].get_lines()
+    drawn = {str(each.get_label()): np.array(each.get_data()).tolist() for each in lines}
+    assert drawn == {"monarch_mlp": [[1.0, 2.0], [8.0, 3.0]], "kronecker_mlp": [[1.0, 2.0], [8.0, 6.0]]}

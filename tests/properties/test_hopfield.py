@@ -165,6 +165,22 @@ def test_the_imixers_token_mixing_is_the_discretised_dynamics(hierarchy: int, it
     torch.testing.assert_close(v + module(norm(v)), memory.discretised(v, Solver(iterations)))
 
 
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "softmax"])
+def test_a_tied_imixer_of_any_widths_is_the_discretised_dynamics(activation: str) -> None:
+    """Eq. (30), (42) with one matrix between two layers, as the network has it."""
+    settings = config(hierarchy=3, hidden_widths=(5, 9), tied=True, iterations=4, e=activation, f=activation)
+    assert settings.layers == [6, 4, 5, 9]
+    module = InvertibleMLP(settings).double()
+    for name, parameter in module.named_parameters():
+        parameter.data.mul_(not name.endswith("bias"))
+    xi = [parameter.detach() for name, parameter in module.named_parameters() if name.endswith("weight")]
+    memory = Hopfield(["layer_norm", *[activation] * 3], xi)
+    norm = nn.LayerNorm(6, eps=1e-300, dtype=torch.float64)
+    norm.weight.data.fill_(1 / math.sqrt(6))
+    v = drawn(9, 3, 8, 6)
+    torch.testing.assert_close(v + module(norm(v)), memory.discretised(v, Solver(4)))
+
+
 def test_the_discretised_step_is_an_euler_step_of_the_adiabatic_limit() -> None:
     """Eq. (12) with α = 0 and Δt = τ_v: v moves by τ_v dv/dt while the hidden layers are at rest."""
     xi = [drawn(1, 7, 6), 0.4 * torch.linalg.qr(drawn(2, 7, 7)).Q]

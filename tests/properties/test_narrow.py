@@ -185,7 +185,8 @@ def test_it_is_counted_and_made_where_gradients_are_off(mode, d_z):
 
 PATHWAYS = [
     "none", "scaled", "gained/rezero", "layerscale", "ladder", {"name": "delayed", "lag": 3}, "parallel",
-    {"name": "delayed", "group": 2}, {"name": "delayed", "lag": 1, "from_block": 3}, {"name": "delayed", "lag": 0},
+    {"name": "delayed", "group": 2}, {"name": "delayed", "lag": 0}, {"name": "delayed", "lag": 1, "from_block": 3},
+    {"name": "delayed", "lag": 2, "from_block": 3},
     "reversible", "weighted", {"name": "weighted", "dilation": 2, "period": 2}, "streams/static-2",
     {"name": "streams", "count": 3, "dynamic": False, "output": "sum"},
     {"name": "streams", "count": 3, "dynamic": False, "constrain": "doubly_stochastic"},
@@ -223,6 +224,50 @@ def without_depth(pathway):
     """Without the fields that a network of one block refuses."""
     limits = ("lag", "group", "from_block", "dilation", "period")
     return pathway if isinstance(pathway, str) else {name: pathway[name] for name in pathway if name not in limits}
+
+
+DELTAS = [
+    "delta/value", "delta/erase-and-add", {"name": "delta", "value": "linear"},
+    {"name": "delta", "value": "constant", "value_scale": 1.0}, {"name": "delta", "write": "update", "start": 1.0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("pathway", DELTAS, ids=str)
+def test_delta_has_a_narrow_form_although_its_weights_depend_on_the_row(pathway, norm):
+    shapes: list[dict[str, Any]] = [
+        {},
+        {"d_h": 70},
+        {"d_in": 1, "depth": 1},
+        {"d_in": 64, "d_z": 512, "d_h": 16, "w_in": "orthogonal"},
+    ]
+    for fields in shapes:
+        model = trained(pathway, norm=norm, **fields).double()
+        for scale in (0.1, 1.0, 100.0):
+            assert error(model, scale * torch.randn(9, fields.get("d_in", 24), dtype=torch.float64)) < 1e-12
+        assert error(model.float(), torch.randn(9, fields.get("d_in", 24))) < 1e-5
+
+
+def test_delta_keeps_digits_where_the_mean_of_the_stream_is_large():
+    """As well as the wide form: LayerNorm needs the centred length, delta that of the whole stream."""
+    model = trained("delta", d_in=64, d_z=512, offset=1.0).double()
+    assert error(model, torch.randn(40, 64, dtype=torch.float64) + 30) < 1e-12
+
+
+@pytest.mark.parametrize("pathway", ["delta/value", "delta/erase-and-add"])
+def test_counting_and_measuring_decide_for_delta_too(pathway, monkeypatch):
+    deep = trained(pathway, depth=32)  # a narrow block reads all earlier hidden vectors
+    assert narrow(deep) is deep
+    assert narrow_gain(deep).speed is None
+    wide = trained(pathway, d_z=1024, depth=3)
+    gates, n, h = 1 + (pathway == "delta/value"), 24, 8
+    rows = 2 * h + gates + 1  # for W_1, W_2ᵀ, the gates and the mean
+    weights = n * (n + 3 * rows + 7) + h * rows * 3 + 3 * h * (h + 1) + 3 * h * 7
+    assert narrow_gain(wide, measure=False).narrow_macs == weights
+    assert isthmus.cost(narrow(wide, measure=False)).params == weights + 3 * gates
+    for speed in (1.04, 1.06):
+        monkeypatch.setattr("isthmus.export.narrow_form._speed", lambda *given, speed=speed: speed)
+        assert (narrow(wide) is wide) == (speed < 1.05)
 
 
 @pytest.mark.parametrize("pathway", ["scaled", "layerscale", {"name": "delayed", "lag": 0}], ids=str)
@@ -263,7 +308,7 @@ def test_fixed_weights_cost_what_they_connect(pathway, weights):
     assert (cost.params, cost.macs) == (weights, weights)
 
 
-@pytest.mark.parametrize("pathway", ["ladder", "reversible", "weighted", "injected"])
+@pytest.mark.parametrize("pathway", ["ladder", "reversible", "weighted", "injected", "delta"])
 def test_the_narrow_form_of_a_pathway_is_saved_and_loaded(pathway, tmp_path):
     model: Any = narrow(trained(pathway), force=True)
     write_model(tmp_path / "narrow.safetensors", model, model.state_dict(), model.config.model_dump(mode="json"))
@@ -272,11 +317,13 @@ def test_the_narrow_form_of_a_pathway_is_saved_and_loaded(pathway, tmp_path):
 
 
 def test_weights_that_depend_on_the_row_are_refused():
-    for pathway in ("delta", "attended", "streams", "highway", "mobius", "parcae", "post_norm"):
+    for pathway in ("attended", "streams", "highway", "mobius", "parcae", "post_norm"):
         with pytest.raises(UserError, match="depend on the row"):
             narrow(built(pathway=pathway))
     with pytest.raises(UserError, match="those of attended depend on the row"):
         isthmus.create_model("narrow_mlp", d_in=3, d_out=2, d_z=9, d_h=2, depth=2, pathway="attended")
+    with pytest.raises(UserError, match="narrow form of delta needs channels=1, not 4; `--to onnx`"):
+        narrow(built(pathway="delta/value-4"))
 
 
 def test_a_model_without_a_narrow_form_is_named():

@@ -68,6 +68,7 @@ FIELDS = {
     "train.clip_norm": (None, 1.0),
     "train.average": (None, 0.9),
     "train.precision": ("float32", "bfloat16"),
+    "train.recompute": (False, True),
     "train.compile": (False, True),
     "train.device": ("cpu", "cuda"),
     "train.devices": (1, 2),

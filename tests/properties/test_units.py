@@ -16,7 +16,8 @@ from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data, Split
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.fronts import best, front, summarise
-from isthmus.training.run import prepare, run
+from isthmus.training.prepare import prepare
+from isthmus.training.run import run
 from tests.studies.drivers import opened
 
 TRAIN = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01}

@@ -15,7 +15,7 @@ from isthmus.cli.main import app
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import SPLITS
 from isthmus.search.question import Question, ask
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 
 @pytest.fixture(autouse=True)

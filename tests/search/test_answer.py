@@ -19,8 +19,8 @@ def network(name: str, values: list[float], params: int = 1000) -> dict[str, Any
     return {"title": f"{name} d_z=8", "model": {"name": name}, "params": params, **looks}
 
 
-def describe(best: list[float], others: dict[str, list[float]], **content: Any) -> str:
-    first = network("hourglass_mlp", best) | {"run": "1234", "epoch": 3, "overfits": False}
+def describe(values: list[float], others: dict[str, list[float]], **content: Any) -> str:
+    first = network("hourglass_mlp", values) | {"run": "1234", "epoch": 3, "overfits": False}
     tried = [first, *(network(name, values) for name, values in others.items())]
     settled = {"name": "houses-1", "best": first, "networks": tried, "references": [], "maximise": True, "folds": 5}
     settled |= {"objective": "r2", "rows": {"train": 80, "validation": 20, "test": 10}, "test": {}, "is_whole": True}
@@ -49,6 +49,54 @@ def test_a_lower_error_is_better() -> None:
 
 def test_a_family_of_its_own_has_no_runner_up() -> None:
     assert "another family" not in describe(FOLDS, {"hourglass_mlp": FOLDS})
+
+
+def test_a_network_without_blocks_is_called_a_linear_model() -> None:
+    def use(depth: int) -> str:
+        best = network("hourglass_mlp", FOLDS) | {"title": f"hourglass_mlp d_z=2 d_h=1 depth={depth} rate=0.01"}
+        best |= {"model": {"name": "hourglass_mlp", "d_z": 2, "d_h": 1, "depth": depth}}
+        return describe(FOLDS, {}, best=best | {"run": "1234", "epoch": 3, "overfits": False})
+
+    assert "Use hourglass_mlp d_z=2 depth=0 rate=0.01, a linear model, 1.00\xa0k parameters:" in use(0)
+    assert "Use hourglass_mlp d_z=2 d_h=1 depth=1 rate=0.01, 1.00\xa0k parameters:" in use(1)
+
+
+def test_a_column_that_gives_the_target_away_is_named_when_the_result_is_too_good() -> None:
+    told = {"giveaway": "total price", "targets": ["price"]}
+    assert "known only after `price`, leave it out: --without 'total price'" in describe([0.9995] * 5, {}, **told)
+    assert "--without" not in describe(FOLDS, {}, **told)
+    assert "--without" not in describe([0.9995] * 5, {}, giveaway=None, targets=[])
+
+
+def refer(lead: list[float], rows: int, values: list[float]) -> str:
+    """The answer beside a reference with a test R² of 0.7 and the given lead of the network on the test rows."""
+    reference = {"title": "ridge regression", "values": values, "test": 0.7, "lead": lead}
+    counts = {"train": 80, "validation": 20, "test": rows}
+    return describe(FOLDS, {}, references=[reference], rows=counts)
+
+
+def test_a_comparison_on_test_rows_gives_the_figures_of_the_test_rows() -> None:
+    behind = [-0.2, -0.3, -0.1]
+    assert "ridge regression (test R² 0.7; ahead by 0.1 to 0.3)" in refer(behind, 100, [0.8])
+    assert "ridge regression (R² 0.9; ahead by" in refer(behind, 100, [value + 0.09 for value in FOLDS])
+    assert "(R² 0.9; ahead by 0.074 to 0.11 on the 3 folds of both)" in refer(behind, 100, [0.9, 0.93, 0.87])
+    assert "of both" not in refer(behind, 100, [value + 0.09 for value in FOLDS]) + refer(behind, 100, [0.8])
+
+
+def test_a_handful_of_test_rows_decides_nothing() -> None:
+    text = refer([-0.2, -0.3, -0.1], 3, [0.8])
+    assert "The data cannot distinguish it from ridge regression (test R² 0.7; too few test rows to compare)." in text
+
+
+def test_the_rarest_class_is_counted_if_accuracy_hides_it() -> None:
+    def predict(rare: list[int]) -> str:
+        confusion = {"classes": ["fail", "ok"], "counts": [rare, [1, 95]], "omitted": 0}
+        test = {"values": [0.97], "confusion": confusion}
+        counts = {"train": 80, "validation": 20, "test": 96 + sum(rare)}
+        return describe(FOLDS, {}, test=test, rows=counts, objective="accuracy")
+
+    assert "Of 4 test rows of the rarest class `fail`, 1 is predicted correctly." in predict([1, 3])
+    assert "rarest" not in predict([30, 3])
 
 
 def test_the_front_is_drawn_below_the_bar_and_leaves_nothing_behind() -> None:

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 import isthmus
 from isthmus.cli.main import app
 from isthmus.core.record import read_record, runs_folder
+from isthmus.reports.figures import answer_figure
 from isthmus.search.answer import Answer
 from isthmus.search.engine import sample_rows
+from tests.search.houses import write_houses
 
 QUICK: dict[str, Any] = {
     "budget": "400",
@@ -24,21 +26,6 @@ QUICK: dict[str, Any] = {
     "settings": ["train.epochs=3"],
     "progress": False,
 }
-
-
-def write_table(path: Path, rows: int = 60) -> Path:
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(rows, 2))
-    words = draw.choice(["red", "green", "blue"], rows)
-    days = [f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}" for i in range(rows)]
-    price = 2 * x[:, 0] - x[:, 1] + 3 * (words == "red") + 0.1 * draw.normal(size=rows)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "size", "age", "colour", "sold", "price"])
-        for i in range(rows):
-            age = "" if i % 9 == 0 else f"{x[i, 1]:.4f}"
-            writer.writerow([i + 1, f"{x[i, 0]:.4f}", age, words[i], days[i], f"{price[i]:.3f}"])
-    return path
 
 
 def write_halves(path: Path, rows: int) -> None:
@@ -57,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(home: Path) -> Answer:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISTHMUS_HOME", str(home / "isthmus"))
-        return isthmus.find(write_table(home / "houses.csv"), **QUICK)
+        return isthmus.find(write_houses(home / "houses.csv"), **QUICK)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +53,8 @@ def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_it_predicts_and_what_it_did_with_the_columns(found: Answer) -> None:
-    (words,) = found.content["words"]
+    words, advice = found.content["words"]
+    assert "for a forecast, give the latest rows by `sold`" in advice
     assert "`price`" in words
     assert "regression" in words
     findings = " ".join(found.content["findings"])
@@ -106,6 +94,10 @@ def test_networks_from_linear_to_the_budget_compete_with_references(found: Answe
     assert max(each["looks"] for each in networks) == 5, "one for each fold"
     assert min(each["looks"] for each in networks) == 2
     assert len(found.table()) == len(networks) + 4
+    assert [each["params"] for each in found.content["belief"]] == sorted(
+        each["params"] for each in found.content["belief"]
+    )
+    assert answer_figure(found.content).band[-1][0] == max(each["params"] for each in networks)
     assert len(found.runs()) == len(found.run_ids)
 
 

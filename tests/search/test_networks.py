@@ -34,6 +34,8 @@ TASKS = {
 }
 LEFT_OUT = {
     "narrow_mlp": "the form of a trained residual MLP",
+    "dense_mlp": "has no skip; it is the network of β-LASSO",
+    "monarch_mixer": "s_mixer without its shared weights, for comparisons with it",
     "vit": "hourglass_vit and conventional_vit are the same network",
     "vq_tokenizer": "returns its input image, and serves one task only",
 }

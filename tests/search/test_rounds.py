@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,11 +13,17 @@ import numpy as np
 import pytest
 
 import isthmus
+from isthmus.core.config import run_config
+from isthmus.core.record import RECORD
 from isthmus.search.display import Silence
 from isthmus.search.engine import _Search
-from isthmus.search.race import FOLDS, Round
-from isthmus.studies.executors import ThisProcess
-from isthmus.training.run import Options
+from isthmus.search.race import FOLDS, Network, Race, Round
+from isthmus.studies.executors import CRASHES, Ended, Event, ThisProcess
+from isthmus.training.loop import Stopped
+from isthmus.training.prepare import Options, learn_task, load_data
+from isthmus.training.run import run
+from tests.listeners import stop_after
+from tests.search.houses import write_houses
 
 ROUNDS = {True: (Round(range(2), 8), Round(range(2, FOLDS), 4), Round(range(FOLDS, 10), 2), Round(range(10, 15), 1))}
 
@@ -69,3 +77,56 @@ def test_workers_that_would_start_too_late_are_not_used(
     question, executor = cast("Any", SimpleNamespace(seconds=loading)), cast("Any", object())
     search = _Search(question, 1000, Options(), Silence(), 0.0, within, executor, 1.0, early)
     assert isinstance(search.executor, ThisProcess) == alone
+
+
+def test_a_run_whose_worker_was_killed_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its network would drop out, and a kill would change the answer."""
+    kills, events = Counter[str](), ThisProcess.events
+
+    def lose(executor: ThisProcess, timeout: float) -> list[Event]:
+        if executor.waiting is not None:
+            jobs, _ = executor.waiting
+            if kills[jobs[0].id] < allowed:
+                kills.update(job.id for job in jobs)
+                executor.waiting = None
+                return [Ended(job.id, "crashed", "its process was killed") for job in jobs]
+        return events(executor, timeout)
+
+    monkeypatch.setattr(ThisProcess, "events", lose)
+    source = {"name": "table", "path": str(write_houses(tmp_path / "table.csv")), "targets": ["price"], "folds": FOLDS}
+    given: dict[str, Any] = {"source": source, "task": {"name": "regression"}, "threads": 1}
+    model = {"name": "hourglass_mlp", "d_z": 4, "d_h": 2, "depth": 1}
+    for rate, allowed in ((1e-2, CRASHES - 1), (1e-3, CRASHES)):
+        train = {"epochs": 1, "stack": 8, "learning_rate": rate}
+        config = run_config(given | {"model": model, "train": train})
+        network, task = Network(0, config), learn_task(config.task, load_data(config.source))
+        race = Race([network], task, Options(), ThisProcess(), time.monotonic() + 600)
+        race.carry_out([(network, look) for look in range(2)])
+        assert race.has_ended(network, 0) == race.has_ended(network, 1) == (allowed < CRASHES)
+        assert len(race.failures) == 2 * (allowed == CRASHES)
+
+
+def test_runs_that_other_code_began_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an upgrade, nobody cleans the runs of an interrupted search one by one; finished ones stay as they are."""
+    source = {"name": "table", "path": str(write_houses(tmp_path / "table.csv")), "targets": ["price"], "folds": FOLDS}
+    model = {"name": "hourglass_mlp", "d_z": 4, "d_h": 2, "depth": 1}
+    given = {"source": source, "task": {"name": "regression"}, "threads": 1, "model": model}
+    config = run_config(given | {"train": {"epochs": 20, "stack": 8}})
+    network, task, said = Network(0, config), learn_task(config.task, load_data(config.source)), list[str]()
+
+    def race() -> Race:
+        return Race([network], task, Options(), ThisProcess(), time.monotonic() + 600, say=said.append)
+
+    first = race()
+    first.carry_out([(network, 0)])
+    record = (first.run(network, 0).folder / RECORD).read_bytes()
+    for look in (1, 2):
+        with pytest.raises(Stopped):
+            run(first.run(network, look), Options(), stop_after(5))
+        assert (first.run(network, look).folder / "state.json").exists()
+    monkeypatch.setattr("isthmus.training.prepare.code_version", lambda *modules: {"version": "0", "digest": "other"})
+    again = race()
+    again.carry_out([(network, look) for look in range(3)])
+    assert all(again.has_ended(network, look) for look in range(3))
+    assert said == ["unfinished trainings that another version of the code began start again"]
+    assert (first.run(network, 0).folder / RECORD).read_bytes() == record

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,26 @@ import pytest
 from typer.testing import CliRunner
 
 import isthmus
-from isthmus.api.verification import compare_shapes, list_shapes, plan_verification, say, scale_shapes, verify_shape
+from isthmus.api.verification import (
+    _recognise,
+    compare_shapes,
+    list_shapes,
+    plan_verification,
+    say,
+    scale_shapes,
+    verify_shape,
+)  # fmt: skip
 from isthmus.cli.complete import complete_study
 from isthmus.cli.main import app
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
+from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.protocols import Signature
 from isthmus.core.registry import create_model
 from isthmus.search.answer import Answer
-from isthmus.training.run import Options
+from isthmus.studies.fronts import summarise
+from isthmus.training.prepare import Options
+from tests.command_line import call
 from tests.papers.networks import Fabricated, size
 
 ROWS, IMAGES = Signature((12,), (1,)), Signature((3, 32, 32), (10,))
@@ -81,9 +94,35 @@ def test_the_found_network_is_compared_by_seed_and_all_are_decided_together():
     }
     assert found["shapes"]["one"]["lead"]["rule"] == "paired over 4 seeds"
     assert found["shapes"]["one"]["lead"]["difference"] == pytest.approx(0.5, abs=0.02)
-    told = say(found)
+    told = say(found | {"search": {"is_whole": False, "networks": 1}})
+    assert told[2] == "The search had time for 1 network only; repeat the command with a longer --within."
+    assert len(say(found | {"search": {"is_whole": True, "networks": 9}})) == 2
     assert told[0].startswith("The found network is ahead of one: +0.5")
     assert told[1].startswith("The found network is not told from other")
+
+
+def test_a_shape_of_equal_size_with_other_settings_is_not_the_found_network():
+    model = CONFIG["model"] | {"activation": "relu", "d_z": 66, "d_h": 16, "depth": 1}
+    study = plan_verification(CONFIG | {"model": model}, list(SHAPES.values()), 2)
+    candidates = summarise(Fabricated(study, lambda model, rate, seed: 20 + rate, (64, 64)).records())
+    for order in (candidates, candidates[::-1]):
+        activations = {}
+        for name, settings in (("found", model), ("one", SHAPES["one"])):
+            candidate = _recognise(order, settings)
+            assert candidate is not None
+            activations[name] = candidate.settings["model"]["activation"]
+        assert activations == {"found": "relu", "one": "gelu"}
+
+
+def test_ctrl_c_during_the_search_ends_the_command(monkeypatch: pytest.MonkeyPatch):
+    def interrupted(*_: Any, **__: Any) -> Answer:
+        with requests_to_stop():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Answer({"name": "digits-1", "best": {"run": "none"}})
+
+    monkeypatch.setattr("isthmus.search.engine.find", interrupted)
+    told = call("verify-shape", "my.csv")
+    assert (told.code, told.err) == (143, "isthmus: stopped; repeat the command to resume\n")
 
 
 def test_without_a_finished_run_there_is_no_answer():
@@ -94,7 +133,7 @@ def test_without_a_finished_run_there_is_no_answer():
 @pytest.mark.slow
 def test_a_run_is_verified_from_end_to_end():
     trained = isthmus.train(CONFIG, progress=False)
-    answer = Answer({"name": "digits-1", "best": {"run": trained.id}})
+    answer = Answer({"name": "digits-1", "best": {"run": trained.id}, "is_whole": True, "networks": []})
     with pytest.raises(UserError, match="gives no interval"):
         verify_shape(answer, 20_000, 1, Options(), complete_study)
     found = verify_shape(answer, 20_000, 2, Options(), complete_study, 1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +25,7 @@ from isthmus.studies.executors import Ended, Event, ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 BASE: dict[str, Any] = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "train": {"epochs": 2}, "threads": 1}
 SPACES = [
@@ -66,7 +68,7 @@ def models() -> dict[str, str]:
 DRIVER = """
 import itertools, json, os, signal, sys
 from isthmus.core.config import study_config
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from isthmus.studies import leases, study as studies
 from isthmus.studies.executors import Ended, LocalWorkers, ThisProcess
 from isthmus.studies.plan import Plan
@@ -166,6 +168,81 @@ class Driver:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+class Command:
+    """A command of isthmus, started again whenever it was killed."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.words, self.log = [sys.executable, "-m", "isthmus", *words], log
+        self.orphans: set[int] = set()
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(self.words, env=os.environ.copy(), stdout=log, stderr=log)
+
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.orphans |= set(children_of(self.process.pid))
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def said(self) -> str:
+        return self.log.read_text()[-2000:]
+
+
+def progress() -> int:
+    """Grows with every line that a run writes into its log."""
+    return sum(path.stat().st_size for path in (home() / "runs").glob("*/metrics.jsonl"))
+
+
+class RecordWatch:
+    """Sees that no record is written twice."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, tuple[int, int]] = {}
+
+    def look(self) -> None:
+        for path in (home() / "runs").glob("*/record.json"):
+            written = (path.stat().st_ino, path.stat().st_mtime_ns)
+            assert self.records.setdefault(path.parent.name, written) == written, "a record was written twice"
+
+
+def disturb(
+    command: Command, kills: int, whole: int, look: Callable[[], None], look_after_kill: Callable[[], None]
+) -> None:
+    """Kill the driver or one of its workers, most often while runs are trained, and the driver also while it begins.
+
+    ``whole`` is the progress of the undisturbed command. The kills are spread over it, so that a fast machine cannot
+    finish the work before the last one.
+    """
+    draw, victims = random.Random(0), ["driver", "worker"] * (kills // 2)
+    draw.shuffle(victims)
+    share = whole / (kills + 5)  # a run that is killed writes no line for a while, and others do
+    for number, victim in enumerate(victims):
+        moment, goal = float("inf"), (number + draw.random()) * share
+        if victim == "driver" and (number < 5 or draw.random() < 0.3):
+            moment, goal = time.monotonic() + draw.uniform(1.0, 6.0), (number + 1) * share
+        else:
+            eventually(partial(_trains, command, progress()), 400)
+        while time.monotonic() < moment and progress() < goal and command.is_running():
+            look()
+            time.sleep(0.01)
+        assert command.is_running(), f"it ended after {number} kills: {command.said()}"
+        if victim == "driver":
+            command.kill()
+            look_after_kill()
+            command.start()
+        else:
+            os.kill(draw.choice(eventually(partial(workers_of, command.process.pid))), signal.SIGKILL)
+
+
+def _trains(command: Command, before: int) -> bool:
+    """By workers of its own, not by those that a killed driver left for a moment."""
+    return bool(progress() != before and workers_of(command.process.pid)) or not command.is_running()
 
 
 def workers_of(process: int) -> list[int]:

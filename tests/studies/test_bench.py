@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from optuna.trial import FixedTrial
 
-from benchmarks.search import Curve, Grid, compare, draw_curves, searched, summary
+from benchmarks import search
+from benchmarks.curves import Curve, compare, draw_curves, read_curves, summary
+from benchmarks.grids import Grid
+from benchmarks.rivals import ask_optuna, list_choices, name_parameters, suggest
+from benchmarks.search import searched
 from isthmus.core.config import Pruning, Sampling, study_config
 from isthmus.studies.executors import ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import State, Trial
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.studies.spaces import BASE
+
+if TYPE_CHECKING:
+    import optuna
 
 SPACE = {
     "model": {"name": "hourglass_mlp"},
     "vary": {"d_z": [65, 96], "d_h": [4, 16], "depth": [1, 2], "init": ["zero_w2", "pytorch"]},
 }
+
+RESULTS = Path(__file__).parents[2] / "results" / "bench"
 
 
 def plan(**changes: Any) -> Plan:
@@ -68,12 +79,12 @@ def test_a_counted_search_is_the_study(
 
 def test_progress_counts_rungs_first_and_pruned_candidates_up_to_theirs() -> None:
     known = Grid({}, {"a": 10.0, "b": 14.0, "c": 5.0}, {"a": 1, "b": 2, "c": 2}, epochs=10)
-    search = [
+    ended = [
         _ended("a", 0, "finished", {1: 1.0, 4: 2.0}),
         _ended("c", 0, "pruned", {1: 0.0}),
         _ended("b", 1, "finished", {1: 1.0, 4: 3.0}),
     ]
-    steps, volume = known.progress(search)
+    steps, volume = known.progress(ended)
     # a and c to their rungs (4 + 1), a to its end (6); then b to its rung and its end (10).
     assert steps == pytest.approx((11 / 30, 21 / 30))
     assert volume[-1] == pytest.approx(1.0)
@@ -102,8 +113,81 @@ def test_our_sampler_is_compared_with_every_other_method() -> None:
     (worse,) = compare([*ours, *(curve("tpe", seed, 0.9) for seed in range(4))])
     assert worse["behind at"].startswith("3.0 %, 3.5 %")
     assert worse["behind at"].endswith("7.5 %"), "level from 8 % on"
+    assert worse["behind together"] == "yes"
     (better,) = compare([*ours, *(curve("random", seed, 0.3) for seed in range(4))])
     assert better == {
         "study": "digits-shapes", "rival": "random, pruned", "ours to 99 %": "8.0 %", "rival's to 99 %": "8.0 %",
-        "behind at": "nowhere",
+        "saved": "0.0 (0.0 to 0.0)", "behind at": "nowhere", "behind together": "no",
     }  # fmt: skip
+
+
+def test_a_search_that_never_reaches_the_goal_counts_against_ours_and_for_a_rival() -> None:
+    def curve(sampler: str, seed: int, end: float) -> Curve:
+        return Curve("digits-shapes", sampler, True, seed, (0.05, 0.3), (0.6, end))
+
+    ours = [curve("model", seed, 0.995) for seed in range(4)]
+    (line,) = compare([*ours, *(curve("tpe", seed, 0.9) for seed in range(4))])
+    assert (line["rival's to 99 %"], line["saved"]) == ("–", "0.0 (0.0 to 0.0)"), "as if it did with its last step"
+    ours = [curve("model", seed, 0.9) for seed in range(4)]
+    (line,) = compare([*ours, *(curve("tpe", seed, 0.995) for seed in range(4))])
+    assert (line["ours to 99 %"], line["saved"]) == ("–", "-70.0 (-70.0 to -70.0)")
+
+
+def made_up(whole: Plan) -> Grid:
+    """A grid that nobody trained."""
+    costs = {proposal.key: proposal.cost["params"] for proposal in whole.candidates}
+    quality = {key: float(place % 7) + place / 100 for place, key in enumerate(costs)}
+    return Grid({key: [value - 1, value - 0.5, value] for key, value in quality.items()}, quality, costs, epochs=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("optuna-tpe", 16), ("optuna-nsga2", 16), pytest.param("optuna-gp", 12, marks=pytest.mark.slow)],
+)
+def test_optunas_own_loops_train_each_network_once(name: str, number: int) -> None:
+    whole = plan()
+    trained = ask_optuna(name, whole, made_up(whole), number, seed=1)
+    assert len(set(trained)) == number
+    assert set(trained) <= {proposal.key for proposal in whole.candidates}
+    assert trained == ask_optuna(name, whole, made_up(whole), number, seed=1)
+    assert trained != ask_optuna(name, whole, made_up(whole), number, seed=2)
+
+
+def test_families_share_the_parameters_that_all_have() -> None:
+    families = list_choices(
+        [{"name": "a", "depth": depth, "d_h": d_h} for depth, d_h in [(1, 4), (3, 8)]]
+        + [{"name": "b", "depth": depth, "d_h": d_h} for depth, d_h in [(3, 16), (1, 4)]]
+    )
+    network = {"name": "b", "depth": 3, "d_h": 16}
+    parameters = name_parameters(network, families)
+    assert parameters == {"name": "b", "depth": 1, "b.d_h": 1}
+    assert suggest(cast("optuna.Trial", FixedTrial(parameters)), families) == network
+
+
+def test_a_measurement_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = plan()
+    monkeypatch.setattr(search, "RECIPES", ("digits-shapes",))
+    monkeypatch.setattr(search, "SAMPLERS", ("optuna-tpe", "optuna-nsga2"))
+    monkeypatch.setattr(search, "find_grid", lambda *_: (whole, made_up(whole)))
+    told: list[str] = []
+
+    def stop(line: str) -> None:
+        told.append(line)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search.measure(2, 1, stop, tmp_path)
+    curves = search.measure(2, 1, told.append, tmp_path)
+    assert len(told) == 3 + 2, "two of four searches had ended"
+    whole_again = search.measure(2, 1, told.append, tmp_path, only=["optuna-nsga2"])
+    assert len(told) == 3 + 2 + 2
+    assert [(c.method, c.seed, c.steps) for c in whole_again] == [(c.method, c.seed, c.steps) for c in curves]
+
+
+def test_the_stored_curves_can_be_read_and_make_the_stored_table() -> None:
+    """The command resumes from them."""
+    stored = json.loads((RESULTS / "search.json").read_text())
+    curves = read_curves(RESULTS)
+    assert summary(curves) == stored["summary"]
+    assert compare(curves) == stored["comparisons"]

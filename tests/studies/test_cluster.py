@@ -26,7 +26,7 @@ from isthmus.studies.cluster import RayCluster
 from tests.studies.conftest import Nodes, free_port, started_in
 from tests.studies.drivers import BASE, SAMPLED, SPACES, Driver, eventually, opened, result, settings, undisturbed
 
-LONGER = settings(base=BASE | {"train": {"epochs": 50}}, spaces=SPACES[:1])
+LONGER = settings(base=BASE | {"train": {"epochs": 50}}, spaces=SPACES[:1], seeds=[0, 1, 2])
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_run_whose_process_dies_on_every_node_fails_alone(nodes: Nodes, url: s
 def test_a_job_that_fits_no_node_is_told_after_a_while(nodes: Nodes, tmp_path: Path) -> None:
     script = """
 import sys
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from isthmus.studies.cluster import RayCluster
 from isthmus.studies.executors import Job
 with RayCluster(sys.argv[1], threads=64, patience=3.0) as cluster:
@@ -153,7 +153,7 @@ def test_nodes_that_do_not_share_the_home_are_found_out(nodes: Nodes, tmp_path: 
     script = """
 import os, sys, json
 from isthmus.core.config import study_config
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from isthmus.studies import cluster
 from isthmus.studies.plan import Plan
 from isthmus.studies.executors import Job

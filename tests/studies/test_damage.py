@@ -24,7 +24,7 @@ from isthmus.studies.executors import Ended, ThisProcess
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from isthmus.training.run import run as execute
 from tests.command_line import call
 from tests.studies.drivers import BASE, SAMPLED, SPACES, opened, result, settings

@@ -12,7 +12,7 @@ from isthmus.core.errors import UserError
 from isthmus.studies import estimate as module
 from isthmus.studies.estimate import Pace, check_room, estimate, fit, measure_paces
 from isthmus.studies.plan import Plan
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.studies.spaces import BASE, HOURGLASS
 
 CONVENTIONAL = {"model": {"name": "conventional_mlp", "depth": 1}, "vary": {"d_z": [8, 16, 32], "d_h": [64, 128]}}
@@ -51,7 +51,7 @@ def test_a_measured_step_takes_time_and_leaves_nothing_behind() -> None:
     pace = paces[study.candidates[0].architecture]
     assert pace.per_flop > 0
     assert pace.per_step >= 0
-    assert 0 < pace.of_run(study, study.candidates[0].cost) < math.inf
+    assert 0 < pace.of_run(study, study.candidates[0]) < math.inf
     run = study.run(study.candidates[0].model, 1e-3, 0)
     assert not run.folder.exists()
 

@@ -18,7 +18,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.registry import find
 from isthmus.studies.executors import Job, work
 from isthmus.studies.plan import Plan
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 
 SMALL = {"seeds": [0, 1], "learning_rates": [1e-3, 3e-3], "rates_on": "first_seed", "pruning": {"rungs": [1]}}
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from isthmus.core.config import study_config
 from isthmus.core.errors import UserError
-from isthmus.core.space import Budget, Range, Space, amount, condition
+from isthmus.core.space import Budget, Range, Space, condition
+from isthmus.core.units import amount
 from isthmus.studies.proposals import Judge
 from isthmus.studies.sampling import list_candidates, thin
 from tests.studies.spaces import BASE, HOURGLASS, SIGNATURE

@@ -16,7 +16,8 @@ from isthmus.studies.executors import Advanced, Ended, Executor, Job, LocalWorke
 from isthmus.studies.plan import Plan
 from isthmus.studies.storage import Storage
 from isthmus.studies.study import Study
-from isthmus.training.run import Options, run, run_together
+from isthmus.training.prepare import Options
+from isthmus.training.run import run, run_together
 from tests.training.bits import weights
 
 FIELDS: dict[str, Any] = {

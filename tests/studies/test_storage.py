@@ -21,7 +21,7 @@ from isthmus.studies.leases import LeaseLost
 from isthmus.studies.plan import Plan
 from isthmus.studies.sampling import parameters_of
 from isthmus.studies.storage import Storage
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.studies.conftest import Server
 from tests.studies.drivers import SPACES, opened, result, settings
 

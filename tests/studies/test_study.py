@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import os
 import shutil
 import signal
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +25,10 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import write_json
 from isthmus.core.record import read_record
 from isthmus.costs.latency import LATENCY
+from isthmus.studies import study as studies
 from isthmus.studies.executors import Event, ThisProcess
 from isthmus.studies.study import Study
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.command_line import call
 from tests.studies.drivers import BASE, SAMPLED, SPACES, carry_out, forbid_training, models, opened, result, settings
 
@@ -107,6 +112,71 @@ def test_an_interrupted_study_goes_on_to_the_same_trials(
     assert interruptions >= 2
     assert sorted(ended) == sorted(trained)
     assert result(study) == expected
+
+
+def test_a_search_that_is_out_of_time_has_carried_out_a_prefix_of_its_decisions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = settings(**SAMPLED["model"])
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "whole"))
+    whole = opened(given)
+    carry_out(whole)
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    parts = list[dict[int, str]]()
+    while not (study := opened(given)).is_complete:
+        _carry_out_for_two_runs(study, monkeypatch)
+        parts.append(_decisions(study))
+        assert len(parts) < 20
+    assert len(parts) > 2
+    assert all(later.items() > earlier.items() for earlier, later in itertools.pairwise(parts[:-1]))
+    assert _decisions(study) == _decisions(whole)
+    assert study.outcomes() == whole.outcomes()
+
+
+def _carry_out_for_two_runs(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an hour's time, which is over when two runs have ended."""
+    clock, ended = time.monotonic, list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(studies, "time", SimpleNamespace(monotonic=lambda: clock() + 3600 * (len(ended) >= 2)))
+        study.carry_out(ThisProcess(), lambda trial, run, event: ended.append(event.id), clock() + 3600)
+
+
+def _decisions(study: Study) -> dict[int, str]:
+    return {number: f"{trial.key} {epoch}" for trial in study.trials for number, epoch in trial.decisions.items()}
+
+
+@pytest.mark.parametrize("generation", [2, 4])
+def test_a_search_among_few_candidates_trains_all_of_them(
+    generation: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where more results are awaited at a time than there are candidates, also if Ctrl-C follows every run."""
+    space = SPACES[0] | {"vary": {"d_z": [65], "d_h": [4, 8, 12]}}
+    sampling = {"name": "model", "candidates": 3, "generation": generation}
+    given = settings(spaces=[space], sampling=sampling, pruning={"rungs": [1]})
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "whole"))
+    whole = opened(given)
+    assert len(carry_out(whole)) == 6, "each to its rung and to its end"
+    assert [trial.state for trial in whole.trials] == ["finished"] * 3
+    assert whole.is_complete
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    for _ in range(20):
+        if (study := opened(given)).is_complete:
+            break
+        with contextlib.suppress(KeyboardInterrupt):
+            study.carry_out(ThisProcess(), lambda trial, run, event: os.kill(os.getpid(), signal.SIGINT))
+    assert _decisions(study) == _decisions(whole)
+    assert study.outcomes() == whole.outcomes()
+
+
+def test_a_time_limit_leaves_the_size_of_a_search_by_model_alone() -> None:
+    given = study_config(settings(**SAMPLED["model"]))
+    begun = complete_study(given, Options(), within=1e-3)
+    assert begun.config == given
+    assert not begun.is_complete
+    assert begun.trials == []
+    whole = complete_study(given, Options(), within=3600)
+    assert whole.is_complete
+    assert len(whole.trials) > 2
 
 
 def test_one_trial_of_a_name_is_one_space(url: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
 from scipy.special import ndtri
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from isthmus.studies.surrogate import Observations, Surrogate, expected_gain
 from isthmus.studies.volumes import Reference, area
@@ -70,8 +72,36 @@ def test_predictions_are_those_of_the_textbook() -> None:
     assert deviation == pytest.approx([scale * math.sqrt(f + g + h - shared @ inverse @ shared)])
 
 
-def test_the_gradient_of_the_posterior_is_right() -> None:
-    seen = observe()
+def observe_again(seen: Observations) -> Observations:
+    """Some of the networks at two epochs, as means of several measurements."""
+    features = np.concatenate([seen.features, seen.features[:5]])
+    epochs = np.concatenate([seen.epochs, np.full(5, math.log(40))])
+    values = np.concatenate([seen.values, seen.values[:5] + 0.1])
+    return Observations(features, epochs, values, np.arange(len(values)) % 3 + 1.0)
+
+
+def test_the_posterior_is_that_of_the_textbook() -> None:
+    seen = observe_again(observe())
+    surrogate = Surrogate(seen)
+    values = (seen.values - surrogate.centre) / surrogate.scale
+    assert seen.counts is not None
+    for seed in range(3):
+        point = np.random.default_rng(seed).normal(-0.5, 0.7, 8)
+        lengths, length, (f, g, h, noise) = np.exp(point[:3]), math.exp(point[3]), np.exp(point[4:])
+
+        def kernel(distance: np.ndarray) -> np.ndarray:
+            return (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance)
+
+        near = kernel(np.abs(seen.epochs[:, None] - seen.epochs) / length)
+        alike = kernel(np.sqrt((((seen.features[:, None] - seen.features) / lengths) ** 2).sum(-1)))
+        covariance = alike * (f + g * near) + h * near + np.diag(noise / seen.counts + 1e-9)
+        off = (point - surrogate._mean) / surrogate._deviation
+        expected = values @ np.linalg.solve(covariance, values) + np.linalg.slogdet(covariance)[1] + off @ off
+        assert surrogate.loss(point, values)[0] == pytest.approx(expected / 2)
+
+
+@pytest.mark.parametrize("seen", [observe(), observe_again(observe())])
+def test_the_gradient_of_the_posterior_is_right(seen: Observations) -> None:
     surrogate = Surrogate(seen)
     values = (seen.values - surrogate.centre) / surrogate.scale
     for seed in range(3):
@@ -100,3 +130,35 @@ def test_it_learns_what_epochs_add() -> None:
     mean, deviation = Surrogate(whole).predict(features[6:], np.full(4, math.log(20)))
     assert mean == pytest.approx(late[6:], abs=0.2)
     assert np.all(deviation < 0.5)
+
+
+def test_a_surrogate_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More threads change the last digits, and wait for each other where workers use the cores."""
+
+    def count_threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    seen = observe()
+    with threadpool_limits(2, user_api="blas"):
+        assert count_threads() == {2}
+        used = set[int]()
+        for name in ("loss", "_covary"):
+            inner = getattr(Surrogate, name)
+
+            def spy(self: Surrogate, *given: np.ndarray, inner: Any = inner) -> Any:
+                used.update(count_threads())
+                return inner(self, *given)
+
+            monkeypatch.setattr(Surrogate, name, spy)
+        surrogate = Surrogate(seen)
+        surrogate.predict(seen.features, seen.epochs)
+        surrogate.observe(seen)
+        assert used == {1}
+        assert count_threads() == {2}
+
+
+def test_a_single_candidate_needs_no_features() -> None:
+    seen = Observations(np.empty((3, 0)), np.log([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 2.5]))
+    mean, deviation = Surrogate(seen).predict(np.empty((1, 0)), np.log([8.0]))
+    assert mean[0] > 1.5
+    assert deviation[0] > 0

@@ -48,6 +48,18 @@ def test_troubled_runs_fail_with_their_reason_and_the_others_finish(troubled: No
     assert list(outcomes[2]["failures"].values()) == [outcomes[2]["reason"]]
 
 
+def test_a_signal_to_a_worker_that_starts_is_ignored(capfd: pytest.CaptureFixture[str]) -> None:
+    """A terminal sends Ctrl-C to all processes, also to one that is still importing."""
+    with LocalWorkers(1, early=True) as workers:
+        (worker,) = workers.workers
+        os.kill(worker.process.pid, signal.SIGINT)
+        os.kill(worker.process.pid, signal.SIGTERM)
+        workers.stop()
+        worker.process.join(120)
+        assert worker.process.exitcode == 0
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_dies_each_time_fails_alone(troubled: None) -> None:
     models = [{"name": "troubled", "trouble": trouble} for trouble in ("crash", "none")]

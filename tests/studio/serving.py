@@ -32,7 +32,7 @@ def serving(port: int = 0) -> Iterator[int]:
 @contextmanager
 def following(port: int, path: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a page, each as the parts that changed."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
     connection.request("GET", f"/events{path}")
     answer = connection.getresponse()
     assert answer.status == 200, answer.status

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 
@@ -34,6 +37,49 @@ def test_the_studio_answers_and_ends_with_ctrl_c() -> None:
             studio.kill()
 
 
+@contextlib.contextmanager
+def _opened(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A studio in a process of its own, and its port."""
+    command = [sys.executable, "-m", "isthmus", "studio", "--no-browser", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as studio:
+        assert studio.stdout
+        try:
+            yield studio, int(studio.stdout.readline().strip().rstrip("/").rpartition(":")[2])
+        finally:
+            studio.kill()
+
+
+def _ask(port: int, path: str, method: str = "GET", body: bytes | None = None) -> tuple[str, str]:
+    """The text of an answer, and the page to which it leads."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request(method, path, body, {"Origin": f"http://127.0.0.1:{port}"})
+        answer = connection.getresponse()
+        assert answer.status in (200, 303), answer.status
+        return answer.read().decode(), answer.headers.get("Location", "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_server_harms_no_search_and_the_next_one_follows_it() -> None:
+    table = "a,b,price\n" + "".join(f"{x},{x % 5},{3 * x + x % 4}\n" for x in range(200))
+    with _opened() as (studio, port):
+        start = json.loads(_ask(port, "/uploads/houses.csv", "PUT", table.encode())[0])["page"]
+        page = _ask(port, start, "POST", b"target=price&budget=2k&within=25s")[1]
+        while "at work" not in _ask(port, page)[0]:
+            time.sleep(0.1)
+        while " 0 at work" in (text := _ask(port, page)[0]) or "0 of 0 runs" in text:
+            time.sleep(0.1)
+        assert "in a terminal" not in text  # the studio itself is no command to pause
+        studio.kill()
+    with _opened(port) as (_, again):
+        assert again == port
+        text = _ask(port, page)[0]
+        assert "Pause</button>" in text or "recommended run" in text
+        while "recommended run" not in (text := _ask(port, page)[0]):
+            time.sleep(0.5)
+        assert "failed" not in text
+
+
 def test_wrong_addresses_are_one_line() -> None:
     for options in (("--host", "no.such.host.invalid"), ("--host", "203.0.113.9"), ("--port", "99999")):
         answer = call("studio", *options)
@@ -50,7 +96,8 @@ def test_the_demonstration_needs_no_earlier_run() -> None:
     assert page == f"/problems/{job.problem}"
     ends = time.monotonic() + 100
     while not studio.index.answers:
-        if any(run.problem == job.problem and run.has_ended for run in studio.index.runs.values()):
+        has_result = any(run.problem == job.problem and run.has_ended for run in studio.index.runs.values())
+        if has_result and not studio.jobs.find(job.id).asked_to_stop:  # a second time would end it at once
             with contextlib.suppress(UserError):  # it has ended meanwhile
                 studio.jobs.stop(job.id)
         assert time.monotonic() < ends

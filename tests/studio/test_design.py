@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 
 import isthmus
 from isthmus.core.protocols import Signature
-from isthmus.studio.design import first_settings, fit_to_budget, read_design, sketch
+from isthmus.studio.designs import fit_to_budget, read_design, sketch
+from isthmus.studio.problems import first_settings
 from isthmus.studio.server import create_app
 
 HERE = "http://127.0.0.1:8642"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from isthmus.core.files import home
+from isthmus.studio.inside import Inside, start_analysis
 from isthmus.studio.server import create_app
 from tests.command_line import train
 
@@ -31,13 +33,16 @@ def _wait(client: TestClient, path: str, words: str) -> str:
 def test_two_runs_stand_side_by_side(client: TestClient, tmp_path: Path) -> None:
     first, second = (train(tmp_path, f"seed={seed}")["id"] for seed in (0, 1))
     text = client.get(f"/runs/{first}/inside").text
-    assert "effective rank" in text
+    assert "<h3>Effective rank</h3><p class='note'>The number of directions" in text
     assert "do not apply" in text
     assert f"isthmus analyze {first}" in text
     assert second[:8] in text
     beside = client.get(f"/runs/{first}/inside?with={second}").text
     assert f"Compare with {second[:8]}" in beside
     assert beside.count('"name":') >= 2  # a curve of each
+    for button in re.findall("<form method=.post.*?</form>", beside):  # each leads back to both
+        assert f'name="back" value="{first}"' in button
+        assert f'name="beside" value="{second}"' in button
     assert client.get(f"/runs/{first}/inside?with=none").status_code == 404
     for file in ("..%2Fconfig.json", "config.json", "x.png", "..png"):
         assert client.get(f"/runs/{first}/analysis/{file}").status_code == 404
@@ -53,11 +58,21 @@ def test_two_runs_stand_side_by_side(client: TestClient, tmp_path: Path) -> None
 def test_a_measurement_is_made_on_request_and_shown(client: TestClient, tmp_path: Path) -> None:
     run = train(tmp_path)["id"]
     path = f"/runs/{run}/inside"
-    answer = client.post(path, content="analysis=effective_rank", headers={"Origin": HERE})
-    assert (answer.status_code, answer.headers["Location"]) == (303, path)
+    given = f"analysis=effective_rank&back=another&beside={run}"
+    answer = client.post(path, content=given, headers={"Origin": HERE})
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/runs/another/inside?with={run}")
     assert client.post(path, content="analysis=effective_rank", headers={"Origin": HERE}).status_code == 409
     text = _wait(client, path, "effective_rank.png")
     assert "Measured" in text
+    view = Inside(client.app.state.studio, run, {})  # type: ignore[attr-defined]
+    before = view.stamp()
+    job = start_analysis(view.studio, view.run, "")
+    shown = set[str]()
+    while view.studio.jobs.is_running(job):
+        shown.update(re.findall("[0-9]+ of [0-9]+ measured", str(view.parts()["jobs"])))
+        time.sleep(0.05)
+    assert len(shown) > 1, shown
+    assert view.stamp() != before  # so that an open page is sent what was measured
     picture = client.get(f"/runs/{run}/analysis/effective_rank.png")
     assert picture.headers["Content-Type"] == "image/png"
     assert picture.content.startswith(b"\x89PNG")

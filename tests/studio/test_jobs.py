@@ -12,10 +12,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from isthmus.core.errors import UserError
 from isthmus.core.files import home, write_json
 from isthmus.studio.jobs import JOB, Jobs
+from isthmus.studio.server import create_app
+from tests.command_line import tiny
+
+HERE = "http://127.0.0.1:8642"
 
 
 def _wait(jobs: Jobs, name: str, seconds: float = 30.0) -> None:
@@ -56,6 +61,36 @@ def test_only_a_process_of_ours_is_stopped() -> None:
         other.kill()
 
 
+def test_a_paused_job_is_resumed_with_the_time_that_was_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = tmp_path / "command"  # it notes its words, and needs a second request to end
+    command.write_text("#!/bin/sh\ntrap : INT\necho $* >> words\nwhile :; do sleep 1 & wait; done\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(command))
+    jobs = Jobs(home())
+    job = jobs.start(["find", "bikes", "--within=100s"], "search", seconds=100.0)
+    words = home() / "studio" / "jobs" / job.id / "words"
+    while not words.exists():
+        time.sleep(0.01)
+    jobs.stop(job.id)
+    time.sleep(0.2)
+    assert jobs.is_running(jobs.find(job.id))  # it is saving its state
+    jobs.stop(job.id)
+    _wait(jobs, job.id)
+    paused = jobs.find(job.id)
+    assert paused.asked_to_stop
+    assert paused.left == pytest.approx(100, abs=20)
+    write_json(home() / "studio" / "jobs" / job.id / JOB, asdict(replace(paused, left=42.0)))
+    resumed = jobs.resume(job.id)
+    assert resumed.ends == pytest.approx(time.time() + 42, abs=10)
+    assert resumed.command == "isthmus find bikes --within=100s"
+    while len(words.read_text().splitlines()) < 2:
+        time.sleep(0.01)
+    assert "--within=42s" in words.read_text()
+    for _ in range(2):
+        jobs.stop(job.id)
+    _wait(jobs, job.id)
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"id": 1}', '{"words": 3}'])
 def test_damaged_jobs_are_left_out(content: str) -> None:
     folder = home() / "studio" / "jobs" / "abc"
@@ -90,3 +125,27 @@ def test_a_search_survives_its_server_and_is_stopped_by_the_next(tmp_path: Path)
     _wait(jobs, name)
     assert jobs.result(jobs.find(name))["best"]["run"]  # the answer so far
     assert json.loads((home() / "studio" / "jobs" / name / JOB).read_text())["asked_to_stop"]
+
+
+@pytest.mark.slow
+def test_a_command_of_a_terminal_is_paused_and_nothing_else(tmp_path: Path) -> None:
+    client = TestClient(create_app(), base_url=HERE, follow_redirects=False)
+    config = tiny(tmp_path, train={"epochs": 100_000, "batch_size": 400})
+    with subprocess.Popen([sys.executable, "-m", "isthmus", "train", config], stderr=subprocess.DEVNULL) as command:
+        try:
+            while not (runs := list((home() / "runs").glob("*/metrics.jsonl"))):
+                time.sleep(0.1)
+            page = f"/runs/{runs[0].parent.name}"
+            text = client.get(page).text
+            assert "At work in a terminal" in text
+            assert f"isthmus train {config}" in text
+            for pid in (os.getpid(), 1, ""):
+                form = f"pid={pid}&page={page}"
+                assert client.post("/commands/pause", content=form, headers={"Origin": HERE}).status_code == 409
+            form = f"pid={command.pid}&page=//evil.example"
+            answer = client.post("/commands/pause", content=form, headers={"Origin": HERE})
+            assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+            assert command.wait(60) == 130
+        finally:
+            command.kill()
+    assert "Resume</button>" in client.get(page).text

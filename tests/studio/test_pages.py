@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from isthmus.core.files import home, write_json, write_sealed
-from isthmus.core.record import CONFIG, METRICS, RECORD, read_record, write_record
+from isthmus.core.record import CONFIG, METRICS, RECORD, RunRecord, read_record, write_record
+from isthmus.studies.database import default_url
+from isthmus.studies.leases import Leases
+from isthmus.studio import group_pages, pages
+from isthmus.studio.figures import draw_volume
+from isthmus.studio.group_pages import ProblemPage
 from isthmus.studio.index import Index, Log
-from isthmus.studio.server import create_app
+from isthmus.studio.layout import View, as_content
+from isthmus.studio.pages import Pages
+from isthmus.studio.server import create_app, make_studio
 from tests.studio.serving import following, serving
 from tests.unit.fabricated_runs import model_config, write_run, write_study
 
@@ -69,6 +80,19 @@ def test_home_leads_to_runs_and_problems(client: TestClient) -> None:
     assert len(figures["front"]["data"]) == 4  # two architectures: their fronts, and the other networks
     volumes = figures["volume"]["data"][0]["y"]
     assert volumes == pytest.approx(sorted(volumes))
+
+
+def test_the_volume_over_time_has_one_point_for_each_time_and_never_falls() -> None:
+    def ended(at: int, width: int, psnr: float, seed: int = 0) -> RunRecord:
+        model, times = model_config("hourglass_mlp", (8, width, 1), 0), "2026-01-02T03:04:{:02}+00:00"
+        record = write_run(home() / "runs", model, 1e-3, seed, validation=psnr)
+        return replace(record, started=times.format(5 if width == 12 else 9), finished=times.format(at))
+
+    drawn = draw_volume([ended(10, 8, 20.0), ended(10, 16, 21.0), ended(20, 12, 20.9), ended(30, 16, 19.0, seed=1)])
+    assert drawn
+    (trace,) = drawn["data"]
+    assert trace["x"] == [0, 5, 15, 25]  # from the earliest beginning, which is not that of the first to end
+    assert 0 == trace["y"][0] < trace["y"][1] < trace["y"][2] == trace["y"][3]  # the last seed is worse
 
 
 def test_runs_are_found_by_words_and_shown_in_pages(client: TestClient) -> None:
@@ -168,17 +192,41 @@ def test_the_index_sees_what_is_new_and_what_is_gone() -> None:
     assert not index.runs
 
 
-def test_an_event_follows_a_record_within_a_second() -> None:
+def test_an_event_follows_a_record() -> None:
     folder = _open_run()
     with serving() as port, following(port, f"/runs/{folder.name}") as events:
-        assert "epoch 1 of 12" in next(events)["head"]["html"]
+        parts = next(events)
+        assert "epoch 1 of 12" in parts["head"]["html"]
+        assert parts["validation"]["figure"]["data"][0]["mode"] == "markers"  # a line of one point cannot be seen
         _log_line(folder, 2)
-        began = time.monotonic()
         changed = next(events)
-        assert time.monotonic() - began < 1.0
         assert "epoch 2 of 12" in changed["head"]["html"]
         assert changed["validation"]["figure"]["data"][0]["x"] == [1, 2]
+        assert changed["validation"]["figure"]["data"][0]["mode"] == "lines"
         assert "config" not in changed  # only what differs is sent
+
+
+def test_an_event_follows_a_record_within_a_second_of_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that counts the server's sleep only; `isthmus bench studio` measures the seconds of a machine."""
+    folder, now = _open_run(), [1000.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time))
+    monkeypatch.setattr(pages, "asyncio", SimpleNamespace(sleep=sleep))
+    served = Pages(make_studio())
+    stream = served._follow(served.view(f"/runs/{folder.name}", {}), "")
+
+    async def follow() -> float:
+        while not (await anext(stream)).startswith(": alive"):  # nothing happened for a while
+            pass
+        _log_line(folder, 2)
+        began = now[0]
+        assert "epoch 2 of 12" in await anext(stream)
+        return now[0] - began
+
+    assert 0 < asyncio.run(follow()) < 1
 
 
 def test_a_problem_grows_while_it_is_watched() -> None:
@@ -189,10 +237,169 @@ def test_a_problem_grows_while_it_is_watched() -> None:
         parts = next(events)
         assert "1 of 1 run ended" in parts["head"]["html"]
         write_run(root, model_config("hourglass_mlp", (785, 64, 6), 0), 1e-3, 0)
-        while "figure" not in (changed := next(events)).get("front", {}):
+        while "figure" not in (parts := parts | next(events))["front"] or len(_drawn(parts)) < 2:
             pass
-        assert sum(len(trace["x"]) for trace in changed["front"]["figure"]["data"]) == 2
-        assert "2 of 2 runs ended" in changed["head"]["html"]
+        assert "2 of 2 runs ended" in parts["head"]["html"]
+
+
+def _drawn(parts: dict[str, Any]) -> list[float]:
+    """The sizes of the networks that the front shows."""
+    return [size for trace in parts["front"]["figure"]["data"] for size in trace["x"]]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time by which a page rests, in seconds."""
+    now = [1000.0]
+    monkeypatch.setattr(group_pages, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time))
+    return now
+
+
+def _strip(html: str) -> str:
+    """The text of a page."""
+    return re.sub("<[^>]*>", "", html)
+
+
+def _show(view: View) -> dict[str, Any]:
+    return as_content(view.parts())
+
+
+@pytest.mark.parametrize(("task", "shown"), [("regression", "R² 0.5"), ("of_a_missing_plugin", "MSE 0.4")])
+def test_a_run_that_has_not_ended_shows_the_objective_of_its_task(client: TestClient, task: str, shown: str) -> None:
+    model = model_config("hourglass_mlp", (785, 8, 3), 0)
+    record = write_run(home() / "runs", model, 1e-3, 0, task={"name": task}, source="diabetes", objective="r2")
+    folder = home() / "runs" / record.id
+    (folder / RECORD).unlink()
+    line = {"step": 1, "epoch": 1, "split": "validation", "mse": 0.4, "r2": 0.5, "loss": 0.2, "seconds": 1.0}
+    (folder / METRICS).write_text(json.dumps(line) + "\n")
+    assert shown in _strip(client.get("/").text)
+    assert f"Validation {shown.partition(' ')[0]}" in client.get(f"/runs/{record.id}").text
+
+
+def test_a_new_line_does_not_list_the_ended_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(home() / "runs", model_config("hourglass_mlp", (785, 64, 6), 0), 1e-3, 0)
+    folder = _open_run()
+    studio = make_studio()
+    view = ProblemPage(studio, studio.index.runs[folder.name].problem)
+    assert "PSNR 21.00" not in _strip(_show(view)["stopped"]["html"])
+    monkeypatch.setattr(view, "runs", lambda: pytest.fail("all runs were listed"))
+    _log_line(folder, 2)
+    assert studio.index.update()
+    assert "PSNR 21.00" in _strip(_show(view)["stopped"]["html"])
+
+
+def test_a_run_that_ends_is_counted_at_once_and_drawn_when_the_figures_have_rested(clock: list[float]) -> None:
+    root = home() / "runs"
+    first = write_run(root, model_config("hourglass_mlp", (785, 64, 6), 0), 1e-3, 0)
+    studio = make_studio()
+    view = ProblemPage(studio, studio.index.runs[first.id].problem)
+    assert len(_drawn(_show(view))) == 1
+    write_run(root, model_config("hourglass_mlp", (785, 8, 3), 0), 1e-3, 0)
+    assert studio.index.update()
+    stamp, parts = view.stamp(), _show(view)
+    assert "2 of 2 runs ended" in parts["head"]["html"]
+    assert len(_drawn(parts)) == 1
+    clock[0] += 1000
+    assert view.stamp() != stamp  # so that an open page is sent the new figures
+    assert len(_drawn(_show(view))) == 2
+
+
+def test_a_run_that_could_not_be_read_is_listed_when_it_can() -> None:
+    folder = _open_run()
+    text = (folder / CONFIG).read_text()
+    (folder / CONFIG).write_text("{")
+    studio = make_studio()
+    assert studio.index.runs[folder.name].damage
+    before = studio.index.revision
+    _log_line(folder, 2)
+    (folder / CONFIG).write_text(text)
+    assert studio.index.update()
+    assert studio.index.revision > before
+    assert not studio.index.runs[folder.name].damage
+
+
+def test_the_front_stays_when_the_recommended_network_was_trained_on_all_rows(client: TestClient) -> None:
+    root = home() / "runs"
+    for width in (8, 64):
+        write_run(root, model_config("hourglass_mlp", (785, width, 3), 0), 1e-3, 0)
+    last = write_run(root, model_config("hourglass_mlp", (785, 64, 3), 0), 1e-3, 0, refit=True, epochs=13)
+    write_record(root / last.id, replace(last, fingerprint="all rows"))
+    text = client.get("/problems/" + Index(home()).runs[last.id].problem).text
+    front = json.loads(_find(r'data-for="front">(.*?)</script>', text))
+    assert {trace["name"]: len(trace["x"]) for trace in front["data"]} == {"Hourglass": 2, "Recommended, refitted": 1}
+    assert "Best networks" in text
+
+
+def test_a_network_is_listed_once_with_the_settings_that_trained_it_best(client: TestClient) -> None:
+    root, model = home() / "runs", model_config("hourglass_mlp", (785, 8, 3), 0)
+    records: list[RunRecord] = []
+    for decay, better in ((0.0, 1.0), (0.01, 2.0), (0.1, 0.0)):
+        record = write_run(root, model, 1e-3, 0)
+        config = record.config | {"train": record.config["train"] | {"weight_decay": decay}}
+        metrics = {split: values | {"psnr": values["psnr"] + better} for split, values in record.metrics.items()}
+        records.append(replace(record, id=f"{record.id[:-1]}{len(records)}", config=config, metrics=metrics))
+        (root / record.id).rename(root / records[-1].id)
+        write_json(root / records[-1].id / CONFIG, config)
+        write_record(root / records[-1].id, records[-1])
+    other = write_run(root, model_config("hourglass_mlp", (785, 64, 6), 0), 1e-3, 0)
+    text = client.get("/problems/" + Index(home()).runs[other.id].problem).text
+    rows = re.findall("<tr>.*?</tr>", text.partition("Best networks")[2])[1:]
+    assert len(rows) == 2
+    (row,) = [row for row in rows if "d_h=8 " in row]
+    assert "learning rate 0.001, weight decay 0.01, best of 3<" in row
+    assert f"/runs/{records[1].id}" in row
+    (row,) = [row for row in rows if "d_h=64 " in row]
+    assert "best of" not in row
+
+
+def test_networks_of_one_title_are_told_apart(client: TestClient) -> None:
+    model = model_config("hourglass_mlp", (785, 8, 3), 0)
+    for each in (model, model | {"activation": "relu"}, model | {"d_h": 64}):
+        record = write_run(home() / "runs", each, 1e-3, 0)
+    text = client.get("/problems/" + Index(home()).runs[record.id].problem).text
+    networks = re.findall("<span class='wrapped'>(hourglass_mlp.*?)</span>", text.partition("Best networks")[2])
+    title = "hourglass_mlp d_z=785 d_h=8 depth=3"
+    assert sorted(networks) == [
+        "hourglass_mlp d_z=785 d_h=64 depth=3", f"{title} activation=gelu", f"{title} activation=relu",
+    ]  # fmt: skip
+
+
+def _open_study(run: str) -> None:
+    """A study that needs a run which has not ended."""
+    trial = {"number": 0, "state": "open", "reason": "", "model": {}, "cost": 1.0, "runs": []}
+    content: dict[str, Any] = {"config": {"name": "far"}, "data": "", "trials": [trial], "keys": [], "needs": [run]}
+    write_sealed(home() / "studies" / "far" / "study.json", content)
+
+
+def test_a_run_with_a_lease_is_at_work(client: TestClient) -> None:
+    folder = _open_run()
+    _open_study(folder.name)
+    leases = Leases(default_url(home() / "studies" / "far"), "far")
+    assert leases.claim(folder.name)
+    assert f"process {os.getpid()} on" in client.get("/studies/far").text
+    leases.release(folder.name)
+    text = client.get("/studies/far").text
+    assert "1 stopped run" in text
+    assert "not known" not in text
+
+
+@pytest.mark.parametrize("damage", [None, b"no database"])
+def test_the_state_of_a_run_is_not_known_when_its_leases_cannot_be_read(
+    client: TestClient, damage: bytes | None
+) -> None:
+    folder = _open_run()
+    path = f"/runs/{folder.name}"
+    assert "stopped" in client.get(path).text
+    _open_study(folder.name)
+    if damage:
+        (home() / "studies" / "far" / "study.db").write_bytes(damage)
+    text = client.get("/studies/far").text
+    assert "0 at work, 1 not known" in text
+    assert "1 run whose state is not known" in text
+    for shown in (text, client.get(path).text, client.get("/").text):
+        assert "not known" in shown
+        assert "stopped" not in shown.replace("part-stopped", "")
+        assert "Resume" not in shown
 
 
 def test_a_study_is_shown_from_its_summary(client: TestClient) -> None:

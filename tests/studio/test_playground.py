@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import sys
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 import isthmus
@@ -67,6 +70,14 @@ def test_a_form_with_the_columns_predicts(client: TestClient, tmp_path: Path) ->
     assert set(parts) == {"form", "answer", "dependence", "same"}
 
 
+def test_the_embedded_table_gives_its_rows(client: TestClient, tmp_path: Path) -> None:
+    run = train(tmp_path, source={"name": "bikes"}, task={"name": "regression"})["id"]
+    text = _get(client, run, row=3)
+    assert "Take a row of the data" in text
+    assert "partial dependence" in text
+    assert re.search(r"date <input name='c0' value='202\d-\d\d-\d\d'", text)
+
+
 def test_classes_have_probabilities(client: TestClient, tmp_path: Path) -> None:
     run = _train_on_table(tmp_path, "sold", "classification")
     text = _get(client, run, c0="12", c1="red", c2="24")
@@ -81,7 +92,7 @@ def test_images_are_restored(client: TestClient, tmp_path: Path) -> None:
     text = _get(client, run, sample=2, noise="0.5")
     assert len(re.findall("class='sample'", text)) == 10
     assert text.count("data:image/png") == 13  # samples; the image, before and after
-    errors = [float(value) for value in re.findall(r"(?:Before|After): ([0-9.]+) dB", text)]
+    errors = [float(value) for value in re.findall(r"(?:With noise|Restored): PSNR ([0-9.]+) dB", text)]
     assert len(errors) == 2
     assert _get(client, run, sample=2, noise="0.1") != text
     drawn = base64.b64encode(np.full(64, 200, np.uint8).tobytes()).decode()
@@ -90,10 +101,53 @@ def test_images_are_restored(client: TestClient, tmp_path: Path) -> None:
         assert "role='alert'" in _get(client, run, pixels=wrong)
 
 
+def test_small_images_are_enlarged(client: TestClient, tmp_path: Path) -> None:
+    run = train(tmp_path, task={"name": "super_resolution"})["id"]
+    text = _get(client, run, sample=2)
+    assert "name='noise'" not in text
+    assert text.count("data:image/png") == 13  # samples; the image, before and after
+    sizes = [Image.open(io.BytesIO(base64.b64decode(each))).size for each in re.findall("base64,([^']+)", text)]
+    assert sizes[-3:] == [(8, 8), (4, 4), (8, 8)]
+    after = re.findall(r"Restored: PSNR ([0-9.]+) dB", text)
+    assert len(after) == 1
+    image = panel.read_samples(home() / "runs" / run).inputs[2]
+    drawn = base64.b64encode(image.transpose(1, 2, 0).tobytes()).decode()
+    assert re.findall(r"Restored: PSNR ([0-9.]+) dB", _get(client, run, pixels=drawn)) == after
+
+
 def test_images_are_classified(client: TestClient, tmp_path: Path) -> None:
     run = train(tmp_path, task={"name": "classification"})["id"]
     text = _get(client, run, sample=1)
     assert len(re.findall("<progress", text)) == 10
+
+
+def test_images_are_matched_with_prototypes(client: TestClient, tmp_path: Path) -> None:
+    run = train(tmp_path, task={"name": "generative_classification"})["id"]
+    text = _get(client, run, sample=1)
+    assert "What the network draws" in text
+    errors = [float(value) for value in re.findall(r"<figcaption>\d: PSNR ([0-9.]+) dB", text)]
+    assert len(errors) == 5
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_the_tokens_of_an_image_are_shown(client: TestClient, tmp_path: Path) -> None:
+    text = _get(client, train(tmp_path, **TOKENIZER)["id"])
+    assert re.search(r"From its tokens: PSNR [0-9.]+ dB", text)
+    tokens = re.findall(r"<td>(\d+)</td>", text)
+    assert len(tokens) == 16
+    assert max(map(int, tokens)) < 16
+
+
+def test_a_number_is_predicted_from_an_image(client: TestClient, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 1, 6, 6), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", x=images, y=images.mean(axis=(1, 2, 3)))
+    source = {"name": "arrays", "path": str(tmp_path / "images.npz"), "kind": "regression"}
+    source |= {"inputs": "x", "targets": "y"}
+    run = train(tmp_path, source=source, task={"name": "regression", "ones": False})["id"]
+    drawn = images[3].tobytes()
+    found = re.search("<b>(.*?)</b>", _get(client, run, pixels=base64.b64encode(drawn).decode()))
+    assert found
+    assert float(found[1]) == pytest.approx(isthmus.load(run).predict(images[3:4]).item(), rel=1e-4)
 
 
 def test_a_sudoku_is_filled_by_iterations(client: TestClient, tmp_path: Path) -> None:
@@ -110,6 +164,7 @@ def test_a_sudoku_is_filled_by_iterations(client: TestClient, tmp_path: Path) ->
     assert "After iteration 3 of 3" in text
     energies = json.loads(re.findall(r'data-for="energy">(.*?)</script>', text)[0])["data"][0]["y"]
     assert len(energies) == 4
+    assert f"{sum(after < before for before, after in pairwise(energies))} of 3 iterations lower it" in text
     fields = {f"c{place}": digit or "" for place, digit in enumerate(board)}
     text = _get(client, run, **fields, iterations=7, shown=2)
     assert "After iteration 2 of 7" in text

@@ -20,7 +20,7 @@ from isthmus.core.files import home
 from isthmus.studio import opened
 from isthmus.studio.opened import Shelf, clean_name, unpack_images
 from isthmus.studio.server import create_app
-from isthmus.studio.start import Choice
+from isthmus.studio.start import Choice, make_plan
 
 HERE = "http://127.0.0.1:8642"
 FROM_HERE = {"Origin": HERE}
@@ -97,6 +97,25 @@ def test_arrays_show_their_shapes(client: TestClient) -> None:
     made = io.BytesIO()
     np.savez(made, x=np.array([{}], dtype=object))
     assert "object" in client.get(_drop(client, "pickled.npz", made.getvalue())).text  # named, and never loaded
+
+
+def test_a_column_of_the_only_array_can_be_predicted(client: TestClient) -> None:
+    made = io.BytesIO()
+    np.save(made, np.random.default_rng(0).normal(size=(60, 3)))
+    page = _drop(client, "rows.npy", made.getvalue())
+    assert "<option value='2'>column 2</option>" in client.get(page).text
+    chosen = Choice(Shelf(home()).newest()[0], target="2")
+    assert "column 2" in make_plan(chosen).title or "regression of 2" in make_plan(chosen).title
+
+
+def test_embedded_data_show_columns_or_images(client: TestClient) -> None:
+    answer = client.post("/open", content="data=&data=bikes", headers=FROM_HERE)  # the button beside an empty field
+    text = client.get(answer.headers["Location"]).text
+    assert "1,200 rows, 8 columns" in text
+    assert "<option value='rentals'>" in text
+    opened = Shelf(home()).open("digits")
+    assert all(each.startswith("data:image/png") for each in make_plan(Choice(opened)).pictures)
+    assert len(make_plan(Choice(opened)).pictures) == 10
 
 
 def test_a_zip_of_images_shows_thumbnails(client: TestClient) -> None:
@@ -218,7 +237,7 @@ def test_a_dropped_table_becomes_a_search(client: TestClient) -> None:
     assert answer.status_code == 303
     problem = answer.headers["Location"]
     assert client.post(page, content=form, headers=FROM_HERE).status_code == 409  # it is running already
-    ends = time.monotonic() + 100
+    ends = time.monotonic() + 270
     while "recommended run" not in (text := client.get(problem).text):
         assert time.monotonic() < ends, text
         time.sleep(0.5)

@@ -28,7 +28,7 @@ import isthmus.timm
 from isthmus.core.errors import UserError
 from isthmus.models.mlp_mixer import VARIANTS as MIXERS
 from isthmus.models.vit import VARIANTS as VITS
-from isthmus.training.timm_weights import in_our_names
+from isthmus.training.timm_weights import convert_timm
 from tests.architecture.documents import IN_TIMM, run_blocks
 from tests.papers.exact_counts import EXACT
 
@@ -87,7 +87,7 @@ def test_timms_weights_give_timms_outputs(name, tmp_path):
             parameter.add_(0.05 * torch.randn_like(parameter))
     registered, variant = RIVALS[name]
     ours = isthmus.create_model(**variant | {"output_shape": (11,)}).eval()
-    ours.load_state_dict(in_our_names(theirs.state_dict()))
+    ours.load_state_dict(convert_timm(theirs.state_dict()))
     save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
     overlay = {"file": str(tmp_path / "theirs.safetensors"), "num_classes": 11}
     loaded = timm.create_model(registered, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=11).eval()
@@ -115,7 +115,7 @@ def test_timms_weights_fit_other_channels_and_classes(tmp_path):
 def test_weights_of_another_kind_are_named():
     other = timm.create_model("vit_tiny_patch16_224", init_values=1e-5)
     with pytest.raises(UserError, match=r"blocks\.0\.ls1\.gamma has no place in our ViT"):
-        in_our_names(other.state_dict())
+        convert_timm(other.state_dict())
 
 
 @pytest.mark.parametrize("name", NAMES)

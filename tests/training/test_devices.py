@@ -25,7 +25,8 @@ from isthmus.training.checkpoint import optimizer_tensors
 from isthmus.training.devices import SeveralDevices, shard
 from isthmus.training.listener import Listener, reach_by_pipe
 from isthmus.training.loop import NoJournal, Rows, Stopped, Training
-from isthmus.training.run import Options, prepare, run, starting_model
+from isthmus.training.prepare import Options, prepare, starting_model
+from isthmus.training.run import run
 from isthmus.training.schedules import optimizer
 
 pytestmark = pytest.mark.slow
@@ -263,7 +264,8 @@ def test_torchrun_with_another_number_of_processes_starts_nothing(tmp_path: Path
 COMPARE_COMPILED = """
 from isthmus.core.config import run_config
 from isthmus.core.record import read_metrics
-from isthmus.training.run import prepare, run
+from isthmus.training.prepare import prepare
+from isthmus.training.run import run
 losses = []
 for compiled in (False, True):
     settings = {"source": {"name": "digits"}, "task": {"name": "denoise"}, "threads": 1}

@@ -21,7 +21,8 @@ from isthmus.core.files import write_text
 from isthmus.core.record import METRICS, read_metrics, read_record
 from isthmus.training.journal import Journal, Overtaken
 from isthmus.training.loop import Stopped
-from isthmus.training.run import Options, prepare, run, starting_model
+from isthmus.training.prepare import Options, prepare, starting_model
+from isthmus.training.run import run
 from tests.listeners import StopWhen, stop_after
 from tests.training.bits import weights, without_time
 
@@ -38,7 +39,8 @@ SETTINGS: dict[str, Any] = {
 CHILD = """
 import json, sys
 from isthmus.core.config import run_config
-from isthmus.training.run import Options, run
+from isthmus.training.prepare import Options
+from isthmus.training.run import run
 run(run_config(json.loads(sys.argv[1])), Options(save_every=0.0))
 """
 
@@ -122,7 +124,7 @@ def test_other_code_does_not_go_on_unasked(monkeypatch: pytest.MonkeyPatch) -> N
     config = run_config(SETTINGS)
     with pytest.raises(Stopped):
         run(config, SAVE_AT_THE_END, stop_after(5))
-    monkeypatch.setattr("isthmus.training.run.code_version", lambda *modules: {"version": "0", "digest": "other"})
+    monkeypatch.setattr("isthmus.training.prepare.code_version", lambda *modules: {"version": "0", "digest": "other"})
     with pytest.raises(UserError, match="begun by other code"):
         run(config)
     assert run(config, Options(other_code=True)).status == "finished"

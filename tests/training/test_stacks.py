@@ -28,7 +28,8 @@ from isthmus.core.train_config import TrainConfig
 from isthmus.training.devices import OneDevice
 from isthmus.training.listener import Listener
 from isthmus.training.loop import NoJournal, Outcome, Rows, Stopped, Training
-from isthmus.training.run import Options, Prepared, prepare, run, run_together
+from isthmus.training.prepare import Options, Prepared, prepare
+from isthmus.training.run import run, run_together
 from isthmus.training.stacks import Member, train_together
 from tests.listeners import stop_after
 from tests.training.bits import weights, without_time
@@ -259,11 +260,11 @@ def test_a_member_that_diverges_leaves_the_others_alone(expected: list[Any]) -> 
 
 
 def test_a_run_that_is_in_use_is_left_to_its_owner(expected: list[Any]) -> None:
-    from isthmus.training.run import InUse, _own
+    from isthmus.training.run import InUse, _lock
 
     runs = make_runs()
     runs[1].folder.mkdir(parents=True)
-    with _own(runs[1].folder):
+    with _lock(runs[1].folder):
         errors = run_together(runs, Options(), [Listener()] * 3)
     assert [type(error) for error in errors] == [type(None), InUse, type(None)]
     assert results(runs[::2]) == expected[::2]
@@ -304,7 +305,8 @@ CHILD = """
 import json, sys
 from isthmus.core.config import run_config
 from isthmus.training.listener import Listener
-from isthmus.training.run import Options, prepare, run_together
+from isthmus.training.prepare import Options, prepare
+from isthmus.training.run import run_together
 runs = [prepare(run_config(settings)) for settings in json.loads(sys.argv[1])]
 run_together(runs, Options(save_every=0.0), [Listener()] * len(runs))
 """

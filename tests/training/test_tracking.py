@@ -14,7 +14,8 @@ from isthmus.core.files import home
 from isthmus.core.record import MODEL, find_run, read_metrics, read_record, run_folders, runs_folder
 from isthmus.training import tracking
 from isthmus.training.loop import Stopped
-from isthmus.training.run import Options, run
+from isthmus.training.prepare import Options
+from isthmus.training.run import run
 from isthmus.training.tracking import Tracker, Tracking, tracking_uri
 from tests.command_line import TINY, call, tiny
 from tests.listeners import stop_after
@@ -57,7 +58,7 @@ def test_a_tracker_that_fails_costs_one_line(
     assert record.files == read_record(find_run(record.id)).files
     run(run_config(TINY | {"seed": 1}), Options(tracking=shown))
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "isthmus: MLflow at https://me:***@server failed, and training goes on without it: no such server"
+    assert line == "isthmus: MLflow at https://me:***@server failed, and training continues without it: no such server"
 
 
 def test_a_place_that_failed_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,4 +181,4 @@ def test_a_server_that_does_not_answer_stops_no_training(tmp_path: Path) -> None
     answer = call("train", tiny(tmp_path), "--mlflow", "http://127.0.0.1:9")
     assert answer.code == 0
     (line,) = (line for line in answer.err.splitlines() if "MLflow" in line)
-    assert line.startswith("isthmus: MLflow at http://127.0.0.1:9 failed, and training goes on without it: ")
+    assert line.startswith("isthmus: MLflow at http://127.0.0.1:9 failed, and training continues without it: ")

@@ -18,6 +18,7 @@ from isthmus.analysis.contributions import (
     summary,
     variation,
 )
+from isthmus.analysis.places import unroll
 from isthmus.core.config import run_config
 from isthmus.core.registry import create_model
 from isthmus.training.run import run
@@ -44,13 +45,15 @@ def test_a_lesion_leaves_out_one_update_and_a_swap_exchanges_two() -> None:
             z = z + branch(z)
         return float(loss(z))
 
-    assert measure_lesions(network, x, loss) == pytest.approx([after(g, h), after(f, h), after(f, g)], rel=1e-12)
-    assert measure_swaps(network, x, loss) == pytest.approx([after(g, f, h), after(f, h, g)], rel=1e-12)
+    assert measure_lesions(unroll(network), x, loss) == pytest.approx(
+        [after(g, h), after(f, h), after(f, g)], rel=1e-12
+    )
+    assert measure_swaps(unroll(network), x, loss) == pytest.approx([after(g, f, h), after(f, h, g)], rel=1e-12)
 
 
 def test_lengths_directions_and_gradients_are_those_of_the_formulas() -> None:
     network, (f, g, h), x = three()
-    found = measure_lengths(network, x, loss)
+    found = measure_lengths(unroll(network), x, loss)
     with torch.no_grad():
         u = f(x)
         second = x + u
@@ -77,14 +80,14 @@ def test_it_works_with_any_pathway(case: str) -> None:
     network, x = stack(case, (1, 2, 1)), torch.randn(4, D, dtype=torch.float64)
     with torch.no_grad():
         intact = float(loss(network(x)))
-    assert all(abs(value - intact) > 1e-9 for value in measure_lesions(network, x, loss))
-    assert len(measure_swaps(network, x, loss)) == 3
-    assert all(torch.stack(values).isfinite().all() for values in measure_lengths(network, x, loss).values())
+    assert all(abs(value - intact) > 1e-9 for value in measure_lesions(unroll(network), x, loss))
+    assert len(measure_swaps(unroll(network), x, loss)) == 3
+    assert all(torch.stack(values).isfinite().all() for values in measure_lengths(unroll(network), x, loss).values())
 
 
 def test_updates_of_zero_have_no_direction_and_no_lesion() -> None:
     model: Any = create_model("hourglass_mlp", d_in=4, d_out=2, d_z=5, d_h=3, depth=2)
-    found = measure_lengths(model.blocks, torch.randn(3, 5), loss)
+    found = measure_lengths(unroll(model.blocks), torch.randn(3, 5), loss)
     assert torch.stack(found["cosine"]).isnan().all()
     assert torch.stack(found["update"]).tolist() == [0, 0]
     assert variation([None, None]) != variation([None, None])  # NaN

@@ -18,7 +18,8 @@ from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, find_run, read_record
 from isthmus.training.loading import load_model, load_task
-from isthmus.training.run import load_data, run
+from isthmus.training.prepare import load_data
+from isthmus.training.run import run
 
 seeds = st.integers(0, 2**32 - 1)
 

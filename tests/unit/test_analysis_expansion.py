@@ -19,7 +19,7 @@ from isthmus.analysis.expansion import (
     shares_beyond,
     summary,
 )
-from isthmus.analysis.places import differentiate_forward
+from isthmus.analysis.places import differentiate_forward, embed, unroll, unroll_model
 from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.core.registry import create_model
@@ -46,7 +46,7 @@ def test_the_orders_of_plain_are_sums_over_paths() -> None:
     with differentiate_forward():
         for i, j in combinations(range(len(f)), 2):
             second += torch.func.jvp(f[j], (x,), (f[i](x),))[1]
-    for found, wanted in zip(expand(network, x), (x, sum(each(x) for each in f), second), strict=True):
+    for found, wanted in zip(expand(unroll(network), x), (x, sum(each(x) for each in f), second), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-13, atol=1e-13)
 
 
@@ -54,27 +54,27 @@ def test_the_orders_of_plain_are_sums_over_paths() -> None:
 @pytest.mark.parametrize("case", FIXED, ids=str)
 def test_the_orders_are_derivatives_by_the_factor_of_all_updates(case: Any) -> None:
     network, x = stack(case, move=0.3), rows()
-    assert has_fixed_weights(network, x)
+    assert has_fixed_weights(unroll(network), x)
     zero, one = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
 
     def output(by: Any) -> torch.Tensor:
-        return compute_scaled(network, x, by)
+        return compute_scaled(unroll(network), x, by)
 
     def slope(by: Any) -> torch.Tensor:
         return torch.func.jvp(output, (by,), (one,))[1]
 
     with differentiate_forward():
         derivatives = output(zero), slope(zero), torch.func.jvp(slope, (zero,), (one,))[1] / 2
-    for found, wanted in zip(expand(network, x), derivatives, strict=True):
+    for found, wanted in zip(expand(unroll(network), x), derivatives, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
 def test_the_rest_is_of_third_order() -> None:
     network, x = stack("plain"), rows()
-    orders = expand(network, x)
+    orders = expand(unroll(network), x)
     rests = [
-        float((compute_scaled(network, x, by) - orders[0] - by * orders[1] - by**2 * orders[2]).norm())
+        float((compute_scaled(unroll(network), x, by) - orders[0] - by * orders[1] - by**2 * orders[2]).norm())
         for by in (0.02, 0.01)
     ]
     assert rests[0] / rests[1] == pytest.approx(8, rel=0.05)
@@ -83,12 +83,12 @@ def test_the_rest_is_of_third_order() -> None:
 @torch.no_grad()
 def test_a_parallel_network_is_its_first_order() -> None:
     network, x = stack("parallel"), rows()
-    assert shares_beyond(expand(network, x), network(x), 1.0).tolist() == pytest.approx([1, 0, 0], abs=1e-28)
+    assert shares_beyond(expand(unroll(network), x), network(x), 1.0).tolist() == pytest.approx([1, 0, 0], abs=1e-28)
 
 
 @pytest.mark.parametrize("case", GATED)
 def test_weights_that_depend_on_the_row_are_recognised(case: str) -> None:
-    assert not has_fixed_weights(stack(case, move=0.3), rows())
+    assert not has_fixed_weights(unroll(stack(case, move=0.3)), rows())
 
 
 @pytest.mark.parametrize(("case", "said"), [("delta", "depend on the row"), ("none", "no skip"), ("ladder", None)])
@@ -102,11 +102,12 @@ def test_it_refuses_in_one_line_where_it_has_no_meaning(case: str, said: str | N
 def test_every_model_is_expanded_or_refused(name: str) -> None:
     model = build(name, SMALL[name][0]).eval()
     reason = applies(model, "")
-    if name in {"hourglass_mlp", "conventional_mlp", "vit"}:
+    if name in {"hourglass_mlp", "conventional_mlp", "vit", "recurrent_transformer"}:
         assert reason is None
     if reason is None:
         with torch.no_grad():
-            assert all(order.isfinite().all() for order in expand(model.blocks, model.embed(inputs(model))))
+            stream = embed(model, inputs(model))
+            assert all(order.isfinite().all() for order in expand(unroll_model(model, stream), stream))
     else:
         assert "\n" not in reason
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from isthmus.analysis import hopfield_energy as analysis
 from isthmus.core.config import run_config
 from isthmus.core.registry import create_model
+from isthmus.layers import pointwise
 from isthmus.layers.dynamics import Solver, fixed_point
 from isthmus.training.run import run
 from tests.properties.hopfield_network import Hopfield
@@ -44,16 +45,17 @@ def draw(seed: int, *shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", analysis.LAGRANGIANS)
-def test_an_activation_is_the_gradient_of_its_lagrangian(name: str) -> None:
+def test_an_activation_is_the_gradient_of_its_lagrangian(name: Any) -> None:
     x = (2 * draw(0, 50)).requires_grad_()
     (gradient,) = torch.autograd.grad(analysis.LAGRANGIANS[name](x).sum(), x)
-    torch.testing.assert_close(getattr(torch.nn.functional, name)(x), gradient)
+    torch.testing.assert_close(pointwise.activation(name)(x), gradient)
 
 
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(0.1, 3))
 @settings(max_examples=25, deadline=None)
-def test_tied_weights_and_convex_lagrangians_never_raise_the_energy(seed: int, scale: float) -> None:
-    hidden = network(seed, scale=scale)
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "softmax"])
+def test_tied_weights_and_convex_lagrangians_never_raise_the_energy(activation: Any, seed: int, scale: float) -> None:
+    hidden = network(seed, activation, scale=scale)
     x0 = draw(seed, 4, 6)
     path = fixed_point(hidden.apply, x0, Solver(12), keep=True).trajectory
     energies = torch.stack([hidden.energy(x, x0) for x in path])
@@ -74,9 +76,9 @@ def test_the_energy_is_that_of_the_whole_network_less_what_v_adds_alone(activati
     torch.testing.assert_close(hidden.energy(x, g @ xi.mT), whole.energy([v, x, h]) - own)
 
 
-@pytest.mark.parametrize("norm", ["spectral", "none"])
-def test_f_is_the_models_own(norm: str) -> None:
-    model = make(norm=norm)
+@pytest.mark.parametrize("fields", [{}, {"norm": "none"}, {"tied": True, "e": "tanh", "f": "softmax"}])
+def test_f_is_the_models_own(fields: dict[str, Any]) -> None:
+    model = make(**fields)
     block = model.blocks[0]
     iterates = block.solve(torch.randn(3, 16, 12), keep=True, solver=Solver(3)).trajectory
     hidden = analysis.HiddenNetwork(block.token, model.config)
@@ -84,7 +86,7 @@ def test_f_is_the_models_own(norm: str) -> None:
         torch.testing.assert_close(iterates[0] + hidden.apply(before.double()).float(), after)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "softmax"])
 def test_the_stretch_is_the_largest_singular_value_of_the_jacobian_and_below_its_bound(activation: str) -> None:
     hidden = network(5, activation, tied=False)
     x = draw(6, 7, 6)
@@ -111,4 +113,4 @@ def test_it_says_what_it_does_not_apply_to() -> None:
     assert analysis.applies(make(), "") is None
     assert "three layers" in str(analysis.applies(make(hierarchy=3), ""))
     assert "batch norm" in str(analysis.applies(make(norm="batch"), ""))
-    assert "gelu, relu" in str(analysis.applies(make(e="silu"), ""))
+    assert "gelu, relu, tanh" in str(analysis.applies(make(e="silu"), ""))

@@ -34,6 +34,13 @@ def test_a_lead_in_ranks_has_an_interval_over_data_sets() -> None:
     assert uneven["linear"]["low"] < 0 < uneven["linear"]["high"]
 
 
+def test_a_measurement_that_has_not_ended_counts_data_sets_alike_and_claims_no_interval_for_one() -> None:
+    rows = [fabricate("a", split, find=0.9) for split in range(3)]
+    assert {(line["low"], line["high"], line["data sets"]) for line in compare(rows)} == {(None, None, 1)}
+    line = summarise([*rows, fabricate("b", 0, find=0.1)])[-1]
+    assert (line["rank of find"], line["splits"]) == ((1 + 4) / 2, 4)
+
+
 @pytest.mark.slow
 def test_a_measured_split_is_kept(tmp_path: Path) -> None:
     data = [DataSet("wine", True, lambda seed: datasets.load_wine(return_X_y=True))]

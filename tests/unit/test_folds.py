@@ -11,7 +11,8 @@ from isthmus.core.config import RunConfig, run_config
 from isthmus.core.errors import UserError
 from isthmus.core.record import read_metrics, runs_folder
 from isthmus.sources.splits import FoldedSplits
-from isthmus.training.run import load_data, run
+from isthmus.training.prepare import load_data
+from isthmus.training.run import run
 
 
 def folded(**fields) -> FoldedSplits:

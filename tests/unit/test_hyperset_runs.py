@@ -52,8 +52,10 @@ def test_a_run_is_analysed_over_twice_its_iterations_and_answers_from_its_record
     said = CliRunner().invoke(app, ["analyze", trained, "--json"])
     assert said.exit_code == 0, said.exception
     answer = json.loads(said.stdout)
-    assert set(answer["found"]) == {"cka", "iterations", "token_dynamics"}
-    assert len(answer["figures"]) == 5
+    assert set(answer["found"]) == {
+        "cka", "contributions", "depth_mixing", "expansion", "iterations", "token_dynamics",
+    }  # fmt: skip
+    assert len(answer["figures"]) == 8
     assert all(Path(file).stat().st_size > 1000 for file in answer["figures"])
     curve = answer["found"]["iterations"]["curve"]
     assert len(curve) == 7
@@ -233,7 +235,7 @@ def test_a_file_that_is_no_text_or_absent_is_one_line(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
     with pytest.raises(UserError, match="not UTF-8 text"):
         read_puzzles(tmp_path / "picture.png")
-    with pytest.raises(UserError, match=r"cannot read .*absent\.txt: No such file"):
+    with pytest.raises(UserError, match=r"cannot read .*absent\.txt: there is no such file"):
         read_puzzles(tmp_path / "absent.txt")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from isthmus.reports.tables import candidates_csv
 from isthmus.studies.fronts import Candidate
 from isthmus.studies.laws import FamilyLaw, Scaling, fit_laws, group_budgets
 from isthmus.studies.recorded import read_recorded
-from isthmus.training.run import Options
+from isthmus.training.prepare import Options
 from tests.command_line import TINY, call
 from tests.unit.candidates import make_candidate
 
@@ -152,6 +153,12 @@ def test_where_two_families_cross() -> None:
     assert "the lead passes from Conventional to Hourglass" in " ".join(sentences(law))
 
 
+def test_one_family_has_no_crossing_and_is_told_so() -> None:
+    law = only(make(saturating))
+    assert law.crossings == ()
+    assert any("One family" in line for line in sentences(law))
+
+
 def test_candidates_of_one_budget_are_resampled() -> None:
     """Where the second best is far worse, the interval is wider than where it is as good."""
 
@@ -184,19 +191,27 @@ def test_budgets_are_costs_or_ranges_of_equal_ratio() -> None:
 
 def test_the_picture_shows_data_law_band_and_the_left_out() -> None:
     law = only(make(saturating, d_z=lambda cost: cost**0.5), to=1_000_000)
-    quality, shape = draw_laws([law]).axes
-    lines: dict[Any, Any] = {line.get_label(): line for line in quality.lines}
-    left = lines["Hourglass: left out, with its prediction"]
-    assert list(left.get_xdata()) == COSTS[-2:]
-    assert list(left.get_ydata()) == [saturating(cost) for cost in COSTS[-2:]]
-    curve = lines["Hourglass: law, 90\N{NO-BREAK SPACE}% band"]
-    assert curve.get_xdata()[-1] == pytest.approx(1_000_000)
+    quality, *shapes = draw_laws([law]).axes
+    lines = [(np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) for line in quality.lines]
+    assert (COSTS[-2:], [saturating(cost) for cost in COSTS[-2:]]) in lines
+    assert (COSTS[:-2], [saturating(cost) for cost in COSTS[:-2]]) in lines
+    assert any(x and x[-1] == pytest.approx(1_000_000) for x, _ in lines)
     assert len(quality.collections) == 1
-    known = [line for line in quality.lines if np.array_equal(line.get_xdata(), COSTS[:-2])]
-    assert len(known) == 1
-    assert {line.get_label() for line in shape.lines if "Hourglass" in str(line.get_label())} == {
-        "Hourglass d_z", "Hourglass d_h", "Hourglass depth"
-    }  # fmt: skip
+    labels = {str(line.get_label()) for line in quality.lines}
+    assert {"Hourglass", "law without the left-out budgets"} <= labels
+    assert {axis.get_title(loc="left") for axis in shapes} == {"d_z", "d_h", "depth", "d_h/d_z"}
+
+
+def test_the_picture_gives_each_field_s_slope_with_its_interval() -> None:
+    """In a panel for the field: one axis for streams, depths and ratios showed none of them well."""
+    law = only(make(saturating, d_z=lambda cost: cost**0.5), to=1_000_000)
+    slope = law.families[0].slopes["d_z"]
+    (panel,) = [axis for axis in draw_laws([law]).axes if axis.get_title(loc="left") == "d_z"]
+    (label,) = [str(line.get_label()) for line in panel.lines if "slope" in str(line.get_label())]
+    said = f"{slope.value:.2f}" + ("" if slope.low == slope.high else f" ({slope.low:.2f} to {slope.high:.2f})")
+    assert label == f"slope {said}"
+    assert law.families[0].is_searched is False  # one shape at each budget
+    assert any("with a choice of shapes" in str(line.get_label()) for line in draw_laws([law]).axes[0].lines)
 
 
 def test_a_report_s_table_can_be_read_back(tmp_path: Path) -> None:
@@ -266,6 +281,15 @@ def test_a_finished_study_is_read_from_its_records(tmp_path: Path) -> None:
     assert "digits denoise has one family, hourglass_mlp; a crossing needs two" in answer.err
 
 
+def test_the_command_says_in_one_line_that_budgets_are_too_few(tmp_path: Path) -> None:
+    made = make(saturating, COSTS[:3])
+    section = cast("Section", SimpleNamespace(candidates=made, front_ids=set()))
+    (tmp_path / "candidates.csv").write_text(candidates_csv([section]))
+    answer = call("scale", tmp_path)
+    assert (answer.code, answer.err.count("\n")) == (2, 1), answer
+    assert "hourglass_mlp has 3 budgets; a law needs 4. Train networks of more sizes." in answer.err
+
+
 def test_too_few_budgets_are_refused() -> None:
     with pytest.raises(UserError, match=r"hourglass_mlp has 3 budgets; a law needs 4\. Train networks of more sizes"):
         fit_laws(make(saturating, COSTS[:3]))
@@ -306,3 +330,41 @@ def test_damaged_tables_are_refused(tmp_path: Path) -> None:
         grid.write_text(json.dumps(content))
         with pytest.raises(UserError):
             read_recorded(grid, Options())
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("params", "0"), ("params", "9" * 400), ("trainable_params", "-1"), ("macs", "-1"), ("validation_mean", "nan"),
+        ("test_per_seed", "nan 19.1"), ("test_per_seed", "91.171382904052734 19.159530639648438"),
+        ("seeds", "0 0"), ("learning_rate", "inf"), ("model.d_z", "1e400"), ("model.depth", "1e-320"),
+        ("model.d_h", "-1"),
+    ],
+)  # fmt: skip
+def test_numbers_that_nothing_measures_are_refused(column: str, text: str, tmp_path: Path) -> None:
+    rows = list(csv.DictReader((RESULTS / "demo" / "candidates.csv").read_text().splitlines()))
+    rows[0][column] = text
+    with (tmp_path / "candidates.csv").open("w") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    with pytest.raises(UserError, match=r"is not the candidates\.csv of a report"):
+        read_recorded(tmp_path, Options())
+
+
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**60])
+def test_laws_do_not_depend_on_the_unit_of_an_error(unit: float) -> None:
+    """The mean squared error of targets of size 1e-15 is below 1e-18."""
+
+    def of(factor: float) -> FamilyLaw:
+        made = make(lambda cost: 3.0 + (cost / 10_000) ** -0.7, noise=0.01, d_z=lambda cost: cost**0.5)
+        scaled = [
+            replace(each, objective="mse", maximise=False, validation=factor * each.validation,
+                    metrics={"mse": tuple(factor * value for value in each.test)})
+            for each in made
+        ]  # fmt: skip
+        return family(scaled)
+
+    plain_law, law = of(1.0), of(unit)
+    assert (law.exponent, law.slopes) == (plain_law.exponent, plain_law.slopes)
+    assert law.quality == tuple(unit * value for value in plain_law.quality)

@@ -22,8 +22,11 @@ from isthmus.core.protocols import Signature
 from isthmus.core.record import find_run
 from isthmus.core.registry import component, find
 from isthmus.training.loading import load_model
-from isthmus.training.run import load_data, run
+from isthmus.training.loop import Stopped
+from isthmus.training.prepare import Options, learn_task, load_data
+from isthmus.training.run import run
 from isthmus.training.tokenizers import GREY, open_tokenizer
+from tests.listeners import stop_after
 from tests.unit.token_runs import DIGITS, TOKENIZER, masked
 
 
@@ -50,6 +53,46 @@ def test_tokens_are_those_of_the_tokenizer_and_are_made_once(tokenizer, monkeypa
     again = tokens_of(tokenizer)
     assert again.fingerprint == data.fingerprint != images.fingerprint
     assert np.array_equal(again.train.inputs, data.train.inputs)
+
+
+def batch_of(reference, seed=0, step=4, **fields):
+    data = tokens_of(reference)
+    task = learn_task(component("tasks", {"name": "masked_tokens", **fields}), data)
+    index = torch.tensor([5, 0, 9, 31, 7])
+    rows = torch.from_numpy(data.train.inputs[index])
+    whole = task.training_batch(rows, None, index, torch.zeros(5), seed, step)
+    return torch.where(whole.target == -100, whole.input, whole.target), whole.input == 16
+
+
+def test_tokens_of_cropped_and_mirrored_images_are_made_in_each_step(tokenizer):
+    stored, mask = batch_of(tokenizer)
+    square, _ = batch_of(tokenizer, random_crop=True)
+    assert torch.equal(square, stored), "a square image has one crop, which is the image"
+    mirrored, same_mask = batch_of(tokenizer, flip=True)
+    assert torch.equal(mask, same_mask)
+    kept = (mirrored == stored).all(dim=1)
+    assert 0 < kept.sum() < 5, "some are mirrored"
+    images = torch.from_numpy(load_data(component("sources", DIGITS)).train.inputs[[5, 0, 9, 31, 7]])
+    model: Any = load_model(tokenizer)
+    with torch.no_grad():
+        expected = model.tokens(images.flip(-1).float() / 255)
+    assert torch.equal(mirrored[~kept], expected[~kept])
+    assert torch.equal(batch_of(tokenizer, flip=True)[0], mirrored), "a new task, as after a resume"
+    assert any(not torch.equal(batch_of(tokenizer, flip=True, step=step)[0], mirrored) for step in (5, 6, 7))
+
+
+def test_a_run_on_tokens_of_mirrored_images_resumes_exactly(tokenizer, tmp_path, monkeypatch):
+    config = masked(str(find_run(tokenizer) / "model.safetensors"))
+    config["task"] = config["task"] | {"flip": True}
+    config["train"] = config["train"] | {"epochs": 2}
+    whole = run(run_config(config))
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    for steps in (3, 6):
+        with pytest.raises(Stopped):
+            run(run_config(config), Options(save_every=1e9), stop_after(steps))
+    parts = run(run_config(config))
+    assert parts.files["model.safetensors"] == whole.files["model.safetensors"]
+    assert parts.metrics == whole.metrics
 
 
 def test_another_tokenizer_gives_other_data(tokenizer):
@@ -216,7 +259,7 @@ def test_the_protocol_of_table_8(recipe, params):
 @pytest.mark.slow  # the digest of all of CIFAR-10 takes seconds
 def test_the_recipe_of_the_masked_model_names_the_run_of_the_tokenizers_recipe(shared_data):
     """An id is a hash of config and data: a change of either must be made in both recipes."""
-    from isthmus.training.run import Options, prepare
+    from isthmus.training.prepare import Options, prepare
 
     tokenizer = prepare(find("recipes", "cifar10-tokenizer")(), Options(data_dir=shared_data))
     for recipe in ("cifar10-masked", "cifar10-masked-transformer"):

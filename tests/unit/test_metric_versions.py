@@ -104,7 +104,7 @@ def test_it_is_measured_again_from_the_stored_weights(
     assert record == read_record(folder)
     assert not record.outdated_metrics
     assert (folder / RECORD).read_bytes() == before, "a finished record never changes"
-    monkeypatch.setattr("isthmus.training.run.evaluate", lambda *arguments: pytest.fail("measured once more"))
+    monkeypatch.setattr("isthmus.training.results.evaluate", lambda *arguments: pytest.fail("measured once more"))
     assert run(config(0)) == record
 
 

@@ -67,8 +67,17 @@ def test_overrides_reach_the_fields_of_a_pathway() -> None:
 
 
 def test_names_of_papers_are_presets_and_titles_name_the_pathway() -> None:
-    names = "ladder attnres hyper_connections mhc denseformer ddl parcae rezero layerscale deepnorm ngpt"
-    assert set(names.split()) <= presets().keys()
+    names = """
+        ladder ladder_residual parallel shallow_again inception inception_resnet rezero skipinit skip_init layerscale
+        layer_scale revnet revvit reversible_vit parcae highway_networks ddl deep_delta_learning denseformer
+        dense_former depth_weighted_average attnres attention_residuals hyper_connections static_hyper_connections
+        dynamic_hyper_connections mhc mhc_lite manifold_constrained_hyper_connections deepnorm deepnet post_ln sandwich
+        sandwich_ln peri_ln ngpt poincare poincare_resnet
+    """
+    assert set(names.split()) == {name for name in presets() if "/" not in name}
+    same = {"ddl": "deep_delta_learning", "attnres": "attention_residuals", "layerscale": "layer_scale"}
+    same |= {"mhc": "manifold_constrained_hyper_connections", "parallel": "shallow_again", "sandwich": "sandwich_ln"}
+    assert all(config(short) == config(full) for short, full in same.items())
     assert config("ddl") == config("delta") == config({"name": "delta", "write": "value"})
     assert model_title(config("mhc").model_dump()).endswith("pathway=streams(constrain=doubly_stochastic)")
     assert "pathway" not in model_title(config("plain").model_dump())
@@ -90,7 +99,7 @@ EXTRA: list[tuple[Any, int, int]] = [  # parameters and multiply–adds beyond p
     ("peri_norm", L * D, 0),
     ("spherical", L * D, 0),
     ("highway", 2 * L * D, 0),
-    ("highway/full", L * (D * D + D), L * D * D),
+    ("highway_networks", L * (D * D + D), L * D * D),
     ("injected", 3 * L * D, 0),
     ("parcae", L * (D * D + 2 * D), L * D * D),
     ("delta", L * (2 * D + 2), 3 * L * D),
@@ -172,8 +181,8 @@ def test_a_factor_is_folded_into_the_narrow_form(pathway: Any) -> None:
     network = isthmus.create_model(**{**MLP, "depth": 4, "pathway": pathway, "residual_scale": 0.8}).double()
     x = torch.randn(5, 8, dtype=torch.float64)
     torch.testing.assert_close(narrow(network, force=True)(x), network(x), rtol=1e-9, atol=1e-9)
-    with pytest.raises(UserError, match="fixed weights; those of delta depend on the row; `--to onnx`"):
-        narrow(isthmus.create_model(**{**MLP, "pathway": "delta"}))
+    with pytest.raises(UserError, match="fixed weights or by delta; those of attended depend on the row; `--to onnx`"):
+        narrow(isthmus.create_model(**{**MLP, "pathway": "attended"}))
 
 
 @pytest.mark.parametrize("pathway", ["scaled", "gained", "injected", "plain"])

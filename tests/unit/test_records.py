@@ -153,7 +153,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     assert (
         find_run("bbbb") == find_run("bbbb3333") == find_run(runs_folder() / "bbbb3333") == runs_folder() / "bbbb3333"
     )
-    with pytest.raises(UserError, match=r"'aaaa' matches 2 runs: aaaa1111, aaaa2222"):
+    with pytest.raises(UserError, match=r"'aaaa' matches 2 runs; give more of the id: aaaa1111, aaaa2222"):
         find_run("aaaa")
     for nothing in ("cccc", "", "../runs", tmp_path):
         with pytest.raises(UserError, match="there is no run"):
@@ -270,7 +270,7 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
 WITHOUT_EFFECT = {
     "__init__.py", "__main__.py", "analysis/", "api/", "cli/", "core/__init__.py", "core/config.py", "core/costs.py",
     "core/errors.py", "core/fields.py", "core/files.py", "core/interrupts.py", "core/machine.py", "core/prediction.py",
-    "core/record.py", "core/registry.py", "core/space.py",
+    "core/record.py", "core/registry.py", "core/space.py", "core/units.py",
     "costs/", "export/", "papers/", "recipes/", "reports/", "search/", "sklearn/", "studies/", "studio/", "timm/",
 }  # fmt: skip
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import pytest
 
 from isthmus.reports import write_report
 from isthmus.reports.axes import fit_axis
+from isthmus.reports.contributions import list_contributions
 from isthmus.reports.drawing import draw_network
-from isthmus.reports.figures import Curve, CurvesFigure, curve_figures, front_figure
+from isthmus.reports.figures import Curve, CurvesFigure, answer_figure, curve_figures, front_figure
 from isthmus.reports.markup import mark_code
 from isthmus.reports.pictures import draw_curves
-from isthmus.reports.plots import plotly_curves, plotly_fit, plotly_front
+from isthmus.reports.plots import plotly_contributions, plotly_curves, plotly_fit, plotly_front
 from isthmus.reports.sections import gather
 from isthmus.reports.tables import columns
 from isthmus.reports.text import answer
@@ -166,6 +169,38 @@ def test_isthmus_report_shows_the_answers_of_searches(tmp_path: Path, monkeypatc
     text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "Use hourglass_mlp d_z=64 d_h=16 depth=2, 832 parameters" in text
     assert f'data-copy="isthmus predict {RUN} NEW.csv"' in text
+
+
+def test_every_network_is_shown_with_what_it_contributed(search: Path, tmp_path: Path) -> None:
+    (section, *_), _ = gather([search])
+    folded = sorted(run.record.id for run in section.runs if "folds" in run.record.config["source"])[:3]
+    days = dict(zip(folded, ("2026-01-02", "2026-01-01", "2026-01-03"), strict=True))
+    runs = {
+        run: replace(section.by_id[run], record=replace(section.by_id[run].record, finished=day))
+        for run, day in days.items()
+    }
+    tried = [
+        {"title": "small", "params": 100, "values": [0.6], "runs": [folded[0]]},
+        {"title": "large", "params": 1000, "values": [0.9, 0.7], "runs": [folded[1], "unknown"]},
+        {"title": "worst", "params": 500, "values": [0.5], "runs": [folded[2]]},
+        {"title": "failed", "params": 10, "values": [], "runs": []},
+    ]
+    listed = list_contributions({"networks": tried, "maximise": True}, runs)
+    assert [(each.title, each.runs) for each in listed] == [("large", 1), ("small", 2), ("worst", 3)]
+    alone = 0.3 * math.log(2)  # 0.8 above 0.5, from 1,000 to twice as many parameters
+    both = alone + 0.1 * math.log(10)
+    assert [each.area for each in listed] == pytest.approx([alone, both, both])
+    _, marks = plotly_contributions(listed)["data"]
+    assert marks["x"] == [1, 2], "the worst network added nothing"
+    assert marks["y"][-1] == 100
+    best = FOUND["best"] | {"values": [0.6]}
+    belief = [{"params": 100, "mean": 0.6, "low": 0.5, "high": 0.7}]
+    answer = FOUND | {"networks": tried[:2], "maximise": True, "best": best, "belief": belief, "references": []}
+    text = write_report([search], tmp_path, "Search", answers=[answer]).read_text(encoding="utf-8")
+    assert text.index("What each network contributed") < text.index("Predicted against true")
+    (band, *_) = plotly_front(answer_figure(answer))["data"]
+    assert (min(band["x"]), max(band["x"])) == (100, 1000), "from the first expected size to the largest network"
+    assert (min(band["y"]), max(band["y"])) == (0.5, 0.7)
 
 
 def test_what_was_found_in_the_data_is_escaped(page: Path) -> None:

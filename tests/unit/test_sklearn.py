@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -170,6 +171,48 @@ def test_the_search_chooses_under_its_budget(friedman: tuple[np.ndarray, np.ndar
         ShapeSearchCV(HourglassRegressor(), budget=5).fit(*friedman)
 
 
+def _rate(params: dict[str, Any]) -> float:
+    """Best for two blocks whose hidden width is an eighth of a stream of 60."""
+    narrow, wide = math.log(8 * params["d_h"] / params["d_z"]), math.log(params["d_z"] / 60)
+    return 0.8 - 0.1 * narrow**2 - 0.1 * wide**2 - 0.1 * (params["depth"] - 2) ** 2
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_shape_search_chooses_by_the_scores_so_far(failing: bool) -> None:
+    ratios = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+    found = [shape for share in (1, 4, 16) for shape in list_shapes(9600 // share, 10, 1, (1, 2, 3, 4), ratios)]
+    search, asked = ShapeSearchCV(HourglassRegressor(), n_iter=16, random_state=0), list[dict[str, Any]]()
+    search._shapes, search._prefix = found, ""
+
+    def evaluate(candidates: list[dict[str, Any]]) -> dict[str, Any]:
+        asked.extend(candidates)
+        scores = [_rate(each) for each in asked]
+        return {"mean_test_score": [math.nan if failing and len(scores) < 6 else score for score in scores]}
+
+    search._run_search(evaluate)
+    assert len(asked) == 16 < len(found) / 4
+    assert len({tuple(each.items()) for each in asked}) == 16, "none twice"
+    assert len({each["random_state"] for each in asked}) == 1
+    ranked = sorted(map(_rate, found), reverse=True)
+    assert max(map(_rate, asked)) >= ranked[1], "one of the best two of 72"
+
+
+def test_a_shape_search_by_model_fits_pipelines_and_smaller_networks(friedman: tuple[np.ndarray, np.ndarray]) -> None:
+    settings: dict[str, Any] = {"budget": 1600, "depths": (1,), "narrowness": (0.25, 2.0), "cv": 2, "random_state": 0}
+    network = make_pipeline(StandardScaler(), HourglassRegressor(max_iter=2))
+    search = ShapeSearchCV(network, n_iter=5, **settings).fit(*friedman)
+    assert len(search.cv_results_["params"]) == 5
+    sizes = {each["hourglassregressor__d_z"] for each in search.cv_results_["params"]}
+    assert min(sizes) < max(sizes) / 3
+    again = ShapeSearchCV(network, n_iter=5, **settings).fit(*friedman)
+    assert again.cv_results_["params"] == search.cv_results_["params"]
+    whole = ShapeSearchCV(network, n_iter=99, scoring=["r2", "neg_max_error"], refit="r2", **settings).fit(*friedman)
+    assert len(whole.cv_results_["params"]) == 6
+    several = ShapeSearchCV(network, n_iter=5, scoring=["r2", "neg_max_error"], refit=False, **settings)
+    with pytest.raises(ValueError, match="refit='r2'"):
+        several.fit(*friedman)
+
+
 @pytest.mark.parametrize(("text", "number"), [("3k", 3000), ("0.5K", 500), ("1200", 1200)])
 def test_a_budget_may_be_an_amount(text: str, number: int, friedman: tuple[np.ndarray, np.ndarray]) -> None:
     one, other = (
@@ -244,6 +287,7 @@ def test_a_device_that_is_absent_is_one_line(device: str, friedman: tuple[np.nda
         ({"depths": (1.5,)}, r"depths=\(1\.5,\) must be whole numbers above 0"),
         ({"budget": "0.5"}, "budget='0.5' must be a whole number above 0, such as 3000 or '3k'"),
         ({"estimator": make_pipeline(StandardScaler())}, "estimator=StandardScaler must be .* or a Pipeline that ends"),
+        ({"n_iter": 0}, "n_iter=0 must be None or a whole number above 0"),
         ({"estimator": StandardScaler()}, "estimator=StandardScaler must be one of those in isthmus.sklearn"),
     ],
 )

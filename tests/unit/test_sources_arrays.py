@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data
+from tests.unit.source_data import load_source
 from tests.unit.tables import write_csv, write_parquet
 
 GENERATOR = np.random.default_rng(0)
@@ -21,8 +21,7 @@ LABELS = np.arange(40) % 4
 
 
 def load(data_dir, path, **fields):
-    config = registry.component("sources", {"name": "arrays", "path": str(path), **fields})
-    return registry.find("sources", "arrays")(config).load(data_dir)
+    return load_source("arrays", data_dir, path=str(path), **fields)
 
 
 def named(**extra):

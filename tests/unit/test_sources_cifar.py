@@ -14,23 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.sources import cifar
+from tests.unit.source_data import load_source as load
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_cifar = pytest.mark.skipif(not (SHARED / "cifar10").is_dir(), reason="CIFAR-10's files are not on this machine")
 ROWS = 12
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
-
-
-def load(name, data_dir, **fields):
-    settings = registry.component("sources", {"name": name, **fields})
-    return registry.find("sources", name)(settings).load(data_dir)
 
 
 def short(text):
@@ -117,6 +107,16 @@ def test_both_layouts_of_cifar100_are_the_same_data(cifar100):
         assert len(batches.classes) == classes
         assert (batches.test.inputs == tiny(1)[0]).all()
         assert batches.test.targets.tolist() == [row // (5 if labels == "coarse" else 1) for row in range(ROWS)]
+
+
+def test_rows_are_the_first_of_the_training_rows_and_change_no_other_split(cifar100):
+    whole, few = (load("cifar100", cifar100 / "batches", validation=4, **fields) for fields in ({}, {"rows": 3}))
+    assert len(few.train) == 3
+    np.testing.assert_array_equal(few.train.inputs, whole.train.inputs[:3])
+    np.testing.assert_array_equal(few.train.targets, whole.train.targets[:3])
+    np.testing.assert_array_equal(few.validation.inputs, whole.validation.inputs)
+    with pytest.raises(UserError, match=r"source.rows=9: validation leaves 8 training rows"):
+        load("cifar100", cifar100 / "batches", validation=4, rows=9)
 
 
 def test_other_content_under_the_known_names_is_refused(tmp_path):

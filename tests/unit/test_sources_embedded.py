@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.protocols import SPLITS
 from isthmus.sources.bicycles import bikes_csv
 from isthmus.sources.files import find_packaged
+from tests.unit.source_data import load_source
 
 
 def load(name, **fields):
-    settings = registry.component("sources", {"name": name, **fields})
-    return registry.find("sources", name)(settings).load(Path("nowhere"))
+    return load_source(name, Path("nowhere"), **fields)
 
 
 def rows_of(data):

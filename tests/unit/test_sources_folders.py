@@ -7,20 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.sources.images import channels_first, open_as_shown
 from isthmus.sources.pictures import walk_images
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
-
-
-def load(name, data_dir, **fields):
-    settings = registry.component("sources", {"name": name, **fields})
-    return registry.find("sources", name)(settings).load(data_dir)
+from tests.unit.source_data import load_source as load
 
 
 def write_image(path, colour, size=(10, 8), mode="RGB"):

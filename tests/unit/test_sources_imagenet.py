@@ -4,19 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.sources.imagenet224 import cut_nine
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
-
-
-def load(name, data_dir, **fields):
-    settings = registry.component("sources", {"name": name, **fields})
-    return registry.find("sources", name)(settings).load(data_dir)
+from tests.unit.source_data import load_source as load
 
 
 @pytest.fixture
@@ -120,7 +110,7 @@ def test_imagenet224_is_cut_once_and_halved_by_image(imagenet):
     blues = [{round(patch[2].mean() / 60) for patch in split.inputs} for split in (data.validation, data.test)]
     assert blues[0] | blues[1] == {0, 1, 2, 3}
     assert not blues[0] & blues[1], "no image is in two splits"
-    cache = imagenet / "home" / "cache" / "imagenet224"
+    cache = imagenet / "isthmus-home" / "cache" / "imagenet224"
     before = {path.name: path.stat().st_mtime_ns for path in cache.glob("*.npy")}
     assert load("imagenet224", imagenet).fingerprint == data.fingerprint
     assert {path.name: path.stat().st_mtime_ns for path in cache.glob("*.npy")} == before
@@ -131,7 +121,7 @@ def test_imagenet224_damaged_and_missing_images_are_named(imagenet):
     (imagenet / "imagenet" / "val" / "1.JPEG").write_bytes(b"no image")
     with pytest.raises(UserError, match=r"cannot read .*val/1.JPEG as an image"):
         load("imagenet224", imagenet)
-    assert not list((imagenet / "home").rglob(".*.npy")), "no half-written cache stays"
+    assert not list((imagenet / "isthmus-home").rglob(".*.npy")), "no half-written cache stays"
     with pytest.raises(UserError, match=r"elsewhere.*train/CLASS"):
         load("imagenet224", imagenet, folder="elsewhere")
     with pytest.raises(UserError, match="no images in"):

@@ -6,23 +6,20 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.io import savemat
 
 from isthmus.core import registry
+from isthmus.core.config import run_config
 from isthmus.core.errors import UserError
 from isthmus.sources.cache import decode_all
 from isthmus.sources.imagenet1k import CMC, ImageNet1k, ImageNet100
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
-
-
-def load(name, data_dir, **fields):
-    settings = registry.component("sources", {"name": name, **fields})
-    return registry.find("sources", name)(settings).load(data_dir)
+from isthmus.training.loop import Stopped
+from isthmus.training.prepare import Options, learn_task
+from isthmus.training.run import run
+from tests.listeners import stop_after
+from tests.unit.source_data import load_source as load
 
 
 def colour(label, number=0):
@@ -116,7 +113,7 @@ def test_food101(food):
     assert data.train.inputs.shape[1:] == (3, 20, 20)
     assert isinstance(data.train.inputs, np.memmap)
     labels_fit(data)
-    cache = food / "home" / "cache" / "food101"
+    cache = food / "isthmus-home" / "cache" / "food101"
     before = {path.name: path.stat().st_mtime_ns for path in cache.glob("*.npy")}
     assert load("food101", food, size=20, validation=3).fingerprint == data.fingerprint
     assert {path.name: path.stat().st_mtime_ns for path in cache.glob("*.npy")} == before
@@ -206,6 +203,94 @@ def test_cars(tmp_path, labelled):
     assert rows(data) == [4, 4, 6]
     assert data.classes == ("Audi", "BMW", "Fiat", "Opel")
     labels_fit(data)
+
+
+def test_training_photographs_may_be_kept_whole(tmp_path):
+    """All of a training photograph, squeezed, with its size; the other splits keep their central squares."""
+    root = cars_root(tmp_path)
+    sizes = [(20 + 4 * row, 20) for row in range(8)]
+    for row, size in enumerate(sizes):
+        Image.effect_noise(size, 80).convert("RGB").save(root / "stanford_cars" / "cars_train" / f"{row + 1:05d}.jpg")
+    square = load("cars", root, size=16, validation=4)
+    whole = load("cars", root, size=16, validation=4, extent="whole")
+    assert whole.fingerprint != square.fingerprint
+    assert np.array_equal(whole.validation.inputs, square.validation.inputs)
+    assert np.array_equal(whole.test.inputs, square.test.inputs)
+    assert np.array_equal(whole.train.targets, square.train.targets)
+    assert square.train.extents is None
+    assert (whole.train.extents[:, 0] == 20).all()
+    assert set(whole.train.extents[:, 1].tolist()) < {width for width, _ in sizes}
+    for pixels, (height, width) in zip(whole.train.inputs, whole.train.extents.tolist(), strict=True):
+        picture = Image.open(root / "stanford_cars" / "cars_train" / f"{sizes.index((width, height)) + 1:05d}.jpg")
+        squeezed = np.asarray(picture.resize((16, 16), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        assert np.array_equal(pixels, squeezed)
+    again = load("cars", root, size=16, validation=4, extent="whole")  # from the cache
+    assert again.fingerprint == whole.fingerprint
+    assert np.array_equal(again.train.extents, whole.train.extents)
+    cubic = load("cars", root, size=16, validation=4, resampling="bicubic")
+    assert not np.array_equal(cubic.train.inputs, square.train.inputs)
+
+
+def photograph_task(data, **fields):
+    settings = {"name": "classification", "resize": 16, "augment": {"resized_crop": [0.08, 1.0]}, **fields}
+    return learn_task(registry.component("tasks", settings), data)
+
+
+def test_batches_of_whole_photographs_depend_on_the_seed_and_the_step_alone(tmp_path):
+    root = cars_root(tmp_path)
+    for row in range(8):
+        path = root / "stanford_cars" / "cars_train" / f"{row + 1:05d}.jpg"
+        Image.effect_noise((60, 20), 80).convert("RGB").save(path)
+    data = load("cars", root, size=16, validation=4, extent="whole")
+    index = torch.tensor([3, 0, 2])
+    rows, targets = torch.from_numpy(data.train.inputs[index]), torch.from_numpy(data.train.targets[index])
+
+    def batch(task, seed, step):
+        return task.training_batch(rows, targets, index, torch.zeros(3), seed, step).input
+
+    task = photograph_task(data)
+    assert torch.equal(batch(task, 0, 5), batch(task, 0, 5))
+    assert torch.equal(batch(photograph_task(data), 0, 5), batch(task, 0, 5)), "as after a resume"
+    assert not torch.equal(batch(task, 0, 5), batch(task, 0, 6))
+    assert not torch.equal(batch(task, 0, 5), batch(task, 1, 5))
+    for name in ("classification", "denoise"):
+        with pytest.raises(UserError, match=r"source.extent=whole squeezes training photographs into squares"):
+            learn_task(registry.component("tasks", {"name": name}), data)
+
+
+def test_a_run_on_whole_photographs_resumes_exactly(tmp_path, monkeypatch):
+    cars = {"name": "cars", "folder": str(cars_root(tmp_path) / "stanford_cars"), "size": 16, "validation": 4}
+    config = run_config(
+        {
+            "source": cars | {"extent": "whole", "resampling": "bicubic"},
+            "task": {"name": "classification", "resize": 16, "augment": {"resized_crop": [0.08, 1.0]}},
+            "model": {"name": "vit", "patch": 8, "d_z": 12, "d_h": 6, "num_heads": 2, "depth": 1},
+            "train": {"epochs": 3, "batch_size": 2},
+            "threads": 1,
+        }
+    )
+    whole = run(config)
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "parts"))
+    for steps in (1, 3):
+        with pytest.raises(Stopped):
+            run(config, Options(save_every=1e9), stop_after(steps))
+    parts = run(config)
+    assert parts.files["model.safetensors"] == whole.files["model.safetensors"]
+    assert parts.metrics == whole.metrics
+
+
+def test_square_photographs_give_the_same_batches_whole(tmp_path):
+    root = cars_root(tmp_path)
+    for split, number in (("train", 8), ("test", 6)):
+        for row in range(number):
+            path = root / "stanford_cars" / f"cars_{split}" / f"{row + 1:05d}.jpg"
+            Image.effect_noise((16, 16), 80).convert("RGB").save(path)
+    index, found = torch.arange(4), []
+    for extent in ("square", "whole"):
+        data = load("cars", root, size=16, validation=4, extent=extent)
+        rows, targets = torch.from_numpy(data.train.inputs), torch.from_numpy(data.train.targets)
+        found.append(photograph_task(data).training_batch(rows, targets, index, torch.zeros(4), 0, 3).input)
+    assert torch.equal(*found)
 
 
 def test_cars_wrong_files_are_named(tmp_path):

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Data
+from tests.unit.source_data import load_source
 
 SHARED = Path(os.environ.get("ISTHMUS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_mnist = pytest.mark.skipif(not (SHARED / "mnist").is_dir(), reason="MNIST's files are not on this machine")
@@ -26,9 +27,7 @@ NAMES = [
 ]
 
 
-def load(data_dir, **fields):
-    config = registry.component("sources", {"name": "mnist", **fields})
-    return registry.find("sources", "mnist")(config).load(data_dir)
+load = partial(load_source, "mnist")
 
 
 def idx(array):

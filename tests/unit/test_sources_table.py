@@ -13,11 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from isthmus.core import registry
 from isthmus.core.errors import UserError
 from isthmus.sources.dialects import find_delimiter, read_frame
 from isthmus.sources.tables import table_of
 from isthmus.sources.targets import describe_target, guess_target
+from tests.unit.source_data import load_source
 from tests.unit.tables import write_parquet
 
 ROWS = 50
@@ -31,8 +31,7 @@ COLUMNS = {
 
 
 def load(path, **fields):
-    config = registry.component("sources", {"name": "table", "path": str(path), **fields})
-    return registry.find("sources", "table")(config).load(path.parent)
+    return load_source("table", path.parent, path=str(path), **fields)
 
 
 def write(path, delimiter=",", comma=False, encoding="utf-8", end="\n", quoting=csv.QUOTE_MINIMAL, columns=COLUMNS):
@@ -253,7 +252,7 @@ def test_classes_are_sorted_naturally_and_rows_without_a_target_left_out(tmp_pat
     assert data.classes == ("2", "9", "10")
     assert sum(len(data.split(name)) for name in ("train", "validation", "test")) == 45
     assert "15 of 60 rows have no target, left out" in data.table["findings"]
-    assert any("`y` is predicted: classification" in finding for finding in data.table["findings"])
+    assert any("predicting `y`: classification" in finding for finding in data.table["findings"])
     assert data.table["targets"] == ["y"]
     assert data.table["encoder"]["columns"][0]["name"] == "x"
 
@@ -267,12 +266,19 @@ def test_targets_of_every_kind(tmp_path):
     assert load(path).train.targets is None
     assert load(path, targets="price", inputs="rooms").columns == ("rooms", "rooms is missing")
     assert load(path, targets="price", inputs=["rooms", "town"], row_names="town").columns[0] == "rooms"
+    everything = load(path, targets="price").table["inputs"]
+    assert load(path, targets="price", without=["rooms", "town"]).table["inputs"] == [
+        name for name in everything if name not in ("rooms", "town")
+    ]
     for fields, said in (
         ({"targets": "town", "kind": "regression"}, "not numeric: it has 'Zürich'"),
         ({"targets": "price", "kind": "classification"}, "not whole numbers that can be classes"),
         ({"targets": ["price", "area"], "kind": "classification"}, "one target, not 2"),
         ({"targets": "prices"}, "did you mean 'price'"),
         ({"targets": "price", "inputs": "price"}, "both in source.targets and in source.inputs"),
+        ({"targets": "price", "without": "price"}, "both in source.targets and in source.without"),
+        ({"targets": "price", "without": "room"}, "did you mean 'rooms'"),
+        ({"targets": "price", "without": everything}, "no column besides source.targets and source.without"),
     ):
         with pytest.raises(UserError, match=said):
             load(path, **fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,12 @@ import numpy as np
 import pytest
 
 from isthmus.core.config import run_config
-from isthmus.core.registry import component, find
+from isthmus.core.registry import component
 from isthmus.sources.tower import draw_branch
 from isthmus.training.run import run
+from tests.unit.source_data import load_source
 
-
-def load(**fields: Any) -> Any:
-    config = component("sources", {"name": "tower", **fields})
-    return find("sources", "tower")(config).load(Path())
+load = partial(load_source, "tower", Path())
 
 
 def share(data: Any) -> float:

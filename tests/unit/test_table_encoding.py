@@ -7,7 +7,7 @@ import pyarrow
 import pytest
 
 from isthmus.core.errors import UserError
-from isthmus.sources.encoder_module import EncoderModule
+from isthmus.export.raw_form import EncoderModule
 from isthmus.sources.encoding import TableEncoder
 
 ROWS = 60
@@ -43,7 +43,7 @@ def test_everything_found_is_said():
     said = "\n".join(encoder.findings)
     for finding in (
         "`id`: a different whole number in every row, left out",
-        "`age`: numbers; 9 of 60 are missing",
+        "`age`, `mostly`: numbers; missing in 9 to 40 of 60 training rows",
         "`income`: numbers",
         "`colour`: 3 categories",
         "`town`: 40 categories, of which 20 have a feature of their own",
@@ -53,7 +53,6 @@ def test_everything_found_is_said():
         "`constant`: the same value in every row, left out",
         "`blank`: no values, left out",
         "`code`: a different value in every row, left out",
-        "`mostly`: numbers; 40 of 60 are missing, more than half",
     ):
         assert finding in said
     assert encoder.inputs == {
@@ -69,6 +68,11 @@ def test_columns_with_the_same_finding_share_a_sentence():
     assert encoder.findings == ["`a`, `b`, `c`, `d` and 3 more: numbers"]
 
 
+def test_few_categories_with_a_feature_of_their_own_are_counted_in_good_english():
+    rare = [f"town {row}" for row in range(12)]
+    assert learn(x=["a"] * 30 + rare).findings == ["`x`: 13 categories, of which 1 has a feature of its own"]
+
+
 def test_a_missing_number_is_the_median_and_is_marked():
     encoder = learn(x=[1.0, 2.0, 3.0, 10.0, None])
     assert encoder.features == ["x", "x is missing"]
@@ -77,7 +81,7 @@ def test_a_missing_number_is_the_median_and_is_marked():
 
 def test_cells_that_cannot_be_read_are_missing_and_said():
     encoder = learn(x=[str(row) for row in range(99)] + ["error", "-"])
-    assert encoder.findings == ["`x`: numbers; 2 of 101 are missing ('error' cannot be read)"]
+    assert encoder.findings == ["`x`: numbers; missing in 2 of 101 training rows ('error' cannot be read)"]
 
 
 def test_a_column_of_infinities_is_empty():

@@ -14,7 +14,7 @@ from isthmus.core.protocols import Data, Split
 from isthmus.sources.puzzles.boards import is_complete
 from isthmus.sources.puzzles.generation import generate
 from isthmus.tasks.token_scores import IGNORED
-from isthmus.training.run import prepare
+from isthmus.training.prepare import prepare
 
 PUZZLES, SOLUTIONS = (side.astype(np.int16) for side in generate(np.array([50, 50, 60, 60]), np.random.default_rng(0)))
 SPLIT = Split(PUZZLES, SOLUTIONS)

@@ -36,7 +36,8 @@ def test_a_model_says_which_of_its_fields_tell_networks_apart(name: str) -> None
 def test_no_two_variants_have_one_title(home: str) -> None:
     variants = [complete(variant) for variant in importlib.import_module(home).VARIANTS.values()]
     titles = [model_title(variant) for variant in variants]
-    assert len(set(titles)) == len(titles) > 1
+    assert titles
+    assert len(set(titles)) == len(titles)
     assert all(title.startswith(variant["name"]) for title, variant in zip(titles, variants, strict=True))
 
 

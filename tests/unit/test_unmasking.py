@@ -25,7 +25,7 @@ def table_model(positions, seed=0):
     return model
 
 
-def slowly_filled(model, tokens, steps):
+def slowly_filled(model, tokens, steps, planned_for_all=False):
     """The likeliest tokens, row by row, counted by hand."""
     weights = [math.acos(1 - k / (steps - 1)) if steps > 1 else 1.0 for k in range(steps)]
     rows = []
@@ -35,7 +35,7 @@ def slowly_filled(model, tokens, steps):
             left = [place for place, token in enumerate(row) if token == CODES]
             if not left:
                 break
-            done = gaps * sum(weights[: step + 1]) / sum(weights)
+            done = (len(row) if planned_for_all else gaps) * sum(weights[: step + 1]) / sum(weights)
             done = gaps if step == steps - 1 else min(gaps, max(step + 1, round(done)))
             scores = torch.softmax(model(torch.tensor([row]))[0], dim=-1)
             surest = sorted(left, key=lambda place: -float(scores[place].max()))
@@ -52,6 +52,24 @@ def test_filling_is_that_of_a_plain_loop(steps):
     tokens = tokens.masked_fill(torch.rand(9, 12, generator=generator) < torch.linspace(0, 1, 9)[:, None], CODES)
     model = table_model(12)
     assert torch.equal(fill(model, tokens, CODES, steps, 0.0, generator), slowly_filled(model, tokens, steps))
+    assert torch.equal(
+        fill(model, tokens, CODES, steps, 0.0, generator, planned_for_all=True),
+        slowly_filled(model, tokens, steps, planned_for_all=True),
+    )
+
+
+@pytest.mark.parametrize(("share", "passes"), [(0.1, 6), (0.2, 9), (0.3, 12), (0.4, 14), (1.0, 24)])
+def test_steps_that_are_planned_for_all_256_tokens_end_when_none_is_masked(share, passes):
+    """The numbers of the authors' plan, whose 24 steps fill 1, 3, 5, 6, 6, 7, … tokens."""
+    counted = []
+
+    def model(tokens):
+        counted.append(tokens)
+        return torch.zeros(*tokens.shape, CODES)
+
+    mask = exact_mask(1, 256, share, torch.Generator().manual_seed(0))
+    fill(model, torch.where(mask, CODES, 0), CODES, 24, 0.0, torch.Generator(), planned_for_all=True)
+    assert len(counted) == passes
 
 
 @given(st.integers(1, 30), st.floats(0.0, 3.0), st.integers(0, 2**20))

@@ -16,7 +16,8 @@ from isthmus.core.record import read_metrics
 from isthmus.core.registry import component, find
 from isthmus.models.vq_tokenizer import Codebook, VQTokenizerConfig
 from isthmus.training.loop import Stopped
-from isthmus.training.run import prepare, run
+from isthmus.training.prepare import prepare
+from isthmus.training.run import run
 from tests.listeners import stop_after
 
 

@@ -9,8 +9,8 @@ them holds at 95 %; each is a further chance of a wrong refutation, so one case 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from functools import wraps
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -126,9 +126,16 @@ def combine(found: Mapping[str, Finding]) -> Finding:
     said = "; ".join(f"{name}: {numbers['said']}" for name, (_, numbers) in found.items())
     numbers_of = {name: {"answer": answer, **numbers} for name, (answer, numbers) in found.items()}
     answer = all_of([answer for answer, _ in found.values()])
-    if answer == "no" and min(chances := _refutations(numbers_of)) * len(chances) > 1 - LEVEL:
-        answer = "undecided"
-    return answer, {"said": said, **numbers_of}
+    if answer != "no" or min(chances := _refutations(numbers_of)) * len(chances) <= 1 - LEVEL:
+        return answer, {"said": said, **numbers_of}
+    found_of: dict[str, Any] = {
+        "said": f"{said}; not refuted after the correction for {len(chances)} cases",
+        **numbers_of,
+    }
+    if seeds := min(_seeds_to_refute(numbers_of, 1 - (1 - LEVEL) / len(chances)), default=0):
+        found_of["said"] += f", which about {seeds:,} seeds would decide"
+        found_of["seeds_to_decide"] = seeds
+    return "undecided", found_of
 
 
 def _refutations(numbers: Mapping[str, Any]) -> list[float]:
@@ -139,13 +146,24 @@ def _refutations(numbers: Mapping[str, Any]) -> list[float]:
     return [p for each in cases if each.get("answer", "not addressed") != "not addressed" for p in _refutations(each)]
 
 
+def _seeds_to_refute(numbers: Mapping[str, Any], level: float) -> Iterator[int]:
+    """How many seeds would refute each of the cases that are answered with no, if all cases are corrected for."""
+    if numbers.get("answer") == "no" and "bound" in numbers:
+        gap = Interval(**{field.name: numbers[field.name] for field in fields(Interval)})
+        if (seeds := seeds_to_clear(gap, numbers["bound"], level)) is not None:
+            yield seeds
+    for each in numbers.values():
+        if isinstance(each, Mapping):
+            yield from _seeds_to_refute(each, level)
+
+
 def judge(gap: Interval, rule: Rule | None = None, said: str = "") -> Finding:
     """What an interval says about a claim; by default, whether the difference is above 0."""
     rule = rule or Rule.leads()
     answer = rule.judge(gap)
     bound = min(rule.bounds, key=lambda bound: abs(gap.difference - bound))
     p = gap.less(bound).p if answer == "no" else 1.0
-    numbers = {"said": said or gap.text(), **interval_numbers(gap), "p_of_no": p}
+    numbers = {"said": said or gap.text(), **interval_numbers(gap), "bound": bound, "p_of_no": p}
     if answer == "undecided" and (seeds := seeds_to_clear(gap, bound)) is not None:
         numbers |= {"seeds_to_decide": seeds, "said": f"{numbers['said']}, which about {seeds:,} seeds would decide"}
     return answer, numbers

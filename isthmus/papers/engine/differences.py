@@ -51,6 +51,7 @@ def _steps(study: StudyConfig) -> int | None:
         return None
     if field is not None and isinstance(held_out := getattr(source, "validation", None), int):
         rows += field.default - held_out
+    rows = min(rows, getattr(source, "rows", None) or rows)
     views = 4 if getattr(study.base.task, "flips", False) else 1
     return -(-rows * views // train.batch_size) * train.epochs
 
@@ -63,6 +64,8 @@ def _settings(here: Mapping[str, object], paper: Mapping[str, object], of: str) 
             continue
         if name == "validation":
             found.append(f"{_show_rows(value)} held out for validation instead of {_show_rows(paper[name])}")
+        elif name == "rows":
+            found.append(f"{value:,} training images instead of all" if value else "all training images")
         elif name == "flips":
             found.append("every training image in four orientations" if value else "no fourfold flips")
         else:

@@ -209,6 +209,8 @@ class Exhibit:
     draw: Draw
     analyse: Analysis | None = None
     """Measures what run records do not hold. For an exhibit without parts it is the whole measurement."""
+    opens_runs: bool = True
+    """Whether ``analyse`` needs the folders of runs, which stored results do not hold, and not only their configs."""
     first: Callable[[Scale], Sequence[StudyConfig]] | None = None
     """Studies that must run before the parts, such as a tokenizer's."""
 

@@ -85,7 +85,8 @@ def draw_band(
     """The mean of several runs as a line over ``x`` (default: 0, 1, …), with their range."""
     by_step = list(zip(*runs, strict=True))
     x, colour = x or range(len(by_step)), style(place)["color"]
-    axis.plot(x, [statistics.fmean(values) for values in by_step], line, label=label, color=colour)
+    marker = "o" if len(by_step) == 1 else None  # a line of one point would be invisible
+    axis.plot(x, [statistics.fmean(values) for values in by_step], line, label=label, color=colour, marker=marker)
     low, high = ([pick(values) for values in by_step] for pick in (min, max))
     axis.fill_between(x, low, high, alpha=0.15, color=colour)
 

@@ -96,6 +96,18 @@ class Protocol:
         return lines
 
 
+def crop_photographs(protocol: Protocol, source: str) -> Protocol:
+    """timm cuts its crops out of the whole photograph. CIFAR's images are whole in any case."""
+    if source in ("cifar10", "cifar100"):
+        return protocol
+    return replace(
+        protocol,
+        unprinted={**protocol.unprinted, "source.extent": "square", "source.resampling": "bilinear"},
+        code={**protocol.code, "source.extent": "whole", "source.resampling": "bicubic"},
+        open={"code": ["timm cuts photographs at their full size; here they are reduced to 256 × 256 pixels first"]},
+    )
+
+
 def read(study: StudyConfig, path: str) -> Iterator[Any]:
     """The value of a path in a study: one, or one for each network that it concerns."""
     head, *rest = path.split(".")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from isthmus.core.config import StudyConfig
 from isthmus.core.errors import UserError, nearest
@@ -20,8 +20,8 @@ from isthmus.papers.engine.exhibit import SCALES, AnalysisInput, Exhibit, Findin
 from isthmus.papers.engine.protocols import KINDS, Kind
 from isthmus.papers.engine.rows import identify, make_rows, recall_candidate
 from isthmus.papers.engine.tables import markdown, rows_csv
-from isthmus.studies.fronts import summarise
-from isthmus.training.run import Options, load_data
+from isthmus.studies.fronts import Candidate, summarise
+from isthmus.training.prepare import Options, load_data
 
 SCHEMA = "isthmus.reproduction/1"
 
@@ -57,13 +57,14 @@ def find_exhibit(paper: str, table: str) -> Exhibit:
 def reproduce(
     paper: str, table: str, scale: str, out: Path | None = None, *, carry_out: CarryOut, workers: int = 1,
     data_dir: Path | None = None, partial: bool = False, protocol: str = "printed",
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] = (), stored: Sequence[Path] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """Reproduce a table or figure and write measured beside published results.
 
     Returns the content of ``result.json``. ``carry_out`` trains a study; finished runs are not repeated. A ``partial``
     result leaves out studies without a finished run, and says how many runs of the others have ended. ``protocol`` is
     ``printed`` or, at the paper's scale, ``code``; ``overrides`` such as ``seeds=5`` change what `Part.change` allows.
+    A study that is part of a complete result below ``stored`` is taken from there.
     """
     exhibit, table = find_exhibit(paper, table), table.upper()
     if scale not in SCALES:
@@ -79,15 +80,13 @@ def reproduce(
         load_data(source, data_dir)  # missing files of later parts are reported before the first part trains
     for study in exhibit.first(chosen) if exhibit.first else ():
         carry_out(study, options, workers)
-    measured, unfinished, extra = [], list[str](), count(1)
-    for part in parts:
-        done = carry_out(part.study, options, workers)
-        item = identify(part, summarise(done.records(), refits=True), done.folders, extra)
-        if partial:
-            unfinished.append(_describe_progress(item))
-        elif not item.candidates:
-            raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
-        measured += [item] if item.candidates else []
+    if stored and exhibit.analyse and exhibit.opens_runs:
+        raise UserError(
+            f"{paper} {table} measures trained networks, which stored results do not hold; leave out --stored"
+        )
+    measured, notes, unfinished, taken = _measure_parts(
+        parts, lambda study: carry_out(study, options, workers), partial, stored, f"{paper} {table}"
+    )
     if parts and not measured:
         raise UserError(f"no run of {paper} {table} at scale {scale} is on record; train them without --recorded")
     analysis = exhibit.analyse(AnalysisInput(measured, chosen, data_dir)) if exhibit.analyse else {}
@@ -102,18 +101,70 @@ def reproduce(
         "scale": scale,
         "protocol": kind,
         "overrides": list(overrides),
-        "command": command,
+        "command": command + " --stored" * bool(notes),
         "contradictions": _gather(parts, lambda part: part.contradictions),
-        "differences": [*unfinished, *_gather(parts, lambda part: part.differences), *analysis.get("differences", ())],
+        "differences": [
+            *unfinished,
+            *notes,
+            *_gather(parts, lambda part: part.differences),
+            *analysis.get("differences", ()),
+        ],
         "rows": make_rows(measured, analysis.get("rows", {})),
-        "claims": _judge_claims(exhibit, findings, chosen, partial=partial),
-        "partial": partial,
+        "claims": _judge_claims(exhibit, findings, chosen, partial=bool(unfinished)),
+        "partial": bool(unfinished),
         "quantities": [asdict(quantity) for quantity in analysis.get("quantities", ())],
         "analysis": {name: value for name, value in analysis.items() if name not in ("quantities", "differences")},
         "studies": [part.study.model_dump(mode="json", exclude_defaults=True) for part in parts],
     }
-    _write(out or default_folder(paper, table, scale, kind), result, exhibit, findings)
+    _write(
+        out or default_folder(paper, table, scale, kind), result, exhibit, findings, page=bool(measured) and not taken
+    )
     return result
+
+
+class Kept(NamedTuple):
+    candidates: list[Candidate]
+    home: str
+    """The paper and the table of the stored result."""
+
+
+def recall_study(part: Part, folders: Sequence[Path]) -> Kept | None:
+    """The candidates of a part's study from a complete stored result that has the same study."""
+    wanted = part.study.model_dump(mode="json", exclude_defaults=True)
+    maximise = find("tasks", part.study.base.task.name).maximise
+    for path in (path for folder in folders for path in sorted(folder.rglob("result.json"))):
+        result = read_json(path)
+        if result.get("schema") != SCHEMA or result.get("partial") or wanted not in result["studies"]:
+            continue
+        names = [each.title for each in find_exhibit(result["paper"], result["table"]).parts(result["scale"])]
+        title = names[result["studies"].index(wanted)]
+        rows = [row for row in result["rows"] if row["part"] == title and row["measured"]]
+        if rows:
+            return Kept([recall_candidate(row, maximise) for row in rows], f"{result['paper']} {result['table']}")
+    return None
+
+
+def _measure_parts(
+    parts: Sequence[Part], complete: Callable[[StudyConfig], Done], partial: bool, stored: Sequence[Path], own: str
+) -> tuple[list[MeasuredPart], list[str], list[str], int]:
+    """The parts with their networks; which of them another table stored; how far the unfinished ones are; and how many
+    parts were not trained here. ``own`` is the table itself, whose runs need no note."""
+    measured, notes, unfinished, extra, taken = list[MeasuredPart](), list[str](), list[str](), count(1), 0
+    for part in parts:
+        if stored and (kept := recall_study(part, stored)) is not None:
+            taken += 1
+            if kept.home != own:
+                notes.append(f"{part.title}: the runs stored with {kept.home}")
+            measured.append(identify(part, kept.candidates, (), extra))
+            continue
+        done = complete(part.study)
+        item = identify(part, summarise(done.records(), refits=True), done.folders, extra)
+        if partial:
+            unfinished.append(_describe_progress(item))
+        elif not item.candidates:
+            raise UserError(f"no run of the study {part.study.name!r} finished; `isthmus runs list` shows why")
+        measured += [item] if item.candidates else []
+    return measured, notes, unfinished, taken
 
 
 def _check_protocol(protocol: str, scale: Scale) -> Kind:
@@ -196,8 +247,11 @@ def _judge_claims(
     return claims
 
 
-def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Findings) -> None:
-    """Everything in one folder; ``result.json`` last, so that its presence means the folder is complete."""
+def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Findings, page: bool) -> None:
+    """Everything in one folder; ``result.json`` last, so that its presence means the folder is complete.
+
+    The ``page`` reads run records, which stored results do not have.
+    """
     from isthmus.reports import write_report
 
     figure = exhibit.draw(findings)
@@ -209,7 +263,7 @@ def _write(folder: Path, result: dict[str, Any], exhibit: Exhibit, findings: Fin
         if table and table.task and len(table.rows) == len(part.printed):
             fronts.append(f"{result['paper']}/{part.table}")
     title = f"{result['title']}: {result['printed_as']}, scale {result['scale']}"
-    if findings.parts:
+    if page:
         write_report(folders, folder, title, result["command"], published=fronts)
     _write_tables(folder, result)
 

@@ -28,6 +28,8 @@ from isthmus.papers.engine.claims import (
 )
 from isthmus.papers.engine.exhibit import Findings, Judgement, MeasuredPart
 from isthmus.papers.engine.networks import Meeting, Network, best, find_network, meetings
+from isthmus.studies.fronts import Candidate
+from isthmus.studies.laws import DRAWS, LEAST_BUDGETS, RATIO, FamilyLaw, fit_laws, group_budgets, read_shape
 from isthmus.studies.statistics import Answer, Interval, compare, compare_runs, decide_together
 
 LITTLE = 0.1
@@ -213,14 +215,55 @@ def c6(findings: Findings) -> Judgement:
     return conclude(measured, {"Table 1": printed})
 
 
+DIRECTIONS = {"depth": 1, "d_z": 1, RATIO: -1}
+"""Of the best Hourglass as its budget grows: deeper, a wider stream, and a narrower computation within it."""
+
+
 @claim("C11")
 def c11(findings: Findings) -> Judgement:
-    """Only a search could tell which shapes are good; a study of chosen networks cannot, so the measurement does not
-    address it. The printed rows are counted: yes if all of them are in the stated ranges, no if one is not."""
-    judgement = judge_parts(findings.parts, _count_rows)
-    reason = "the networks were chosen and not searched"
-    numbers = {"measured": {}, "published": judgement.numbers["published"]}
-    return replace(judgement, measured="not addressed", numbers=numbers, because=reason)
+    """The printed ranges are those of the paper's sizes; elsewhere the claim is read as a direction. Of the best
+    Hourglass over the budget, both in logarithms, the slopes of L and d_z are above 0 and that of d_h / d_z below 0:
+    yes if their 90 % intervals, over seeds and candidates, all lie on these sides; no if one lies on the other side,
+    also after a correction for the number of slopes; else undecided. Fewer than four budgets with a choice of shapes,
+    as in a study of chosen networks, do not address it. The printed rows are counted: yes if all of them are in the
+    stated ranges, no if one is not."""
+    printed = judge_parts(findings.parts, _count_rows)
+    judgement = conclude({item.part.title: judge_shapes(item.candidates) for item in findings.parts})
+    return replace(
+        judgement, published=printed.published, printed_because=printed.printed_because,
+        numbers={"measured": judgement.numbers["measured"], "published": printed.numbers["published"]},
+    )  # fmt: skip
+
+
+def judge_shapes(candidates: Sequence[Candidate]) -> Finding:
+    """Whether the best Hourglasses of a study have the slopes of C11."""
+    group = [candidate for candidate in candidates if candidate.architecture == "hourglass_mlp"]
+    number = len(group_budgets(group)) if group else 0
+    if number < LEAST_BUDGETS:
+        return not_addressed(
+            f"its Hourglasses have {number} budget{'s' * (number != 1)}; a slope needs {LEAST_BUDGETS}"
+        )
+    (problem,) = fit_laws(group)
+    (law,) = problem.families
+    choices = sum(point.shapes > 1 for point in law.points)
+    if not law.is_searched:
+        said = f"{choices} of {number} budgets have more than one shape; a slope needs {LEAST_BUDGETS}"
+        return not_addressed(f"the networks were chosen and not searched: {said}")
+    tried = [read_shape(candidate) for candidate in group]
+    if fixed := [name for name in DIRECTIONS if len({shape.get(name) for shape in tried}) == 1]:
+        return not_addressed(f"all networks have the same {' and '.join(fixed)}")
+    return combine({name: _judge_slope(law, name, sign) for name, sign in DIRECTIONS.items()})
+
+
+def _judge_slope(law: FamilyLaw, name: str, sign: int) -> Finding:
+    slope, rising = law.slopes[name], law.rising[name]
+    ends = sorted((sign * slope.low, sign * slope.high))
+    answer: Answer = "yes" if ends[0] > 0 else "no" if ends[1] < 0 else "undecided"
+    wrong = max(rising if sign > 0 else 1 - rising, 1 / DRAWS)
+    edge = ", and the largest value tried is the best" if name in law.edges else ""
+    said = f"slope {slope.value:.2f} ({slope.low:.2f} to {slope.high:.2f}{edge})"
+    numbers = {"said": said, **slope._asdict(), "rising": rising, "p_of_no": wrong if answer == "no" else 1.0}
+    return answer, numbers
 
 
 STATED = {"hourglass": ("L >= 4", "d_z >= 3075", "115 <= d_h <= 765"), "conventional": ("L <= 3", "d_h >= 3075")}

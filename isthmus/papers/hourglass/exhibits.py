@@ -40,6 +40,14 @@ TABLES = by_id(
     ),
     _curves("F13", vit.sooner, parts=vit.hourglasses),
     _exhibit(
+        "SC2", claims.c11, parts=studies.searched_shapes, draw=fronts, printed_as="Appendix C.2",
+        shows="The shape of the best Hourglass as its budget grows.",
+    ),
+    _accuracies(
+        "S4V", vit.stacked, vit.iterated, vit.latent, parts=vit.future_work, printed_as="Section 4, Transformers",
+        shows="Stacked and iterated feed-forward blocks, and latent attention.",
+    ),
+    _exhibit(
         "S4", claims.s4, parts=studies.norm_activation_init, draw=figures.settings, printed_as="Section 4",
         shows="Both shapes with every norm, activation and initialisation.",
     ),

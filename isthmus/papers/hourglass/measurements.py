@@ -121,7 +121,7 @@ def _latency(size: str, both: dict[str, Any], threads: int, rounds: int) -> list
     from isthmus.analysis.ratios import load, row, time_rounds
     from isthmus.core.registry import create_model
     from isthmus.models.vit import VARIANTS
-    from isthmus.training.run import arithmetic
+    from isthmus.training.devices import arithmetic
 
     images = torch.randn(BATCHES[size], 3, 224, 224, generator=torch.Generator().manual_seed(0))
     models = [create_model(**VARIANTS[f"{size}-{shape}"]).eval() for shape in ("hourglass", "conventional")]

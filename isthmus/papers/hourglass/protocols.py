@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.papers.engine.protocols import Protocol
+from isthmus.papers.engine.protocols import Protocol, crop_photographs
 
 BATCHES = {"tiny": (768, 4.5e-2), "small": (768, 4.5e-2), "large": (384, 2.25e-2)}
 """Batch and learning rate."""
@@ -19,6 +19,7 @@ def mlps(source: str, task: str) -> Protocol:
     else:
         small = source == "imagenet32"
         printed |= {"train.epochs": 2 if small else 1, "train.batch_size": 512, "task.flips": small}
+        printed |= {} if small else {"source.resize": "square"}
     if task == "denoise":
         printed |= {"task.noise_std": 0.25}
     unprinted = {"train.weight_decay": 0.0, "train.betas": [0.9, 0.999]}
@@ -38,7 +39,7 @@ def transformers(size: str, source: str) -> Protocol:
     own = {"imagenet100": {"source.hub": "ilee0022/ImageNet100"}, "flowers": {"source.split": "swapped"}}
     printed |= own.get(source, {"source.validation": 0})
     scale = batch / 512
-    return Protocol(
+    protocol = Protocol(
         "Tables 10 and 11",
         printed,
         {
@@ -49,9 +50,5 @@ def transformers(size: str, source: str) -> Protocol:
             "task.augment.resized_crop": [0.08, 1.0], "task.augment.flip": True,
         },
         {"train.schedule_start": "with_warmup", "train.rate_changes": "epoch", "task.interpolation": "bicubic"},
-        {
-            "code": [
-                "timm cuts photographs at their full size; here from a central square of 256 pixels",
-            ]
-        },
     )  # fmt: skip
+    return crop_photographs(protocol, source)

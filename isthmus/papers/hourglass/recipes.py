@@ -36,9 +36,9 @@ def from_scratch(size: str, shape: str, source: str = "cars") -> RunConfig:
     the last.
 
     Other data sets: ``source.name=…`` with cifar10, cifar100, cars, imagenet100, or flowers102 with
-    ``source.split=swapped``, the split that Table 10 counts. Crops are drawn from the central square of 256 pixels,
-    where timm draws them from the whole photograph. The rate changes at every step and its cosine begins after the
-    warm-up; timm's changes at every epoch, with the warm-up inside the cosine.
+    ``source.split=swapped``, the split that Table 10 counts. Crops are drawn from the central square of 256 pixels;
+    with ``source.extent=whole`` from the whole photograph, as timm does. The rate changes at every step and its cosine
+    begins after the warm-up; timm's changes at every epoch, with the warm-up inside the cosine.
     """
     batch = BATCHES[size]
     scale = batch / 512

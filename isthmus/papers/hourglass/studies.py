@@ -10,11 +10,12 @@ from 6 · parameters · rows FLOPs at 70 GFLOP/s and 28 bytes per parameter and 
     mnist-super-resolution                40        18      F8
     cifar10-denoise                       40        87      T6, T8, F3, F7
     cifar10-super-resolution              40        29      T7, T9, F3, F8
-    mnist-fixed-input                    128        39      F4 (an upper bound: counts frozen projections as trained)
-    mnist-generative-classification       40        27      F6
-    mnist-ablation                        48        32      F9
-    cifar10-rank                           8        24      T1
-    mnist-norm-activation-init           360        67      S4
+    mnist-fixed-input                     48         5      F4 (an upper bound: counts frozen projections as trained)
+    mnist-generative-classification       32         4      F6
+    mnist-ablation                        24         4      F9
+    cifar10-rank                           8         2      T1
+    digits-norm-activation-init          360         3      S4 (a second for each run, whose steps take a millisecond)
+    digits-shapes                        300         4      SC2 (likewise)
 
 Runs are shared: T8 after T6 trains nothing. Measured times of the MNIST studies are below these estimates.
 """
@@ -36,7 +37,7 @@ from isthmus.recipes.mlps import conventional, hourglass
 from isthmus.recipes.mlps import mnist as mnist_recipe
 from isthmus.studies.statistics import Sample
 
-FROZEN = ("uniform", "gaussian", "orthogonal")
+FROZEN = ("uniform", "orthogonal")
 NORMS, ACTIVATIONS = ("layer", "rms", "none"), ("gelu", "relu", "silu")
 INITS = ("zero_w2", "pytorch", "depth_scaled_w2", "xavier", "orthogonal")
 SHARED_RANGE = "conventional networks with d_z below d_x are added, so that both shapes have networks of the same sizes"
@@ -78,7 +79,7 @@ PHOTOS = _networks(h=((769, 8, 1), (769, 256, 2)), c=((512, 768, 1), (640, 768, 
 SMALL_MNIST_SOURCE = {"name": "mnist5k", "validation": 2200, "test": 2200}
 PHOTOS_SOURCE = {"name": "photos", "patches_per_photo": 32}
 DIGITS_SOURCE = {"name": "digits"}
-RATES = {"mnist": (5e-4, 1e-3), "cifar10": (1e-4, 3e-4)}
+RATES = {"digits": (1e-3, 3e-3), "mnist": (5e-4, 1e-3), "cifar10": (1e-4, 3e-4)}
 """At the cpu scale."""
 
 COLOUR = {
@@ -89,8 +90,9 @@ COLOUR = {
 
 def _part(
     title: str, name: str, scale: Scale, task: Settings, paper: Callable[[], Settings],
-    cpu: tuple[str, int, Iterable[Model]], smoke: tuple[Settings, Iterable[Model]], notes: Iterable[str] = (),
-    at_paper: Sequence[str] = (), at_cpu: Sequence[str] = (), block: str = BLOCK, **more: Any,
+    cpu: tuple[str | Settings, int, Iterable[Model]], smoke: tuple[Settings, Iterable[Model]],
+    notes: Iterable[str] = (), at_paper: Sequence[str] = (), at_cpu: Sequence[str] = (), block: str = BLOCK,
+    **more: Any,
 ) -> list[Part]:  # fmt: skip
     """A study at three scales: that of the paper; the data, epochs and networks of ``cpu``; the data and networks of
     ``smoke``."""
@@ -101,8 +103,9 @@ def _part(
         rates: Settings = {}
         source, epochs, batch_size, models = smoke[0], 1, 64, smoke[1]
         if chosen == "cpu":
-            source, epochs, batch_size, models = {"name": cpu[0]}, cpu[1], 128, cpu[2]
-            rates = {"learning_rates": RATES[cpu[0]], "rates_on": "first_seed"}
+            source = {"name": cpu[0]} if isinstance(cpu[0], str) else cpu[0]
+            epochs, batch_size, models = cpu[1], 128, cpu[2]
+            rates = {"learning_rates": RATES[source["name"]], "rates_on": "first_seed"}
         base = {"source": source, "task": task, "train": {"epochs": epochs, "batch_size": batch_size}, "threads": 1}
         return describe_study(f"hourglass-{source['name']}-{name}", chosen, base, models, **rates)
 
@@ -146,11 +149,13 @@ def colour(table: str, scale: Scale) -> list[Part]:
 def mnist(task: str, scale: Scale) -> list[Part]:
     """Figures 6 to 8."""
     enlarges, words = task == "super_resolution", task.replace("_", "-")
+    few = slice(-1 if task == "generative_classification" else None)
+    models = [*MNIST_HOURGLASS[few], *MNIST_CONVENTIONAL[few]]
     grid = "the paper prints the ranges of its search and not the grid; here: 5 d_z, 7 d_h and 6 depths"
     return _part(
         TITLES[task], words, scale, {"name": task} | ({"flips": True} if enlarges else {}),
         lambda: _paper(f"mnist-{words}", mnist_recipe(task, 50)),
-        ("mnist", 1 if enlarges else 5, [*MNIST_HOURGLASS, *MNIST_CONVENTIONAL]), (DIGITS_SOURCE, DIGITS),
+        ("mnist", 5 if task == "denoise" else 1, models), (DIGITS_SOURCE, DIGITS),
         ["for MNIST the paper plots its fronts and prints no numbers"], at_paper=[grid], at_cpu=[SHARED_RANGE],
         protocol=protocols.mlps("mnist", task),
     )  # fmt: skip
@@ -168,10 +173,10 @@ def fixed_input(scale: Scale) -> list[Part]:
     def with_projections(models: Iterable[Model], *kinds: str) -> list[Model]:
         return [{**model, "w_in": kind} for kind in ("trainable", *kinds) for model in models]
 
-    models = [*MNIST_HOURGLASS, *(model for model in MNIST_CONVENTIONAL if model["d_z"] == 784)]
+    models = [*MNIST_HOURGLASS[:3], conventional(784, 785, 1)]
     small = _networks(h=((65, 4, 1), (65, 16, 2)), c=((64, 65, 1), (64, 96, 2)))
     unnamed = "the figure's networks, and how a fixed W_in is drawn, are not printed; here: "
-    notes = [f"{unnamed}{', '.join(FROZEN)}", "denoising alone; the figure shows super-resolution as well"]
+    notes = [f"{unnamed}{' and '.join(FROZEN)}", "denoising alone; the figure shows super-resolution as well"]
     if scale == "paper":
         notes = [f"{unnamed}those of Tables 6 and 7, and PyTorch's initialisation left as it is"]
     return [
@@ -179,7 +184,7 @@ def fixed_input(scale: Scale) -> list[Part]:
         for table in (("T6", "T7") if scale == "paper" else ("T6",))
         for part in _part(
             TITLES[COLOUR[table][1]], "fixed-input", scale, {"name": COLOUR[table][1]}, partial(paper, table),
-            ("mnist", 2, with_projections(models, *FROZEN)), (DIGITS_SOURCE, with_projections(small, "orthogonal")),
+            ("mnist", 1, with_projections(models, *FROZEN)), (DIGITS_SOURCE, with_projections(small, "orthogonal")),
             notes, fields=("d_z", "d_h", "depth", "w_in"), protocol=protocols.mlps(*COLOUR[table]),
         )
     ]  # fmt: skip
@@ -202,7 +207,7 @@ def ablation(scale: Scale) -> list[Part]:
     return _part(
         "denoising", "ablation", scale, {"name": "denoise"},
         lambda: _paper("ablation", recipes.imagenet(*COLOUR["T8"]), sweep(3546, widths, range(1, 11), 270)),
-        ("mnist", 5, sweep(1000, (8, 16, 32, 64, 128, 256, 512), (1, 2, 3, 5, 7, 9), 64)),
+        ("mnist", 1, sweep(1000, (16, 64, 128, 512), (2, 5, 9), 64)),
         (DIGITS_SOURCE, sweep(65, (4, 8, 16), (1, 5, 7), 4)), [unnamed], at_cpu=[smaller],
         protocol=protocols.mlps(*COLOUR["T8"]), **_beside("T8", printed),
     )  # fmt: skip
@@ -215,12 +220,12 @@ def ranks(scale: Scale) -> list[Part]:
         "the paper does not say of which matrix, layer and data it takes the effective rank: five readings",
         "the printed Hourglass is no row of Table 9, and has 54.10 M parameters, not the printed 55.00",
     ]
-    halves = "both networks are half as wide as the printed ones, with their ratios d_h / d_z"
+    quarters = "15,000 images; both networks are a quarter as wide as the printed ones, with their ratios d_h / d_z"
     return _part(
         "super-resolution", "rank", scale, {"name": "super_resolution"},
         lambda: _paper("rank", recipes.imagenet(*COLOUR["T9"]), models_of(printed)),
-        ("cifar10", 4, [conventional(1536, 1773, 2), hourglass(1537, 573, 6)]),
-        (PHOTOS_SOURCE, [conventional(500, 578, 2), hourglass(769, 32, 3)]), notes, at_cpu=[halves],
+        ({"name": "cifar10", "rows": 15_000}, 3, [conventional(768, 887, 2), hourglass(769, 287, 6)]),
+        (PHOTOS_SOURCE, [conventional(500, 578, 2), hourglass(769, 32, 3)]), notes, at_cpu=[quarters],
         protocol=protocols.mlps(*COLOUR["T9"]), **_beside("T1", printed),
     )  # fmt: skip
 
@@ -233,16 +238,37 @@ def norm_activation_init(scale: Scale) -> list[Part]:
         return [{**model, **dict(zip(names, cell, strict=True))} for cell in product(*values) for model in models]
 
     large = [hourglass(3075, 765, 4), conventional(3072, 3075, 1)]
-    medium = [hourglass(785, 96, 4), conventional(392, 784, 2)]
+    medium = [hourglass(65, 8, 4), conventional(32, 64, 2)]
     small = [hourglass(65, 16, 2), conventional(48, 64, 1)]
     return _part(
         "norm, activation and initialisation: denoising", "norm-activation-init", scale, {"name": "denoise"},
         lambda: _paper("norm-activation-init", recipes.imagenet(*COLOUR["T8"]), vary(large, *all_cells)),
-        ("mnist", 2, vary(medium, *all_cells)),
+        ("digits", 40, vary(medium, *all_cells)),
         (DIGITS_SOURCE, vary(small, ("layer", "none"), ("gelu",), INITS[:2])),
         ["the paper prints no such study: section 4 names it as future work"], block="",
         rival_agrees_in=names, comparable=False, fields=("d_z", "d_h", "depth", *names),
         protocol=protocols.mlps(*COLOUR["T8"]),
+    )  # fmt: skip
+
+
+def searched_shapes(scale: Scale) -> list[Part]:
+    """Appendix C.2 on the best Hourglasses of each budget; at the paper's scale, the whole search of Figure 7.
+
+    A shape is a depth and the share of the budget that W_in and W_out take; d_h is what the budget leaves.
+    """
+
+    digits: list[Model] = []
+    budgets, shares = (22_000, 35_000, 55_000, 88_000, 140_000), (0.1, 0.15, 0.25, 0.4, 0.6)
+    for budget, share, depth in product(budgets, shares, (1, 2, 4, 8, 16)):
+        d_h = round((1 - share) * 64 / (share * depth))
+        d_z = budget // (128 + 2 * depth * d_h)
+        if d_z > max(64, d_h):
+            digits.append(hourglass(d_z, d_h, depth))
+    return _part(
+        "shapes", "shapes", scale, {"name": "denoise"}, lambda: _paper("mnist-denoise", mnist_recipe("denoise", 50)),
+        ("digits", 60, digits), (DIGITS_SOURCE, DIGITS),
+        at_cpu=["digits of 8×8 pixels; d_z is above d_x, as in the paper's search, from 68 to 673"],
+        protocol=protocols.mlps("mnist", "denoise"),
     )  # fmt: skip
 
 

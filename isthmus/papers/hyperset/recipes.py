@@ -72,7 +72,7 @@ RECIPES = {
         hard_sudoku, "hyper_set",
     ),
     "hyperset-sudoku-transformer": recipe(
-        "The paper's rival on Sudoku: a Transformer layer of the same width, 24 iterations.",
+        "The paper's rival on Sudoku: a Transformer layer of d 768, 24 iterations.",
         hard_sudoku, "recurrent_transformer",
     ),
     "hyperset-cifar10": _small("CIFAR-10 at 224 pixels (Tables 5 and 6); 84.64 % there.", CIFAR10),

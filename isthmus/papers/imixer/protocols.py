@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from isthmus.papers.engine.protocols import Protocol
+from isthmus.papers.engine.protocols import Protocol, crop_photographs
 
 GPUS = 4
 _SIZES = {"small": (512, 5e-4, 0.1), "base": (256, 2.5e-4, 0.2), "large": (64, 6.25e-5, 0.3)}
 """Batch, learning rate and drop path."""
 
 
-def describe_training(size: str) -> Protocol:
+def describe_training(size: str, source: str) -> Protocol:
     """Table 5 counts ten epochs at the last rate on top of 300. The authors' command has the batch on each of four
     devices, and the rate that the rule gives for all four."""
     batch, rate, drop_path = _SIZES[size]
-    return Protocol(
+    protocol = Protocol(
         "Table 5",
         {
             "train.epochs": 310, "train.cooldown_epochs": 10, "train.batch_size": batch, "train.learning_rate": rate,
@@ -34,9 +34,5 @@ def describe_training(size: str) -> Protocol:
             "train.batch_size": GPUS * batch, "train.learning_rate": GPUS * rate, "train.rate_changes": "epoch",
             "train.schedule_start": "with_warmup", "task.interpolation": "bicubic", "task.scaling": "half",
         },
-        {
-            "code": [
-                "timm cuts photographs at their full size; here from a central square of 256 pixels",
-            ]
-        },
     )  # fmt: skip
+    return crop_photographs(protocol, source)

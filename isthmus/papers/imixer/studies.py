@@ -89,7 +89,7 @@ def _part(
     all_notes = {"all": [*notes, CUTOUT], "cpu": [SHRUNK, *([COARSE] if size == "large" else []), FASTER]}
     fields = ("C", "depth", "h_r", "iterations", "norm")
     described = {"subject": "imixer", "rival_agrees_in": ("C", "depth"), "fields": fields} | more
-    described["protocol"] = protocols.describe_training(size)
+    described["protocol"] = protocols.describe_training(size, source)
     return make_part(title, scale, study, all_notes, **described)
 
 

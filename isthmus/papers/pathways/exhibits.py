@@ -1,4 +1,4 @@
-"""The experiments on residual pathways, E0 to E6.
+"""The experiments on residual pathways, E0 to E7.
 
 ``isthmus reproduce pathways E2 --scale cpu`` carries one out. E0 and E1 need no training.
 """
@@ -30,11 +30,15 @@ TABLES = by_id(
         "E4", claims.depth_factor_costs, claims.residuals_help, parts=studies.without_norms, draw=figures.by_pathway,
     ),
     _exhibit(
-        "E5", hypotheses.free_lunch, claims.ladder_level, claims.more_uniform, parts=studies.in_tokens,
-        draw=figures.tokens, analyse=measurements.in_tokens,
+        "E5", hypotheses.free_lunch, claims.ladder_level, claims.more_uniform, claims.blocks_keep_the_gain,
+        parts=studies.in_tokens, draw=figures.tokens, analyse=measurements.in_tokens,
     ),
     _exhibit(
         "E6", claims.saturates, claims.bounded_state, claims.fewer_diverge, parts=studies.over_iterations,
         draw=figures.iterations, analyse=measurements.over_iterations,
+    ),
+    _exhibit(
+        "E7", claims.equal_seconds_by_shape, parts=studies.at_equal_seconds, draw=figures.equal_seconds,
+        analyse=measurements.at_equal_seconds, opens_runs=False,
     ),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from isthmus.analysis.pictures import DASHED, finish, matrix, style
 from isthmus.papers.engine.exhibit import Findings, MeasuredPart
 from isthmus.papers.engine.figures import draw_band, logarithmic, page
 from isthmus.papers.engine.networks import Network
-from isthmus.papers.pathways.studies import label, of_pathway
+from isthmus.papers.pathways.studies import label, of_pathway, plains_by_steps
 from isthmus.reports.plots import COLOURS
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ def by_pathway(findings: Findings) -> Figure:
             draw_part(axis, findings.parts[place])
         else:
             axis.axis("off")
+    return figure
+
+
+def equal_seconds(findings: Findings) -> Figure:
+    """E7: the same of the parts with several pathways, and plain for more steps as lines."""
+    several = [item for item in findings.parts if len(item.part.study.candidates) > 1] or findings.parts
+    figure = by_pathway(Findings(several))
+    for axis, item in zip(figure.axes, several, strict=False):
+        for place, (times, plain) in enumerate(plains_by_steps(item, findings.parts).items()):
+            if times > 1 and plain is not None:
+                colour = style(place + 1)["color"]
+                axis.axvline(plain.quality.mean, label=f"plain, {times:g} times the steps", color=colour, linewidth=1)
+                axis.legend(frameon=False, fontsize=7)
     return figure
 
 

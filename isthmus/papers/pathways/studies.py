@@ -6,12 +6,12 @@ Block weights depend on the seed alone, so pathways of the same width are compar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from isthmus.core.registry import component, pathway_title
-from isthmus.papers.engine.exhibit import Part, Scale
+from isthmus.papers.engine.exhibit import MeasuredPart, Part, Scale
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part
 from isthmus.papers.pathways.laws import extra_macs, fit_width, mlp
@@ -22,6 +22,8 @@ ON_TOWER = (
     "plain", "none", "scaled/sqrt", "delayed/ladder", "delayed/groups-4", "delayed/parallel", "reversible",
     "delta/value", "delta/erase-and-add", "weighted", "attended/blocks-8", "attended/full", "streams/static-2",
 )  # fmt: skip
+FORMS = {"attended/blocks-8": "attended/full", "attended/published": "attended/published-full"}
+"""Attention over 8 blocks, and over all updates: weights sum to the number of sources or, as published, to 1."""
 BY_SHAPE = (
     "plain", "scaled/sqrt", "delayed/ladder", "delayed/groups-4", "reversible", "delta/erase-and-add",
     "attended/blocks-8", "streams/static-2",
@@ -32,12 +34,18 @@ IN_TOKENS = (
     "delayed/groups-4",
     "delta/erase-and-add",
     "attended/blocks-8",
+    "attended/published",
+    "attended/published-full",
     "streams/static-2",
 )
 FED = ("plain", "injected/addition", "injected/parcae")
 SCALES_OF_TOWER: Mapping[str, float] = {"λ = 2": 2.0, "λ = 1/2": 0.5, "λ = 1/16": 0.0625}
 LONGER = (2, 4)
 """Multiples of the steps with which plain is trained, for comparisons at equal seconds."""
+LONGER_BY_SHAPE = (1.5, 2.0)
+"""The same in E7: of E3's pathways with multiply–adds of their own, nearly all take 1.5 to 2.5 times plain's time."""
+TWICE_UP_TO = 64
+"""Blocks up to which E7 trains plain for twice the steps at the CPU scale."""
 SHAPES: Mapping[str, tuple[int, int]] = {
     "conventional": (220, 4), "hourglass 1/4": (30, 12), "hourglass 1/14": (7, 64), "hourglass 1/45": (2, 256),
 }  # fmt: skip
@@ -73,6 +81,18 @@ def of_pathway(networks: Iterable[Network], name: str) -> Network | None:
     """The smallest network of a pathway: larger ones are for other comparisons."""
     found = [network for network in networks if label(network.model) == name]
     return min(found, key=lambda network: network.params, default=None)
+
+
+def plains_by_steps(item: MeasuredPart, parts: Iterable[MeasuredPart]) -> dict[float, Network | None]:
+    """A part's plain, its first network, by multiples of its steps: longer trainings are parts with nothing else."""
+    study = item.part.study
+    alone = [
+        each
+        for each in parts
+        if each.part.study.candidates == study.candidates[:1] and each.part.study.base.source == study.base.source
+    ]
+    epochs = study.base.train.epochs
+    return {each.part.study.base.train.epochs / epochs: of_pathway(each.networks, "plain") for each in (item, *alone)}
 
 
 def _init(pathway: str) -> str:
@@ -159,24 +179,41 @@ BUDGET = 100_000
 
 def by_shape(scale: Scale) -> list[Part]:
     """E3: shape by shape, from the shallowest to the deepest, because each takes four times as long as the last."""
+    notes = {"all": [PAIRED, STARTS, *E3_NOTES]}
     parts = []
-    shapes = list(SHAPES.items())[: 2 if scale == "smoke" else None]
-    for number, (shape, (d_h, depth)) in enumerate(shapes, start=1):
-        for source, ends in (("tower", 64), ("digits", 128)):
-            full = [*_equal_mlps(BY_SHAPE, d_h, depth, ends, BUDGET), *_equal_macs(d_h, depth, ends)]
-            few = _equal_mlps(BY_SHAPE, min(d_h, 8), min(depth, 8), ends, 20_000)
-            models: dict[Scale, Sequence[Model]] = {"smoke": few, "cpu": full, "paper": full}
-            notes = {"all": [PAIRED, STARTS, *E3_NOTES]}
-            title, name, base = f"{shape}, {depth} blocks", f"{source}-shape-{number}", _shape_base(source)
-            parts.append(_part(title, name, scale, base, models, SHAPE_RATES[source], notes))
+    for title, name, source, sizes in _list_shapes(scale):
+        models, base = _shape_models(BY_SHAPE, *sizes, _equal_macs(*sizes)), _shape_base(source)
+        parts.append(_part(title, name, scale, base, models, SHAPE_RATES[source], notes))
     return parts
 
 
-def _shape_base(source: str) -> dict[Scale, Settings]:
-    """Tower data of λ = 2, or denoising of 8×8 digits; about 300 steps at the CPU scale."""
+def _list_shapes(scale: Scale) -> Iterator[tuple[str, str, str, tuple[int, int, int]]]:
+    """Title, name, source, and d_h, depth and d_in + d_out of every part of E3."""
+    shapes = list(SHAPES.items())[: 2 if scale == "smoke" else None]
+    for number, (shape, (d_h, depth)) in enumerate(shapes, start=1):
+        for source, ends in (("tower", 64), ("digits", 128)):
+            yield f"{shape}, {depth} blocks", f"{source}-shape-{number}", source, (d_h, depth, ends)
+
+
+def _shape_models(
+    pathways: Sequence[str], d_h: int, depth: int, ends: int, larger: Sequence[Model] = ()
+) -> dict[Scale, Sequence[Model]]:
+    full = [*_equal_mlps(pathways, d_h, depth, ends, BUDGET), *larger]
+    return {
+        "smoke": _equal_mlps(pathways, min(d_h, 8), min(depth, 8), ends, 20_000),
+        "cpu": full,
+        "paper": full,
+    }
+
+
+def _shape_base(source: str, times: float = 1.0) -> dict[Scale, Settings]:
+    """Tower data of λ = 2, or denoising of 8×8 digits; about 300 steps at the CPU scale, or ``times`` as many."""
+    planned: dict[Scale, int] = {"smoke": 1, "cpu": 10, "paper": 30}
+    if source == "digits":
+        planned = {"smoke": 1, "cpu": 16, "paper": 50}
+    epochs = {scale: round(times * number) for scale, number in planned.items()}
     if source == "tower":
-        return _tower(2.0, {"smoke": 1, "cpu": 10, "paper": 30})
-    epochs: dict[Scale, int] = {"smoke": 1, "cpu": 16, "paper": 50}
+        return _tower(2.0, epochs)
     held_out: dict[Scale, Settings] = {"smoke": {"validation": 700, "test": 700}, "cpu": {}, "paper": {}}
     return {
         scale: {
@@ -207,6 +244,22 @@ def _equal_macs(d_h: int, depth: int, ends: int) -> list[Model]:
         wide = width * (per_width + extra_macs(name, depth)) // per_width
         found.append(mlp("plain", wide, d_h, depth, init=_init("plain")))
     return found
+
+
+# E7
+
+
+def at_equal_seconds(scale: Scale) -> list[Part]:
+    """E7: the parts of E3, and plain alone for more steps in each of its shapes."""
+    parts = by_shape(scale)
+    for title, name, source, sizes in _list_shapes(scale):
+        for times in LONGER_BY_SHAPE:
+            if scale == "cpu" and times == max(LONGER_BY_SHAPE) and sizes[1] > TWICE_UP_TO:
+                continue
+            longer, study = f"{title}, plain for {times:g} times the steps", f"{name}-longer-{100 * times:g}"
+            models, base = _shape_models(["plain"], *sizes), _shape_base(source, times)
+            parts.append(_part(longer, study, scale, base, models, SHAPE_RATES[source], {}))
+    return parts
 
 
 # E4
@@ -256,6 +309,9 @@ def in_tokens(scale: Scale) -> list[Part]:
         "MLP-Mixer": {"name": "mlp_mixer", "patch": 2, "C": 32, "gamma": 2},
     }
     same = "all pathways have the same widths; delta and attended have at most 3 % more parameters than plain"
+    forms = (
+        "attention over depth also as published: weights sum to 1 and there are 8 blocks, or every update is a source"
+    )
     parts = []
     for title, model in kinds.items():
         models = {
@@ -264,7 +320,8 @@ def in_tokens(scale: Scale) -> list[Part]:
         }
         name = model["name"].replace("_", "-")
         fields = (*FIELDS, "C")
-        parts.append(_part(title, name, scale, _digits(epochs), models, TOKEN_RATES, {"all": [same]}, fields=fields))
+        notes = {"all": [same, forms]}
+        parts.append(_part(title, name, scale, _digits(epochs), models, TOKEN_RATES, notes, fields=fields))
     return parts
 
 

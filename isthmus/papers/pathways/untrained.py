@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from isthmus.analysis.contributions import measure_lengths
 from isthmus.analysis.expansion import compute_scaled, expand
-from isthmus.analysis.places import differentiate_forward, list_places, walk
+from isthmus.analysis.places import differentiate_forward, unroll, walk
 from isthmus.core.registry import create_model, find
 from isthmus.layers.residual import Layout, Stack
 from isthmus.papers.engine.exhibit import AnalysisInput, Quantity, Scale
 from isthmus.papers.pathways.laws import extra_macs, extra_params, mlp
 from isthmus.pathways.pathway import hold_gates
 from isthmus.training.counting import cost, count_kept
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 COUNTED = (
     "plain", "scaled/sqrt", "gained/layer-scale", "delayed/ladder", "delayed/groups-4", "reversible",
@@ -182,8 +182,8 @@ def _describe_start(model: Any, x: Tensor) -> dict[str, float]:
     """Growth, dilution at both ends, the gradient at the first place over the last, and the largest singular value."""
     with torch.no_grad():
         stream = model.embed(x)
-        growth = walk(model.blocks, stream).output.norm(dim=-1) / stream.norm(dim=-1)
-    lengths = measure_lengths(model.blocks, stream, lambda output: model.read_out(output).square().mean())
+        growth = walk(unroll(model.blocks), stream).output.norm(dim=-1) / stream.norm(dim=-1)
+    lengths = measure_lengths(unroll(model.blocks), stream, lambda output: model.read_out(output).square().mean())
     gradients = [float(value) for value in lengths["gradient"]]
     dilution = [float(value) for value in lengths["dilution"]]
     return {
@@ -199,7 +199,7 @@ def _stretch(stack: Stack, row: Tensor) -> float:
     """The largest singular value of the derivative of the last stream by the first, at one row."""
     rows = row.repeat(row.shape[-1], 1).requires_grad_()
     with torch.enable_grad():
-        output = walk(stack, rows).output
+        output = walk(unroll(stack), rows).output
     (jacobian,) = torch.autograd.grad(output, rows, torch.eye(row.shape[-1]))
     return float(torch.linalg.matrix_norm(jacobian.double(), 2))
 
@@ -226,10 +226,10 @@ def _expansion_errors() -> dict[str, float]:
     model: Any = create_model(**mlp("plain", 24, 6, 9, d_in=8, d_out=8, init="pytorch")).double()
     with torch.no_grad():
         x = model.embed(torch.randn(4, 8, dtype=torch.float64))
-    orders = expand(model.blocks, x)
+    orders = expand(unroll(model.blocks), x)
     direction = torch.randn_like(x)
     by = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    value = (compute_scaled(model.blocks, x, by) * direction).sum()  # type: ignore[arg-type]
+    value = (compute_scaled(unroll(model.blocks), x, by) * direction).sum()  # type: ignore[arg-type]
     (first,) = torch.autograd.grad(value, by, create_graph=True)
     (second,) = torch.autograd.grad(first, by)
     first = first.detach()
@@ -272,7 +272,7 @@ def _reversible_errors() -> dict[str, float]:
         with torch.no_grad():
             x = model.embed(torch.randn(8, ENDS, dtype=dtype))
             state, pathway = model.blocks.pathway.start(x), model.blocks.pathway
-            branches = [place.branch for place in list_places(model.blocks)]
+            branches = [place.branch for place in unroll(model.blocks).places]
             for number, branch in enumerate(branches):
                 state = pathway.write(state, number, None, branch.update(state.b), branch.scale)
             a, b = state.a, state.b

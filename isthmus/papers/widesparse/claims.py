@@ -10,6 +10,7 @@ from isthmus.analysis import shape_theory as theory
 from isthmus.papers.engine.claims import (
     Claims,
     Finding,
+    NotStored,
     Rule,
     combine,
     conclude,
@@ -354,7 +355,9 @@ def random_leads(networks: Sequence[Network]) -> Finding:
 
 def _table_agrees(findings: Findings) -> Judgement:
     """Every entry that the table prints is what is built here: yes if all agree, no if one differs."""
-    entries = findings.analysis["quantities"]
+    entries = findings.analysis.get("quantities")
+    if entries is None:
+        raise NotStored("the entries are counted anew by `isthmus reproduce widesparse`, without training")
     off = [entry.id for entry in entries if entry.word == "differs"]
     printed = sum(entry.published is not None for entry in entries)
     said = f"{printed - len(off)} of {printed} printed entries agree" + (f"; not {', '.join(off)}" if off else "")

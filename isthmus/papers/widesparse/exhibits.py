@@ -30,13 +30,16 @@ TABLES = by_id(
         "F2", claims.c8, claims.c9, parts=studies.similarity, draw=figures.similarity, analyse=measurements.similarities
     ),
     _exhibit("F3", claims.widest, draw=figures.shape_curves, analyse=measurements.shape_curves),
-    _exhibit("F4", claims.c3, claims.c4, parts=studies.width, draw=figures.widths, analyse=measurements.widths),
+    _exhibit(
+        "F4", claims.c3, claims.c4, parts=studies.width, draw=figures.widths, analyse=measurements.widths,
+        opens_runs=False,
+    ),
     _exhibit("F5", claims.c5, parts=studies.effective_width, draw=_width),
     _exhibit("F6", claims.c6, parts=studies.ratio, draw=_ratio),
     _exhibit("F7", claims.c7, parts=studies.depth, draw=_depth),
     _exhibit(
         "FS1", claims.too_sparse, claims.largest_value, parts=supplement.density, draw=figures.densities,
-        analyse=measurements.exponents,
+        analyse=measurements.exponents, opens_runs=False,
     ),
     _exhibit("FS2", claims.wider, parts=supplement.expanded_width, draw=_width),
     _exhibit("FS3", claims.c10, parts=supplement.expansion, draw=figures.expansions),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def similarity(findings: Findings) -> Figure:
-    """(a) mean CKA over 1/p, (b) and (c) block by block at its peak and with the dense MLP, (d) shallow nets."""
+    """(a) mean CKA over 1/p, (b) and (c) block by block at its peak and with the dense MLP, (d) shallow nets
+    during training."""
     figure, (axes,) = page(1, 4, width=4.2)
     found = findings.analysis["cka"]
     for place, (name, lines) in enumerate(found.items()):
@@ -34,11 +35,10 @@ def similarity(findings: Findings) -> Figure:
         axis.set_yticks(range(len(matrix)), [str(block + 1) for block in range(len(matrix))])
         finish(axis, f"({letter}) 1/p = {1 / line['p']:g}", "block of the Mixer", "block of the MLP")
         axis.grid(visible=False)
-    networks = [n for item in findings.parts for n in item.networks if n.shape in ("monarch_mlp", "kronecker_mlp")]
-    for place, network in enumerate(networks):
-        scatter(axes[3], [(place, network)], network.shape, place)
-    axes[3].set_xticks(range(len(networks)), [network.shape for network in networks])
-    finish(axes[3], f"(d) {findings.parts[-1].part.title}", "", ACCURACY)
+    for place, (name, runs) in enumerate(findings.analysis["errors"].items()):
+        epochs = [epoch for epoch, _ in runs[0]]
+        draw_band(axes[3], [[error for _, error in run] for run in runs], name, place, epochs)
+    finish(axes[3], f"(d) {findings.parts[-1].part.title}", "epoch", "validation error (%)")
     return figure
 
 

@@ -120,7 +120,7 @@ def widths(given: AnalysisInput) -> dict[str, Any]:
     """Figure 4, right: at the paper's own Ω except at the smoke scale, because nothing is trained for it."""
     from isthmus.analysis.singular_values import of_widths
 
-    omega, trials = (2**19, 10) if given.scale != "smoke" else (2**11, 3)
+    omega, trials = (2**19, 50) if given.scale != "smoke" else (2**11, 3)
     pairs = [(S, C) for C, S in FIGURE_4.items()]
     if given.scale == "smoke":
         pairs = [(tokens_of(C, omega, 2), C) for C in (2, 4, 10)]
@@ -157,7 +157,8 @@ def exponents(given: AnalysisInput) -> dict[str, Any]:
 
 
 def similarities(given: AnalysisInput) -> dict[str, Any]:
-    """Figure 2(a) to (c): CKA of every Mixer with the sparse MLPs of its width, seed by seed."""
+    """Figure 2(a) to (c): CKA of every Mixer with the sparse MLPs of its width, seed by seed. (d): the validation error
+    of the shallow nets during training, in percent."""
     from isthmus.analysis.cka import of_run
 
     item = next(part for part in given.parts if part.of("mlp_mixer"))
@@ -176,8 +177,15 @@ def similarities(given: AnalysisInput) -> dict[str, Any]:
                 line = {"p": sparse.model["p"], "row": sparse.id, "values": values, "mean": statistics.fmean(values)}
                 lines.append(line | {"matrix": found[0]["cka"]})
         curves[f"S = C = {mixer.model['S']}"] = sorted(lines, key=lambda line: -float(line["p"]))
+    errors = {
+        network.shape: [[(epoch, 100 - 100 * value) for epoch, value in run] for run in runs_of]
+        for part in given.parts
+        if part is not item
+        for network, runs_of in part.curves("accuracy")
+    }
     return {
         "cka": curves,
+        "errors": errors,
         "quantities": [
             Quantity(f"F2a {name}, 1/p {1 / line['p']:g}", "mean CKA of corresponding blocks", None, line["mean"])
             for name, lines in curves.items()

@@ -6,18 +6,18 @@ time of training steps on a shared machine (an upper bound):
 
     study                     runs   epochs   minutes   used by
     widesparse-table-1           6        3        30   T1
-    widesparse-similarity       27        3        40   F2 (and 10 of a minute on MNIST)
+    widesparse-similarity       18        2         3   F2 (and 10 of a minute on MNIST)
     widesparse-width            27        3        12   F4
     widesparse-effective-width  27        3        12   F5
     widesparse-ratio            30        3        25   F6
-    widesparse-depth            24        5        20   F7
+    widesparse-depth            18        2         3   F7
     widesparse-density          21        4        15   FS1
     widesparse-expanded         33        3        40   FS2
-    widesparse-expansion        45        3        40   FS3
-    widesparse-replacement      15        5        12   FS4
+    widesparse-expansion        30        2         3   FS3
+    widesparse-replacement      15        3         2   FS4
     widesparse-patches          30        4        40   FS5
     widesparse-overfitting      18       30        25   FS6
-    widesparse-overfitting-mlp  12       30        30   FS7
+    widesparse-overfitting-mlp   6       30         5   FS7
     widesparse-adamw             6       30        15   FS8
 """
 
@@ -155,7 +155,7 @@ def _table_1(source: str, imagenet: bool, scale: Scale) -> Part:
         decimals = load_paper("widesparse").tables[table].decimals[f"{source}_error"]
         printed.append(printed_network(name, row, TABLE_1[row["model"]], size, quality, (decimals, decimals)))
     notes = [
-        "β-LASSO is quoted by the paper from another one, whose network is no Mixer: it is not trained here",
+        "β-LASSO is quoted by the paper from another one: it is not trained here (recipe widesparse-beta-lasso)",
     ]
     if imagenet:
         notes = [
@@ -185,11 +185,11 @@ def similarity(scale: Scale) -> list[Part]:
     compared = make_parts(
         "F2", "similarity", "Mixer and sparse MLPs", scale,
         lambda source: (recipes.figure_4(), models((64, 32), range(11), 3)),
-        lambda: (shorten(recipes.figure_4(), 3), models((32,), range(8), 3)),
+        lambda: (shorten(recipes.figure_4(), 2), models((16,), (0, 1, 2, 4, 6), 3)),
         lambda: models((8,), (0, 1, 3, 5), 1, patch=2),
         {
             "all": [MASK, "the width of the sparse MLP is not printed; here it is the Mixer's S·C"],
-            "cpu": ["one Mixer, S = C = 32 (m = 1024), and p from 1 to 2^-7"],
+            "cpu": ["one Mixer, S = C = 16 (m = 256), and p from 1 to 2^-6"],
         },
         lambda source: protocols.FIGURE_4,
     )  # fmt: skip
@@ -300,11 +300,11 @@ def depth(scale: Scale) -> list[Part]:
 
     return make_parts(
         "F7", "depth", "number of blocks", scale, paper,
-        lambda: (shorten(recipes.figure_5(), 5), models(32, (2, 4, 8, 12))),
+        lambda: (shorten(recipes.figure_5(), 2), models(16, (2, 6, 12))),
         lambda: models(8, (1, 3), patch=2),
         {
             "all": ["how ImageNet-1k is trained for Figure 7 is not printed; here: as for Figure 6"],
-            "cpu": ["C = S = 32 instead of 128, with 2 to 12 blocks instead of 4 to 20"],
+            "cpu": ["C = S = 16 instead of 128, with 2 to 12 blocks instead of 4 to 20"],
         },
         protocols.depth, (*THREE, "imagenet1k"),
     )  # fmt: skip

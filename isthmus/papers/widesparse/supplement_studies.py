@@ -67,15 +67,15 @@ def expansion(scale: Scale) -> list[Part]:
         shapes = [(C, m // C, round(2 * omega / (m * (C + m / C)), 4)) for omega in omegas for C in channels]
         return with_random(mixer(C, S, blocks, gamma, **f) for C, S, gamma in shapes)
 
-    small = models(1024, (2**15, 2**16, 2**17), (32,), 3) + models(1024, (2**16,), (8, 16, 64, 128), 3)
+    small = models(256, (2**12, 2**13, 2**14), (16,), 3) + models(256, (2**13,), (4, 64), 3)
     return make_parts(
         "FS3", "expansion", "γ at one m", scale,
         lambda source: (recipes.figure_5(), models(4096, (2**n for n in range(19, 23)), (16, 32, 64, 128, 256), 8)),
-        lambda: (shorten(recipes.figure_5(), 3), small),
+        lambda: (shorten(recipes.figure_5(), 2), small),
         lambda: models(64, (2**8, 2**9), (4, 8), 1, patch=2),
         {
             "all": ["data, blocks and C of this figure are not printed; here: CIFAR-10, 8, and 16 to 256"],
-            "cpu": ["m is 1024 instead of 4096, Ω 2^15 to 2^17 at C = S and 2^16 elsewhere; 3 blocks"],
+            "cpu": ["m is 256 instead of 4096, Ω 2^12 to 2^14 at C = S and 2^13 elsewhere; 3 blocks"],
         },
         lambda source: protocols.figure_5(),
     )  # fmt: skip
@@ -92,11 +92,11 @@ def replacement(scale: Scale) -> list[Part]:
     return make_parts(
         "FS4", "replacement", "one random block", scale,
         lambda source: (recipes.figure_5(source), models(64, 4)),
-        lambda: (shorten(recipes.figure_5(), 5), models(32, 4)),
+        lambda: (shorten(recipes.figure_5(), 3), models(16, 4)),
         lambda: models(8, 2, patch=2),
         {
             "all": ["C = S = 64 as in the text of D.5; the caption of Figure S.4 says 128"],
-            "cpu": ["C = S = 32 instead of 64"],
+            "cpu": ["C = S = 16 instead of 64"],
         },
         lambda source: protocols.figure_5(), THREE, fields=("C", "S", "depth", "permutation", "random_blocks"),
     )  # fmt: skip
@@ -162,9 +162,9 @@ def mixer_losses(scale: Scale) -> list[Part]:
     sgd = {**recipes.NESTEROV, "learning_rate": 0.1, "batch_size": 256, "weight_decay": 0.0}
     return _losses(
         "overfitting-mlp", "loss during training, γ = 4", scale, recipes.figure_4(), sgd,
-        models(2**20, (16, 32, 64, 114, 173), 8, 4), models(2**14, (16, 40), 3, 4), models(2**9, (4, 8), 1, 2, patch=2),
+        models(2**20, (16, 32, 64, 114, 173), 8, 4), models(2**14, (40,), 3, 4), models(2**9, (4, 8), 1, 2, patch=2),
         [EIGHT_BLOCKS, "Ω is not printed; here 2^20, which gives the pairs of Figure S.6 with γ = 4"],
-        "Ω is 2^14, C 16 and 40, and there are 3 blocks", protocols.MIXER_LOSSES,
+        "Ω is 2^14, C 40, and there are 3 blocks", protocols.MIXER_LOSSES,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from isthmus.analysis.shape_theory import matched_density
 from isthmus.core.registry import create_model
 from isthmus.papers import load_paper
 from isthmus.training.counting import cost
-from isthmus.training.run import arithmetic
+from isthmus.training.devices import arithmetic
 
 BATCH = 128
 IMAGES = 50_000

@@ -92,9 +92,9 @@ def _start(puzzles: np.ndarray) -> np.ndarray:
 
 
 def _propagate(states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The states after all that follows without a guess; which are contradictory; and which would go on changing.
+    """The states after every deduction that needs no guess, which are contradictory, and which would still change.
 
-    The last few that still change are left for the next block, where they share their rounds with more others.
+    The last few that still change are left for the next block, where more states share a round.
     """
     lanes = len(states)
     padded = np.zeros((-(-lanes // _WORD) * _WORD, _CANDIDATES), np.uint8)

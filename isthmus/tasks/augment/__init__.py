@@ -86,10 +86,12 @@ def vary_images(
     seed: int,
     step: int,
     interpolation: Interpolation = "bilinear",
+    extents: Int[Tensor, "batch 2"] | None = None,
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """Crop, flip, resize to ``size``, jitter colours and apply a policy, on 8-bit images.
 
-    A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``.
+    A policy moves pixels of the final size; what comes into the picture from outside has the colour ``fill``. With
+    ``extents``, images are whole photographs of these heights and widths, squeezed into squares.
     """
 
     def draw(stream: str) -> torch.Generator:
@@ -98,7 +100,7 @@ def vary_images(
     if settings.crop_padding:
         images = padded_crop(images, settings.crop_padding, draw("crop"))
     if settings.resized_crop:
-        images = resized_crop(images, settings.resized_crop, size, draw("crop"), interpolation)
+        images = resized_crop(images, settings.resized_crop, size, draw("crop"), interpolation, extents)
     if settings.flip:
         images = flip(images, draw("flip"))
     if size and not settings.resized_crop:

@@ -34,16 +34,47 @@ def flip(images: Images, generator: torch.Generator) -> Images:
 
 
 def resized_crop(
-    images: Images, area: Range, size: int | None, generator: torch.Generator, interpolation: Interpolation = "bilinear"
+    images: Images,
+    area: Range,
+    size: int | None,
+    generator: torch.Generator,
+    interpolation: Interpolation = "bilinear",
+    extents: Int[Tensor, "batch 2"] | None = None,
 ) -> UInt8[Tensor, "batch channels new_height new_width"]:
     """A crop of random area and aspect ratio, resized to ``size`` (or the image's own size).
 
-    Without antialiasing, which matters only where a part larger than ``size`` shrinks.
+    Without antialiasing, which matters only where a part larger than ``size`` shrinks. Parts are drawn in pixels of the
+    image, or of the ``extents`` (height and width) that it had before it was squeezed.
     """
-    height, width = images.shape[2:]
-    parts = draw_boxes(len(images), (height, width), area, generator).to(images.device)
+    if extents is None:
+        extents = torch.tensor(images.shape[2:]).expand(len(images), 2)
+    return cut_out_boxes(images, draw_boxes(extents, area, generator), size, interpolation, extents)
+
+
+def square_crop(
+    images: Images, generator: torch.Generator, extents: Int[Tensor, "batch 2"] | None = None
+) -> UInt8[Tensor, "batch channels height width"]:
+    """The largest square at a random place of each photograph, at the images' own size."""
+    if extents is None:
+        extents = torch.tensor(images.shape[2:]).expand(len(images), 2)
+    side = extents.long().amin(1, keepdim=True)
+    place = torch.rand(extents.shape, generator=generator, dtype=torch.float64)
+    corner = (place * (extents - side + 1)).floor().long()
+    return cut_out_boxes(images, torch.cat([corner, side, side], dim=1), None, "bilinear", extents)
+
+
+def cut_out_boxes(
+    images: Images,
+    parts: Int[Tensor, "batch 4"],
+    size: int | None,
+    interpolation: Interpolation,
+    extents: Int[Tensor, "batch 2"],
+) -> UInt8[Tensor, "batch channels new_height new_width"]:
+    """Of each image its part (top, left, height and width within its extents), resized."""
+    parts = parts.to(images.device)
     top, left, tall, wide = (side.double()[:, None] for side in parts.unbind(1))
-    rows, columns = (size, size) if size else (height, width)
+    height, width = (side.to(images.device).double()[:, None] for side in extents.unbind(1))
+    rows, columns = (size, size) if size else images.shape[2:]
     y = top + (torch.arange(rows, dtype=torch.float64, device=images.device) + 0.5) * tall / rows
     x = left + (torch.arange(columns, dtype=torch.float64, device=images.device) + 0.5) * wide / columns
     # Pixels beyond the crop repeat its border, as if it had been cut out first.
@@ -55,32 +86,36 @@ def resized_crop(
     return sampled.round().clamp(0, 255).to(torch.uint8)
 
 
-def draw_boxes(number: int, shape: tuple[int, int], area: Range, generator: torch.Generator) -> Int[Tensor, "number 4"]:
+def draw_boxes(extents: Int[Tensor, "number 2"], area: Range, generator: torch.Generator) -> Int[Tensor, "number 4"]:
     """Top, left, height and width: the first of ten drawn shapes that fits, or else the largest central one."""
-    height, width = shape
-    tall, wide = draw_shapes((number, ATTEMPTS), shape, area, ASPECTS, generator)
-    fits = (tall <= height) & (wide <= width) & (tall > 0) & (wide > 0)
+    height, width = extents.long().unbind(1)
+    pixels = (height * width)[:, None]
+    tall, wide = draw_shapes((len(extents), ATTEMPTS), pixels, area, ASPECTS, generator)
+    fits = (tall <= height[:, None]) & (wide <= width[:, None]) & (tall > 0) & (wide > 0)
     first = fits.long().argmax(1, keepdim=True)  # of equal values, the first
     found = fits.any(1)
-    ratio = min(max(width / height, ASPECTS[0]), ASPECTS[1])
-    central = min(height, round(width / ratio)), min(width, round(height * ratio))
+    ratio = (width.double() / height).clamp(*ASPECTS)
+    central = [
+        torch.minimum(height, (width / ratio).round().long()),
+        torch.minimum(width, (height * ratio).round().long()),
+    ]
     tall = torch.where(found, tall.gather(1, first).squeeze(1), central[0])
     wide = torch.where(found, wide.gather(1, first).squeeze(1), central[1])
-    place = torch.rand((2, number), generator=generator, dtype=torch.float64)
+    place = torch.rand((2, len(extents)), generator=generator, dtype=torch.float64)
     top = torch.where(found, (place[0] * (height - tall + 1)).floor().long(), (height - tall) // 2)
     left = torch.where(found, (place[1] * (width - wide + 1)).floor().long(), (width - wide) // 2)
     return torch.stack([top, left, tall, wide], dim=1)
 
 
 def draw_shapes(
-    number: tuple[int, ...], shape: tuple[int, int], area: Range, aspects: Range, generator: torch.Generator
+    number: tuple[int, ...], pixels: int | Tensor, area: Range, aspects: Range, generator: torch.Generator
 ) -> tuple[Int[Tensor, "*number"], Int[Tensor, "*number"]]:
-    """Heights and widths: uniform in area, log-uniform in aspect ratio."""
+    """Heights and widths: uniform in the share of an image's ``pixels``, log-uniform in aspect ratio."""
 
     def draw(low: float, high: float) -> Float64[Tensor, "*number"]:
         return low + (high - low) * torch.rand(number, generator=generator, dtype=torch.float64)
 
-    pixels = draw(*area) * (shape[0] * shape[1])
+    pixels = draw(*area) * pixels
     aspect = draw(math.log(aspects[0]), math.log(aspects[1])).exp()
     return (pixels / aspect).sqrt().round().long(), (pixels * aspect).sqrt().round().long()
 

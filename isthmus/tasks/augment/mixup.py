@@ -25,7 +25,7 @@ def erase(images: Images, probability: float, generator: torch.Generator, noise:
     """
     height, width = images.shape[2:]
     chosen = torch.rand(len(images), generator=generator) < probability
-    tall, wide = draw_shapes((len(images), ATTEMPTS), (height, width), AREA, ASPECTS, generator)
+    tall, wide = draw_shapes((len(images), ATTEMPTS), height * width, AREA, ASPECTS, generator)
     fits = (tall < height) & (wide < width)
     first = fits.long().argmax(1, keepdim=True)
     tall, wide = tall.gather(1, first).squeeze(1), wide.gather(1, first).squeeze(1)
