@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.analysis.pictures import finish, page, save, style
-from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, store_results
+from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
 from isthmus.core.draws import key
 from isthmus.core.registry import create_model
 from isthmus.reports.axes import INK
@@ -50,7 +50,7 @@ def applies(model: Any, task: str) -> str | None:
 def replace_block(model: Any, block: int, seed: int) -> Any:
     """The same weights, with random permutations in one more block."""
     chosen = {"permutation": "random", "random_blocks": (block,), "permutation_seed": seed}
-    other: Any = create_model(**model.config.model_dump() | chosen)
+    other: Any = create_model(**model.config.model_dump() | chosen).to(next(model.parameters()).device)
     other.load_state_dict(model.state_dict())  # permutations are not in it
     changed = copy.deepcopy(model)
     changed.blocks[block - 1] = other.blocks[block - 1]
@@ -74,7 +74,8 @@ def of_run(trained: TrainedRun) -> Answer:
 
 def _quality(trained: TrainedRun, model: Any) -> float | None:
     """The task's objective on the test rows; None if it is not finite."""
-    return evaluate(model, trained.task, Rows.of(trained.data.test, CPU), "test", CPU).get(trained.task.objective)
+    rows = Rows.of(trained.data.test, trained.device)
+    return evaluate(model, trained.task, rows, "test", trained.device).get(trained.task.objective)
 
 
 def _means(found: Mapping[str, Any]) -> dict[int, tuple[float, float]]:

@@ -60,7 +60,7 @@ def u_centred_gram(features: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows r
         raise UserError("CKA needs finite features; this network overflows on the test rows")
     centred = x - x.mean(dim=0)  # avoids cancellation under a large mean, and does not change the result
     if float(centred.norm()) <= rounding * float(x.norm()):
-        return torch.zeros(n, n, dtype=torch.float64)
+        return x.new_zeros(n, n)
     gram = centred @ centred.mT
     size = float(gram.norm())
     sums = gram.fill_diagonal_(0).sum(dim=0) / (n - 2)

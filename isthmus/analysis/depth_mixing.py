@@ -87,7 +87,8 @@ def describe(size: Float[Tensor, "reads sources"]) -> dict[str, Tensor]:
     """Entropy, reach and share of the input of every row of |A|."""
     known = size.nan_to_num(0.0)
     shares = known / known.sum(1, keepdim=True)
-    place, source = torch.arange(len(size))[:, None], torch.arange(len(size))
+    source = torch.arange(len(size), device=size.device)
+    place = source[:, None]
     return {
         "entropy": torch.special.entr(shares).sum(1),
         "reach": (shares * (place - source)).sum(1),

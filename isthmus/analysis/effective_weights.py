@@ -24,7 +24,7 @@ from torch import Tensor
 
 from isthmus.analysis.pictures import matrix, page, save
 from isthmus.analysis.steps import Layer, Step, entries, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
+from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, round_values, store_results
 from isthmus.layers.permuted_kronecker import PermutedKronecker
 
 SCHEMA = "isthmus.analysis.effective_weights/1"
@@ -83,7 +83,7 @@ def _owner(unit: Int[Tensor, "copies width"], tokens: int, step: str) -> Int[Ten
     return unit // tokens if step.startswith("token") else unit % tokens
 
 
-@store_results(SCHEMA, applies)
+@store_results(SCHEMA, applies, CPU)  # reads weights one by one
 def of_run(trained: TrainedRun) -> Answer:
     """Numbers of every layer of a finished run, with pictures of the first normal and the first random block."""
     return {"model": trained.record.config["model"]["name"], "layers": measure_layers(trained.model)}

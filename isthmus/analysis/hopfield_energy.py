@@ -96,7 +96,7 @@ class HiddenNetwork:
     def largest_stretch(self, x: Float[Tensor, "*batch N_x"]) -> Tensor:
         """The largest singular value of the Jacobian of F over all points x."""
         generator = torch.Generator().manual_seed(0)
-        direction = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+        direction = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
         hidden = linear(self.e(x), self.down, self.b_h)
         for _ in range(POWER_ITERATIONS):
             direction = torch.nn.functional.normalize(direction, dim=-1)

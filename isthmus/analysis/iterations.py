@@ -30,7 +30,7 @@ def of_run(trained: TrainedRun) -> Answer:
     """The metrics after iteration 0 (the embedding), 1, 2, …"""
     model, task = trained.model, trained.task
     iterations = 2 * model.config.iterations
-    metrics = [task.metrics("test") for _ in range(iterations + 1)]
+    metrics = [task.metrics("test").to(trained.device) for _ in range(iterations + 1)]
     for batch in trained.test_batches():
         for collection, tokens in zip(metrics, model.states(batch.input, iterations), strict=True):
             task.measure(collection, model.readout(tokens), batch.target)

@@ -59,14 +59,14 @@ class Lpips(nn.Module):
         self.register_buffer("scale", torch.tensor([0.458, 0.448, 0.450])[:, None, None], persistent=False)
 
     @classmethod
-    def load(cls, data_dir: Path) -> Self | None:
+    def load(cls, data_dir: Path, device: torch.device) -> Self | None:
         model = cls()
-        return model if _load(model, "lpips", data_dir) else None
+        return model.to(device) if _load(model, "lpips", data_dir) else None
 
     def distances(self, ours: Tensor, theirs: Tensor) -> Tensor:
         """The distance of every pair of images in [0, 1]; grey images become three equal channels."""
         one, other = (((2 * x - 1).expand(-1, 3, -1, -1) - self.shift) / self.scale for x in (ours, theirs))
-        total, place = torch.zeros(len(ours)), 0
+        total, place = ours.new_zeros(len(ours)), 0
         for layer in self.features.values():
             one, other = layer(one), layer(other)
             if isinstance(layer, nn.Conv2d):
@@ -94,9 +94,9 @@ class Fid:
         self.known: Moments | None = None  # of the originals, computed once
 
     @classmethod
-    def load(cls, data_dir: Path) -> Self | None:
+    def load(cls, data_dir: Path, device: torch.device) -> Self | None:
         network = Inception()
-        return cls(network) if _load(network, "fid", data_dir) else None
+        return cls(network.to(device)) if _load(network, "fid", data_dir) else None
 
     @torch.no_grad()
     def __call__(self, ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:

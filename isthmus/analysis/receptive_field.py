@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from isthmus.analysis.pictures import finish, matrix, page, save, style
 from isthmus.analysis.steps import Layer, Step, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, round_values, store_results
+from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, round_values, store_results
 from isthmus.core.draws import torch_generator
 from isthmus.core.errors import UserError
 from isthmus.layers.permuted_kronecker import PermutedKronecker
@@ -160,7 +160,7 @@ def _shrink(squares: Float[Tensor, "height width"]) -> Float[Tensor, "height wid
     return functional.adaptive_avg_pool2d(squares[None], (height, width))[0]
 
 
-@store_results(SCHEMA, applies)
+@store_results(SCHEMA, applies, CPU)  # reads weights one by one
 def of_run(trained: TrainedRun) -> Answer:
     """Both measurements of a finished run; connections only for models with sparse wide layers."""
     return {

@@ -72,13 +72,13 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
     originals, tokens = images[index], torch.from_numpy(trained.data.test.inputs[index].astype(np.int64))
     whole = tokenizer.pictures(tokens.numpy())
     task: Any = trained.task
-    quality = Quality(originals, data_dir, task.config.picture_scaling)
+    quality = Quality(originals, data_dir, trained.device, task.config.picture_scaling)
     table = [{"masked": 0.0, **quality(whole)}]
     lines = [originals[:_SHOWN], whole[:_SHOWN]]
     for share in SHARES:
         mask = exact_mask(len(tokens), tokens.shape[1], share, torch_generator(0, f"hidden {share:g}"))
         hidden = tokens.masked_fill(mask, task.mask_token)
-        filled = task.fill_in(trained.model, hidden, torch_generator(0, f"filled {share:g}"))
+        filled = task.fill_in(trained.model, hidden.to(trained.device), torch_generator(0, f"filled {share:g}")).cpu()
         drawn = tokenizer.pictures(filled.numpy())
         right = float((filled == tokens)[mask].double().mean())
         table.append({"masked": share, **quality(drawn), "token_accuracy": right})
@@ -96,10 +96,10 @@ def measure(trained: TrainedRun, data_dir: Path, rows: int = ROWS) -> dict[str, 
 class Quality:
     """The distance of pictures from the originals, by all available metrics."""
 
-    def __init__(self, originals: np.ndarray, data_dir: Path, scaling: str = "none") -> None:
-        self.originals = originals
+    def __init__(self, originals: np.ndarray, data_dir: Path, device: torch.device, scaling: str = "none") -> None:
+        self.originals, self.device = originals, device
         self.scale = _stretch if scaling == "min_max" else _keep
-        self.lpips, self.fid = Lpips.load(data_dir), Fid.load(data_dir)
+        self.lpips, self.fid = Lpips.load(data_dir, device), Fid.load(data_dir, device)
         found = {"lpips": self.lpips, "fid": self.fid}
         self.missing = [explain_missing(name) for name, measure in found.items() if measure is None]
         if min(originals.shape[2:]) < _MS_SSIM_FROM:
@@ -108,12 +108,17 @@ class Quality:
 
     def __call__(self, pictures: np.ndarray) -> dict[str, float]:
         means: dict[str, float] = {}
-        for ours, theirs in zip(_pieces(pictures), _pieces(self.originals), strict=True):
+        for ours, theirs in zip(self._pieces(pictures), self._pieces(self.originals), strict=True):
             for name, value in self._distances(self.scale(ours), self.scale(theirs)).items():
                 means[name] = means.get(name, 0.0) + float(value) * (len(ours) / len(pictures))
         if self.fid is not None:
-            means["fid"] = self.fid(map(self.scale, _pieces(pictures)), map(self.scale, _pieces(self.originals)))
+            means["fid"] = self.fid(*(map(self.scale, self._pieces(images)) for images in (pictures, self.originals)))
         return means
+
+    def _pieces(self, images: np.ndarray) -> Iterator[Tensor]:
+        """Images with values in [0, 1], some at a time to save memory."""
+        for start in range(0, len(images), _PIECE):
+            yield torch.from_numpy(np.array(images[start : start + _PIECE])).to(self.device).float().div_(255)
 
     def _distances(self, ours: Tensor, theirs: Tensor) -> dict[str, Any]:
         """The metrics that are means over images."""
@@ -124,12 +129,6 @@ class Quality:
         if min(ours.shape[2:]) >= _MS_SSIM_FROM:
             found["ms_ssim"] = multiscale_structural_similarity_index_measure(ours, theirs, data_range=1.0)
         return found | ({"lpips": self.lpips(ours, theirs)} if self.lpips is not None else {})
-
-
-def _pieces(images: np.ndarray) -> Iterator[Tensor]:
-    """Images with values in [0, 1], some at a time to save memory."""
-    for start in range(0, len(images), _PIECE):
-        yield torch.from_numpy(np.array(images[start : start + _PIECE])).float().div_(255)
 
 
 def _keep(images: Tensor) -> Tensor:

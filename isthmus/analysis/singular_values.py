@@ -29,7 +29,7 @@ from torch import Tensor
 import isthmus.analysis.shape_theory as theory
 from isthmus.analysis.pictures import finish, page, save, style
 from isthmus.analysis.steps import Layer, entries, steps_of
-from isthmus.analysis.trained_run import Answer, TrainedRun, store_results
+from isthmus.analysis.trained_run import CPU, Answer, TrainedRun, store_results
 from isthmus.core.draws import key, numpy_generator
 from isthmus.layers.sparse_linear import SparseLinear, positions
 
@@ -78,7 +78,7 @@ def applies(model: Any, task: str) -> str | None:
     return None if steps_of(model) else "it has no mixing and no masked weights"
 
 
-@store_results(SCHEMA, applies)
+@store_results(SCHEMA, applies, CPU)  # reads weights one by one
 def of_run(trained: TrainedRun) -> Answer:
     """Every weight of a finished run; needs no data."""
     start = _layers(trained.load_initial().model)

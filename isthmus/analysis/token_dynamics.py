@@ -134,7 +134,7 @@ def angles(z: Projected) -> dict[str, list[float]]:
     """Both averages of the angle between two tokens of each head, in degrees, means over rows."""
     tokens = z.shape[-2]
     points = torch.nn.functional.normalize(z, dim=-1)
-    pairs = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    pairs = torch.ones(tokens, tokens, dtype=torch.bool, device=z.device).triu(1)
     cosines = (points @ points.mT)[..., pairs].clamp(-1, 1)
     found = {"angle": cosines.mean(dim=-1).arccos(), "mean_of_angles": cosines.arccos().mean(dim=-1)}
     return {name: value.rad2deg().mean(dim=0).tolist() for name, value in found.items()}

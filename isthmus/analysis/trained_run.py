@@ -19,6 +19,7 @@ from isthmus.core.files import read_sealed, write_sealed
 from isthmus.core.protocols import Batch, Data, Task
 from isthmus.core.record import find_run, read_record
 from isthmus.core.registry import component
+from isthmus.training.devices import best_device
 from isthmus.training.loading import load_model, load_task
 from isthmus.training.loop import EVALUATION_BLOCK, Rows
 from isthmus.training.prepare import Options, load_data, starting_model
@@ -31,15 +32,19 @@ CPU = torch.device("cpu")
 
 
 class TrainedRun:
-    """A finished run. Its model (in evaluation mode), task and data are loaded when first used."""
+    """A finished run. Its model (in evaluation mode), task and data are loaded when first used.
 
-    def __init__(self, run: str | Path, data_dir: Path | None = None) -> None:
+    The model and its batches are on a GPU where there is one, or on the given device.
+    """
+
+    def __init__(self, run: str | Path, data_dir: Path | None = None, device: torch.device | None = None) -> None:
         self.folder, self.data_dir = find_run(run), data_dir
+        self.device = device or best_device()
         self.record = read_record(self.folder)
 
     @cached_property
     def model(self) -> Any:
-        return load_model(self.folder)
+        return load_model(self.folder).to(self.device)
 
     @cached_property
     def task(self) -> Task:
@@ -59,7 +64,7 @@ class TrainedRun:
         """The same run with its initial weights."""
         config = run_config(self.record.config).model_copy(update={"init": None})
         other = copy.copy(self)
-        other.model = starting_model(config, Options()).model.eval()
+        other.model = starting_model(config, Options()).model.eval().to(self.device)
         return other
 
     def test_inputs(self, rows: int, batch: int, least: int = 1) -> Iterator[Tensor]:
@@ -74,16 +79,16 @@ class TrainedRun:
         rows is left out.
         """
         order = torch.randperm(len(self.data.test), generator=torch_generator(0, "analysed rows"))[:rows]
-        split = Rows.of(self.data.test, CPU)
+        split = Rows.of(self.data.test, self.device)
         for block, index in enumerate(order.split(batch)):
             if len(index) >= least:
-                yield self.task.evaluation_batch(*split.take(index, CPU), "test", block)
+                yield self.task.evaluation_batch(*split.take(index, self.device), "test", block)
 
     def test_batches(self) -> Iterator[Batch]:
         """All test rows, with the inputs that the run was tested with."""
-        split = Rows.of(self.data.test, CPU)
+        split = Rows.of(self.data.test, self.device)
         for block, start in enumerate(range(0, len(split), EVALUATION_BLOCK)):
-            yield self.task.evaluation_batch(*split.block(start, CPU), "test", block)
+            yield self.task.evaluation_batch(*split.block(start, self.device), "test", block)
 
     def need(self, applies: Applies, analysis: str) -> None:
         """Raise an error if an analysis does not apply to this run."""
@@ -92,10 +97,16 @@ class TrainedRun:
 
 
 def measure_once(
-    run: str | Path, name: str, schema: str, measure: Measure, applies: Applies, data_dir: Path | None = None
+    run: str | Path,
+    name: str,
+    schema: str,
+    measure: Measure,
+    applies: Applies,
+    data_dir: Path | None = None,
+    device: torch.device | None = None,
 ) -> Answer:
     """The result of ``measure``, which is stored in the sealed ``analysis/NAME.json`` and read from there later."""
-    trained = TrainedRun(run, data_dir)
+    trained = TrainedRun(run, data_dir, device)
     identity, path = trained.record.id, trained.folder / "analysis" / f"{name}.json"
     if path.is_file() and (known := read_sealed(path)).get("schema") == schema and known.get("run") == identity:
         return known
@@ -105,13 +116,13 @@ def measure_once(
     return found
 
 
-def store_results(schema: str, applies: Applies) -> Callable[[Measure], OfRun]:
-    """A decorator that makes ``of_run(run, data_dir)`` of a function that measures a ``TrainedRun``."""
+def store_results(schema: str, applies: Applies, device: torch.device | None = None) -> Callable[[Measure], OfRun]:
+    """A decorator that makes ``of_run(run, data_dir)`` of a function that measures a ``TrainedRun`` on a device."""
     name = schema.split(".")[-1].split("/")[0]
 
     def decorate(measure: Measure) -> OfRun:
         def of_run(run: str | Path, data_dir: Path | None = None) -> Answer:
-            return measure_once(run, name, schema, measure, applies, data_dir)
+            return measure_once(run, name, schema, measure, applies, data_dir, device)
 
         of_run.__doc__ = measure.__doc__
         return of_run

@@ -165,10 +165,10 @@ def _count_all(model: nn.Module) -> int:
 
 
 def example_input(model: Any, rows: int = 1) -> torch.Tensor:
-    """Zeros of the dtype and shape that a model takes."""
-    if getattr(model, "vocabulary", 0):
-        return torch.zeros(rows, *model.input_shape, dtype=torch.int64)
-    return torch.zeros(rows, *model.input_shape)
+    """Zeros of the dtype and shape that a model takes, on its device."""
+    device = next((each.device for each in model.parameters()), None)
+    dtype = torch.int64 if getattr(model, "vocabulary", 0) else torch.get_default_dtype()
+    return torch.zeros(rows, *model.input_shape, dtype=dtype, device=device)
 
 
 def cost(model_or_config: nn.Module | ModelConfig | dict[str, Any]) -> Cost:

@@ -33,6 +33,11 @@ def seed_device(device: torch.device, value: int) -> None:
         torch.cuda.manual_seed(value)
 
 
+def best_device() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 class OneDevice:
     rank = 0
     world = 1

@@ -17,6 +17,7 @@ from isthmus.core.record import MODEL, find_run, read_record, verify_file
 from isthmus.layers.published_weights import load_published
 from isthmus.models.vqgan import STRIDE, TITLE, VQGAN
 from isthmus.training.checkpoint import read_tensors
+from isthmus.training.devices import best_device
 from isthmus.training.loading import load_model
 
 GREY = 128
@@ -43,7 +44,8 @@ class Tokenizer:
         """uint8 images as int16 (rows, positions)."""
         found = np.empty((len(images), self.positions), np.int16)
         for part in self._parts(len(images)):
-            found[part] = self.encode(torch.from_numpy(np.array(images[part]))).to(torch.int16).numpy()
+            pixels = torch.from_numpy(np.array(images[part])).to(best_device())
+            found[part] = self.encode(pixels).to(torch.int16).cpu().numpy()
         return found
 
     @torch.no_grad()
@@ -58,10 +60,11 @@ class Tokenizer:
 
         A hidden token is drawn before it is covered, because it also colours the pixels of its neighbours.
         """
-        images = np.empty((len(tokens), *self.input_shape), np.uint8)
+        images, device = np.empty((len(tokens), *self.input_shape), np.uint8), best_device()
+        model = self.model.to(device)
         for part in self._parts(len(tokens)):
-            drawn = self.model.pictures(torch.from_numpy(np.array(tokens[part], np.int64)))
-            images[part] = drawn.clamp(0, 1).mul(255).round().to(torch.uint8).numpy()
+            drawn = model.pictures(torch.from_numpy(np.array(tokens[part], np.int64)).to(device))
+            images[part] = drawn.clamp(0, 1).mul(255).round().to(torch.uint8).cpu().numpy()
         if hidden is not None:
             cell = [side // count for side, count in zip(self.input_shape[1:], self.grid, strict=True)]
             covered = np.kron(hidden.reshape(len(tokens), 1, *self.grid), np.ones((1, 1, *cell), bool))

@@ -12,6 +12,7 @@ from scipy.ndimage import correlate1d
 from isthmus.analysis.inception import FEATURES, Inception
 from isthmus.analysis.perceptual import FILES, Fid, Lpips, explain_missing, frechet, moments
 from isthmus.analysis.reconstruction import Quality
+from isthmus.analysis.trained_run import CPU
 from isthmus.core.errors import UserError
 
 
@@ -57,7 +58,7 @@ def slow_ms_ssim(one, other):
 
 def test_psnr_ssim_and_ms_ssim_are_those_of_slow_code(tmp_path):
     originals, ours = pictures(176)
-    found = Quality(originals, tmp_path)(ours)
+    found = Quality(originals, tmp_path, CPU)(ours)
     a, b = ours / 255.0, originals / 255.0
     errors = ((a - b) ** 2).mean(axis=(1, 2, 3))
     assert found["psnr"] == pytest.approx(np.mean(-10 * np.log10(errors)), rel=1e-5)
@@ -71,7 +72,7 @@ def test_the_colours_of_pictures_are_stretched_one_by_one_where_asked(tmp_path):
     originals, ours = pictures(32)
     originals = originals // 2 + 20
     ours[0, 1] = 7  # a colour of one value has no range
-    found = Quality(originals, tmp_path, "min_max")(ours)
+    found = Quality(originals, tmp_path, CPU, "min_max")(ours)
     errors = []
     for pair in zip(ours.astype(float), originals.astype(float), strict=True):
         stretched = [
@@ -80,18 +81,18 @@ def test_the_colours_of_pictures_are_stretched_one_by_one_where_asked(tmp_path):
         ]
         errors.append(np.mean((np.array(stretched[0]) - np.array(stretched[1])) ** 2))
     assert found["psnr"] == pytest.approx(np.mean(-10 * np.log10(errors)), rel=1e-5)
-    assert found["psnr"] != pytest.approx(Quality(originals, tmp_path)(ours)["psnr"], rel=1e-3)
+    assert found["psnr"] != pytest.approx(Quality(originals, tmp_path, CPU)(ours)["psnr"], rel=1e-3)
 
 
 def test_thousands_of_images_go_piece_by_piece(tmp_path, monkeypatch):
     originals, ours = pictures(32, rows=7)
-    at_once = Quality(originals, tmp_path)(ours)
+    at_once = Quality(originals, tmp_path, CPU)(ours)
     monkeypatch.setattr("isthmus.analysis.reconstruction._PIECE", 3)
-    assert Quality(originals, tmp_path)(ours) == pytest.approx(at_once, rel=1e-6)
+    assert Quality(originals, tmp_path, CPU)(ours) == pytest.approx(at_once, rel=1e-6)
 
 
 def test_what_cannot_be_measured_is_said(tmp_path):
-    quality = Quality(pictures(32)[0], tmp_path)
+    quality = Quality(pictures(32)[0], tmp_path, CPU)
     assert quality.missing == [
         explain_missing("lpips"), explain_missing("fid"), "MS-SSIM needs images of 161 pixels; these have 32×32",
     ]  # fmt: skip
@@ -133,7 +134,7 @@ def test_lpips_is_that_of_slow_code(tmp_path):
     keys = {f"features.{place}.{part}" for place in (0, 3, 6, 8, 10) for part in ("weight", "bias")}
     assert set(model.state_dict()) == keys | {f"lin{place}.model.1.weight" for place in range(5)}
     written(model, tmp_path / FILES["lpips"])
-    found = Lpips.load(tmp_path)
+    found = Lpips.load(tmp_path, CPU)
     assert found is not None
     ours, theirs = (images / 255.0 for images in pictures(64))
     expected = np.mean([slow_lpips(model.state_dict(), *pair) for pair in zip(ours, theirs, strict=True)])
@@ -147,7 +148,7 @@ def test_a_file_of_another_network_is_refused(tmp_path):
     (tmp_path / "lpips").mkdir()
     save_file({"features.0.weight": torch.zeros(1)}, tmp_path / FILES["lpips"])
     with pytest.raises(UserError, match=r"is no network for LPIPS: features.0.weight is \(1,\), not \(64, 3, 11, 11\)"):
-        Lpips.load(tmp_path)
+        Lpips.load(tmp_path, CPU)
 
 
 def test_the_frechet_distance_is_that_of_its_formula():
@@ -177,7 +178,7 @@ def test_inception_has_the_weights_of_the_published_network(tmp_path):
 def test_fid_is_measured_where_its_weights_are(tmp_path):
     torch.manual_seed(0)
     written(Inception(), tmp_path / FILES["fid"])
-    fid = Fid.load(tmp_path)
+    fid = Fid.load(tmp_path, CPU)
     assert fid is not None
     theirs, ours = (torch.from_numpy(images).float() / 255 for images in pictures(32, rows=3))
     assert fid.network(theirs).shape == (3, FEATURES)

@@ -49,7 +49,7 @@ def describe_study(
     The paper's scale uses a GPU where there is one.
     """
     if scale == "paper" and isinstance(base, RunConfig):
-        base = change_training(base, device=_device())
+        base = change_training(base, device=_best_device())
     repeats = range(2 if scale == "smoke" else seeds)
     return {"name": f"{name}-{scale}", "base": base, "candidates": list(models), "seeds": repeats, **fields}
 
@@ -70,7 +70,7 @@ def shorten(recipe: RunConfig, epochs: int, task: Settings | None = None, **trai
     return change_training(recipe, epochs=epochs, **train).model_copy(update={"task": changed, "threads": 1})
 
 
-def _device() -> str:
-    import torch
+def _best_device() -> str:
+    from isthmus.training.devices import best_device
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return best_device().type

@@ -140,7 +140,7 @@ def of_run(trained: TrainedRun) -> Answer:
     """Test loss, accuracy and mean length of a token after iterations 1 to ``READ``."""
     import torch
 
-    loss, correct, length = (torch.zeros(READ, dtype=torch.float64) for _ in range(3))
+    loss, correct, length = (torch.zeros(READ, dtype=torch.float64, device=trained.device) for _ in range(3))
     rows = 0
     with torch.no_grad():
         for batch in trained.test_batches():
