@@ -14,7 +14,8 @@ import typer.main
 from isthmus.cli.main import app
 from isthmus.core.fields import list_fields
 from isthmus.core.protocols import Settings
-from isthmus.core.registry import Kind, catalogue, find, meaning
+from isthmus.core.registry import Kind, catalogue, find
+from isthmus.core.titles import meaning
 from isthmus.core.train_config import TrainConfig
 from isthmus.papers import Paper, import_exhibits, list_papers, load_paper
 from isthmus.papers.engine.exhibit import Part

@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord, differences, read_record, select_runs
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.text import interval_ends, metric_noun, with_unit
 from isthmus.search.answer import Answer
 from isthmus.studies.fronts import is_outdated, settings_of

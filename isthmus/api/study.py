@@ -13,7 +13,7 @@ from isthmus.core.config import Given, Overrides, StudyConfig, find_settings, st
 from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.prediction import Trained
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.core.units import parse_seconds
 from isthmus.export.precision import Tell, find_versions, need_int8
 from isthmus.export.prediction import load

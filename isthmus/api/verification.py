@@ -22,8 +22,9 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import digest
 from isthmus.core.protocols import Signature
 from isthmus.core.record import RunRecord, read_record, runs_folder
-from isthmus.core.registry import component, model_title
+from isthmus.core.registry import component
 from isthmus.core.space import FittedSpace
+from isthmus.core.titles import model_title
 from isthmus.layers.patches import list_patches
 from isthmus.search.answer import Answer
 from isthmus.studies.budget import fit_widths

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from isthmus.cli import terminal
 from isthmus.core.fields import Field, list_fields
-from isthmus.core.registry import Kind, catalogue, find, meaning
+from isthmus.core.registry import Kind, catalogue, find
+from isthmus.core.titles import meaning
 
 
 def print_components(kind: Kind, name: str | None, as_json: bool) -> None:

@@ -8,7 +8,8 @@ from isthmus.cli.options import Json
 def models(as_json: Json = False) -> None:
     """List the registered architectures, including those of installed packages; `describe` lists a model's fields."""
     from isthmus.cli.listing import print_names
-    from isthmus.core.registry import catalogue, meaning, model_kind
+    from isthmus.core.registry import catalogue
+    from isthmus.core.titles import meaning, model_kind
 
     homes = catalogue("models").items()
     print_names(

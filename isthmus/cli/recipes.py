@@ -10,7 +10,8 @@ from isthmus.cli.options import Json
 def recipes(as_json: Json = False) -> None:
     """List the named configs for `train` and `study`, by the file or the paper that they belong to."""
     from isthmus.cli.listing import print_names
-    from isthmus.core.registry import catalogue, file_line, find
+    from isthmus.core.registry import catalogue, find
+    from isthmus.core.titles import file_line
 
     names = catalogue("recipes")
     print_names(

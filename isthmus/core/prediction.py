@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from isthmus.core.errors import UserError
 from isthmus.core.record import RunRecord
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 
 if TYPE_CHECKING:
     from torch import Tensor

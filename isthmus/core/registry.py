@@ -27,8 +27,7 @@ import importlib.util
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -165,7 +164,7 @@ def presets() -> dict[str, dict[str, Any]]:
     """The settings of every preset of a pathway, by its name, such as ``streams/mhc-4`` or ``rezero``."""
     known: dict[str, Any] = {}
     for name in catalogue("pathways"):
-        known |= _read_variable("pathways", name, "PRESETS") or {}
+        known |= read_variable("pathways", name, "PRESETS") or {}
     return {name: known[value] if isinstance(value, str) else value for name, value in sorted(known.items())}
 
 
@@ -228,13 +227,13 @@ def _fields_at(config: type[Any], path: tuple[int | str, ...]) -> list[str]:
     return list(config.model_fields)
 
 
-def _tree(kind: Kind, name: str) -> ast.Module:
+def parse_file(kind: Kind, name: str) -> ast.Module:
     """The file that defines a name, parsed; an empty one for a name that is unknown here."""
-    return _parse(catalogue(kind).get(name, "").partition(":")[0])
+    return parse_module(catalogue(kind).get(name, "").partition(":")[0])
 
 
 @cache
-def _parse(module: str) -> ast.Module:
+def parse_module(module: str) -> ast.Module:
     """A file, parsed without importing it; an empty one for a broken plug-in."""
     try:
         spec = importlib.util.find_spec(module)
@@ -244,118 +243,28 @@ def _parse(module: str) -> ast.Module:
 
 
 @cache
-def _read_variable(kind: Kind, name: str, variable: str) -> Any:
+def read_variable(kind: Kind, name: str, variable: str) -> Any:
     """The literal value of a variable in the file that defines a name."""
     try:
-        return _literal(_tree(kind, name).body, variable)
+        return _literal(parse_file(kind, name).body, variable)
     except ValueError:
         return None
 
 
 @cache
-def _read_defaults(kind: Kind, name: str) -> dict[str, Any]:
-    """The literal defaults of the settings of a name, read without importing its file."""
-    wanted, body = f"{catalogue(kind).get(name, '').partition(':')[2]}Config", _tree(kind, name).body
-    for node in body:  # defined in another file?
-        if isinstance(node, ast.ImportFrom) and wanted in [alias.name for alias in node.names]:
-            body = _parse(str(node.module)).body
-    found = {}
-    for node in body:
-        for field in node.body if isinstance(node, ast.ClassDef) and node.name == wanted else ():
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and field.value is not None:
-                with suppress(ValueError):  # a default that is computed
-                    found[field.target.id] = ast.literal_eval(field.value)
-    return found
-
-
-@cache
 def task_objective(name: str) -> str | None:
     """The objective of a task, read without importing its file; None if it is unknown here or not a literal."""
-    wanted, body = catalogue("tasks").get(name, "").partition(":")[2], _tree("tasks", name).body
+    wanted, body = catalogue("tasks").get(name, "").partition(":")[2], parse_file("tasks", name).body
     for _ in range(4):  # its class, and those that it inherits from
         for node in body:
             if isinstance(node, ast.ImportFrom) and wanted in [alias.name for alias in node.names]:
-                body = _parse(str(node.module)).body
+                body = parse_module(str(node.module)).body
         found = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted), None)
         value = _find_assignment(found.body, "objective") if found else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             return value.value
         wanted = ast.unparse(found.bases[0]) if found and found.bases else ""
     return None
-
-
-def file_line(kind: Kind, name: str) -> str:
-    """The first line of the docstring of the file that defines a name."""
-    return (ast.get_docstring(_tree(kind, name)) or "").partition("\n")[0].replace("``", "`")
-
-
-def meaning(kind: Kind, name: str) -> str:
-    """One line that describes a registered name."""
-    said = (_read_variable(kind, name, "MEANINGS") or {}).get(name) or file_line(kind, name)
-    return said or f"defined in {catalogue(kind)[name]}"
-
-
-def model_kind(name: str) -> str:
-    """The heading below which lists show a model."""
-    return _read_variable("models", name, "KIND") or "Other models"
-
-
-def _declared_title_fields(name: str) -> tuple[str, ...] | None:
-    """The literal ``TITLE_FIELDS`` of a model's file, read without importing it, because reports need no torch."""
-    fields = _read_variable("models", name, "TITLE_FIELDS")
-    return None if fields is None else tuple(fields)
-
-
-def title_fields(model: Mapping[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields that distinguish a network from others of its model, as far as they are set.
-
-    For a model without ``TITLE_FIELDS``: all its numbers except seeds and the task's sizes.
-    """
-    names = _declared_title_fields(model["name"])
-    if names is None:
-        names = tuple(name for name, value in model.items() if _is_size(name, value))
-    values = {name: model.get(name) for name in (*names, *also) if not name.startswith("pathway")}
-    if (pathway := model.get("pathway")) is not None:
-        values["pathway"] = pathway_title(pathway)
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def pathway_title(pathway: Mapping[str, Any] | str) -> str:
-    """A pathway in one word: its name, and the declared fields that distinguish it, unless they have their defaults."""
-    if isinstance(pathway, str):
-        return pathway
-    declared = (_read_variable("pathways", pathway["name"], "TITLE_FIELDS") or {}).get(pathway["name"], ())
-    defaults = _read_defaults("pathways", pathway["name"])
-    told = {name: pathway[name] for name in declared if name in pathway and pathway[name] != defaults.get(name)}
-    shown = ",".join(f"{name}={'none' if value is None else value}" for name, value in told.items())
-    return f"{pathway['name']}({shown})" if shown else str(pathway["name"])
-
-
-_JOINED_BY = " · "
-
-
-def architecture_of(model: Mapping[str, Any]) -> str:
-    """A model's name, and its pathway unless that is plain: ``hourglass_mlp · delayed(lag=1)``."""
-    title = pathway_title(model.get("pathway") or "plain")
-    return str(model["name"]) if title == "plain" else f"{model['name']}{_JOINED_BY}{title}"
-
-
-def split_architecture(architecture: str) -> tuple[str, str]:
-    """The model's name and the pathway of :func:`architecture_of`; an empty one is plain."""
-    name, _, pathway = architecture.partition(_JOINED_BY)
-    return name, pathway
-
-
-def _is_size(name: str, value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and not name.endswith("seed") and name not in ("d_in", "d_out")
-
-
-def model_title(model: Mapping[str, Any], also: Iterable[str] = ()) -> str:
-    """A network in one line: ``hourglass_mlp d_z=785 d_h=128 depth=5``."""
-    fields = title_fields(model, also).items()
-    shown = (f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in fields)
-    return " ".join([model["name"], *shown])
 
 
 def list_models() -> list[str]:

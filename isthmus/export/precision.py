@@ -22,7 +22,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import make_folder, read_sealed, write_sealed
 from isthmus.core.protocols import Data
 from isthmus.core.record import MODEL, find_run, read_record
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.export.formats import Int8, choose_int8
 from isthmus.export.int8_format import CostName, Policy
 from isthmus.export.onnx_format import INSTALL

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from isthmus.core.registry import pathway_title
+from isthmus.core.titles import pathway_title
 
 _WIDTH, _HEIGHT, _TALLEST = 440, 212, 140
 _MIDDLE = 26 + _TALLEST / 2

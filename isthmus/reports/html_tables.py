@@ -7,7 +7,7 @@ from dataclasses import replace
 from html import escape
 
 from isthmus.core.record import CONFIG
-from isthmus.core.registry import title_fields
+from isthmus.core.titles import title_fields
 from isthmus.reports.markup import colour_of, copy_button, count, keep_unbroken
 from isthmus.reports.measures import Measures
 from isthmus.reports.sections import Run, Section

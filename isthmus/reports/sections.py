@@ -24,7 +24,8 @@ from isthmus.core.record import (
     run_folders,
     verify_file,
 )
-from isthmus.core.registry import architecture_of, split_architecture, title_fields, without_defaults
+from isthmus.core.registry import without_defaults
+from isthmus.core.titles import architecture_of, split_architecture, title_fields
 from isthmus.reports.published import PublishedFront, load_fronts, matching_fronts
 from isthmus.studies.fronts import (
     COSTS,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from isthmus.core.costs import CostKind
 from isthmus.core.record import CONFIG
-from isthmus.core.registry import find, split_architecture
+from isthmus.core.registry import find
+from isthmus.core.titles import split_architecture
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.sections import Section
 from isthmus.studies.fronts import Candidate, Comparison, Stretch, best, compare, cost_of, noise_of, sample_std

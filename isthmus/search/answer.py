@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import read_record, runs_folder
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.figures import front_members
 from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds

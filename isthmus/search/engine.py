@@ -24,7 +24,7 @@ from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.machine import default_workers
 from isthmus.core.protocols import SPLITS, Split
 from isthmus.core.record import read_record
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.core.units import amount, parse_seconds
 from isthmus.reports.figures import front_members
 from isthmus.reports.text import magnitude, metric_noun

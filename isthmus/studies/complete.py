@@ -13,7 +13,7 @@ from isthmus.core.errors import UserError
 from isthmus.core.files import home
 from isthmus.core.machine import default_workers
 from isthmus.core.record import differences, remove_leftovers
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.core.units import duration
 from isthmus.studies.database import Damaged, default_url, set_aside
 from isthmus.studies.estimate import Estimate, check_room, estimate, estimate_ranking, fit, gigabytes, measure_paces

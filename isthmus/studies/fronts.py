@@ -19,7 +19,8 @@ from typing import Any
 from isthmus.core.costs import CostKind
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.record import RunRecord
-from isthmus.core.registry import architecture_of, find
+from isthmus.core.registry import find
+from isthmus.core.titles import architecture_of
 from isthmus.studies.statistics import Interval, Noise, Sample, decide_together, fit_noise
 from isthmus.studies.statistics import compare as intervals_between
 

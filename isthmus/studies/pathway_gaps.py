@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.core.registry import pathway_title
+from isthmus.core.titles import pathway_title
 from isthmus.studies.fronts import Candidate, noise_of, sample_of
 from isthmus.studies.statistics import Decision, Interval, combine, decide_together
 from isthmus.studies.statistics import compare as intervals_between

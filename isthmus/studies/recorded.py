@@ -21,8 +21,9 @@ from isthmus.core.config import StudyConfig, find_settings, study_config
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_text
 from isthmus.core.protocols import ModelConfig
-from isthmus.core.registry import architecture_of, catalogue, component, find
+from isthmus.core.registry import catalogue, component, find
 from isthmus.core.space import split_recipe
+from isthmus.core.titles import architecture_of
 from isthmus.studies.complete import read_study
 from isthmus.studies.fronts import DIRECTIONS, Candidate, summarise
 from isthmus.studies.laws import SHAPE_FIELDS

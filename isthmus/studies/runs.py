@@ -25,7 +25,7 @@ from isthmus.core.record import (
     runs_folder,
     verify_file,
 )
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 
 COLUMNS = (
     "run", "status", "data", "task", "model", "seed", "params",

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 from isthmus.core.config import override, run_config
 from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import digest, make_folder, write_json
-from isthmus.core.registry import meaning
+from isthmus.core.titles import meaning
 from isthmus.core.units import amount
 from isthmus.reports.drawing import draw_network, widest_layer
 from isthmus.reports.text import architecture_title, duration, magnitude

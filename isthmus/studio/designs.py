@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isthmus.core.config import override
 from isthmus.core.errors import UserError
-from isthmus.core.registry import component, find, model_title
+from isthmus.core.registry import component, find
+from isthmus.core.titles import model_title
 from isthmus.studio.problems import FIRST_BUDGET, first_settings, list_spaces
 
 if TYPE_CHECKING:

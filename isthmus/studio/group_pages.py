@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports import with_answer
 from isthmus.reports.figures import front_figure
 from isthmus.reports.markup import count, shorten

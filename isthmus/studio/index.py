@@ -24,7 +24,7 @@ from urllib.parse import quote
 from isthmus.core.errors import UserError
 from isthmus.core.files import digest, read_json, read_sealed
 from isthmus.core.record import CONFIG, LOCK, METRICS, RECORD, RunRecord, read_record
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.sections import SPLITTING, name_problem
 from isthmus.search.answer import ANSWER, Answer
 

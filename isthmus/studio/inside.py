@@ -19,7 +19,8 @@ from urllib.parse import quote
 from isthmus.core.errors import UserError
 from isthmus.core.files import read_sealed
 from isthmus.core.record import read_metrics
-from isthmus.core.registry import catalogue, find, model_title
+from isthmus.core.registry import catalogue, find
+from isthmus.core.titles import model_title
 from isthmus.reports.text import metric_title
 from isthmus.studio.contents import Missing, Studio
 from isthmus.studio.figures import draw_log

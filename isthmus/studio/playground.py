@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from isthmus.core.errors import UserError
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.text import metric_noun
 from isthmus.studio.contents import Studio
 from isthmus.studio.image_panels import ClassPanel, PrototypePanel, RestorePanel, TokenizerPanel, ValuePanel

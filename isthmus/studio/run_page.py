@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from isthmus.core.errors import UserError
 from isthmus.core.record import SAMPLES, read_metrics
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.drawing import draw_network
 from isthmus.reports.markup import copy_button
 from isthmus.reports.text import duration, metric_title, quantity

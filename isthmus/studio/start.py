@@ -14,7 +14,8 @@ from typing import Any, cast
 import numpy as np
 
 from isthmus.core.errors import UserError
-from isthmus.core.registry import catalogue, component, meaning
+from isthmus.core.registry import catalogue, component
+from isthmus.core.titles import meaning
 from isthmus.core.units import amount, parse_seconds
 from isthmus.reports.markup import count, mark_code, shorten
 from isthmus.reports.sections import name_problem

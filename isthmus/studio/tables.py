@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from urllib.parse import quote
 
-from isthmus.core.registry import model_title
+from isthmus.core.titles import model_title
 from isthmus.reports.markup import shorten
 from isthmus.reports.sections import name_problem
 from isthmus.reports.text import magnitude, metric_noun, quantity

@@ -18,7 +18,8 @@ import isthmus
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
 from isthmus.core.record import find_run
-from isthmus.core.registry import catalogue, find, model_title, presets
+from isthmus.core.registry import catalogue, find, presets
+from isthmus.core.titles import model_title
 from isthmus.search.networks import list_networks
 from isthmus.search.race import Round
 from tests.command_line import call

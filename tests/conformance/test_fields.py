@@ -7,8 +7,9 @@ import pytest
 from isthmus.core.config import Pruning, RunConfig, StudyConfig
 from isthmus.core.fields import list_fields
 from isthmus.core.protocols import Settings
-from isthmus.core.registry import Kind, catalogue, find, meaning, model_kind
+from isthmus.core.registry import Kind, catalogue, find
 from isthmus.core.space import Range, Space
+from isthmus.core.titles import meaning, model_kind
 from isthmus.core.train_config import TrainConfig
 
 KINDS: tuple[Kind, ...] = ("sources", "tasks", "models")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.core.registry import architecture_of, pathway_title, split_architecture
+from isthmus.core.titles import architecture_of, pathway_title, split_architecture
 from isthmus.reports.html_tables import pathways_table
 from isthmus.reports.sections import Section, varying_settings
 from isthmus.reports.text import answer, architecture_title, describe_pathway

@@ -11,7 +11,8 @@ import isthmus
 from isthmus.core.config import override, run_config, study_config
 from isthmus.core.errors import UserError
 from isthmus.core.protocols import Signature
-from isthmus.core.registry import component, model_title, presets
+from isthmus.core.registry import component, presets
+from isthmus.core.titles import model_title
 from isthmus.export.narrow_form import narrow
 from isthmus.studies.proposals import Judge
 from isthmus.training.counting import count_kept

@@ -10,7 +10,8 @@ import pytest
 
 from isthmus.core.config import run_config
 from isthmus.core.record import CONFIG, runs_folder
-from isthmus.core.registry import _declared_title_fields, catalogue, component, find, model_title, title_fields
+from isthmus.core.registry import catalogue, component, find
+from isthmus.core.titles import _declared_title_fields, model_title, title_fields
 from isthmus.reports.sections import Run, read_setting, varying_settings
 from isthmus.studies.fronts import COSTS, summarise
 from isthmus.studies.runs import overview

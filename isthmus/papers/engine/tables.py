@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.core.record import flatten
-from isthmus.core.registry import pathway_title
+from isthmus.core.titles import pathway_title
 from isthmus.reports.tables import csv_text, markdown_table
 from isthmus.reports.text import architecture_title
 from isthmus.studies.statistics import Interval

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from isthmus.core.registry import component, pathway_title
+from isthmus.core.registry import component
+from isthmus.core.titles import pathway_title
 from isthmus.papers.engine.exhibit import MeasuredPart, Part, Scale
 from isthmus.papers.engine.networks import Network
 from isthmus.papers.engine.parts import Model, Notes, Settings, describe_study, make_part
