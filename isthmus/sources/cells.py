@@ -295,7 +295,7 @@ def uses_decimal_comma(table: pyarrow.Table) -> bool:
 
 
 def follow_decimals(table: pyarrow.Table, commas: Mapping[str, bool]) -> pyarrow.Table:
-    """Parse the columns of text whose own cells contradict the decimal commas that they had in training (``commas``)."""
+    """Parse columns of text that have decimal points instead of the commas of training (``commas``), or the reverse."""
     import pyarrow
     import pyarrow.compute as compute
 

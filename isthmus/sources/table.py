@@ -122,8 +122,8 @@ class Table(Source):
         findings = [f"predicting `{name}`: {targets.reason}"] if targets.reason else []
         if lacking := int((~targets.known).sum()):
             verb = "has" if lacking == 1 else "have"
-            left = unreadable(table[name], known) if len(self.config.targets) == 1 else []
-            findings.append(f"{lacking:,} of {len(targets.known):,} rows {verb} no target, left out{say_unreadable(left)}")
+            note = say_unreadable(unreadable(table[name], known)) if len(self.config.targets) == 1 else ""
+            findings.append(f"{lacking:,} of {len(targets.known):,} rows {verb} no target, left out{note}")
         return findings
 
 
