@@ -184,6 +184,11 @@ class TableEncoder:
         return digest([VERSION, self.memory()["columns"]])
 
 
+def is_identifier(name: str) -> bool:
+    """Whether a column is named like one that numbers the rows."""
+    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+
+
 def join_names(names: Sequence[str]) -> str:
     """Names of columns for a sentence, of which at most five are listed."""
     listed = [f"`{name}`" for name in (names if len(names) <= 5 else names[:4])]
@@ -218,8 +223,7 @@ def _learn_column(
     different = 1 + int(np.count_nonzero(np.diff(known)))
     if different == 1 and len(known) == len(codes):
         return None, _Finding("the same value in every row, left out")
-    named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
-    if kind == "number" and named and different == len(codes) and (known == np.rint(known)).all():
+    if kind == "number" and is_identifier(name) and different == len(codes) and (known == np.rint(known)).all():
         return None, _Finding(_IDENTIFIES[0])
     fill = float(known[(len(known) - 1) // 2])
     spread = max(known[-1] - fill, fill - known[0])

@@ -126,6 +126,9 @@ def test_lines_around_the_table_are_left_out_and_said(tmp_path):
     assert read.table.column_names == ["a", "b", "c"]
     assert "left out" in read.findings[0]
     assert "Sales of 2020" in read.findings[0]
+    commented = frame(tmp_path, "# made by us\n# in 2020\nx,price\n1,2\n4,5\n")
+    assert commented.table.column_names == ["x", "price"]
+    assert commented.table.num_rows == 2
     footed = frame(tmp_path, "a,b,c\n1,2,3\n4,5,6\n====\nSource: us\n")
     assert footed.table.num_rows == 2
     assert footed.findings == ("2 lines below the table are left out, because the rows have other cells",)
@@ -248,6 +251,8 @@ def test_a_task_is_inferred_and_said():
     assert guess_target(["a", "b"]) == "b"
     unfit = pyarrow.table({"good": [1, 2, 1], "blank": ["", "", None], "same": [1, 1, 1], "name": ["a", "b", "c"]})
     assert guess_target(unfit.column_names, unfit) == "good"
+    numbered = pyarrow.table({"price": [1.5, 2.5, 1.5], "customer_id": [7, 8, 9]})
+    assert guess_target(numbered.column_names, numbered) == "price"
 
 
 def test_classes_are_sorted_naturally_and_rows_without_a_target_left_out(tmp_path):
@@ -321,6 +326,15 @@ def test_another_file_may_have_decimal_points_where_training_rows_have_commas(tm
     assert (same.test.inputs == other.test.inputs).all()
     rows = EncodedRows(same.table)
     assert (next(rows.from_file(commas)).rows == next(rows.from_file(points)).rows).all()
+
+
+def test_targets_that_float32_would_round_coarsely_are_refused(tmp_path):
+    for first, step in ((1_700_000_000, 10), (1e9, 0.5)):
+        (tmp_path / "x.csv").write_text("x,y\n" + "".join(f"{row},{first + step * row}\n" for row in range(40)))
+        with pytest.raises(UserError, match="float32; subtract a constant"):
+            load(tmp_path / "x.csv", targets="y")
+    (tmp_path / "x.csv").write_text("x,y,z\n" + "".join(f"{row},{row},0.1\n" for row in range(40)))
+    assert load(tmp_path / "x.csv", targets=["y", "z"]).train.targets.shape[1] == 2  # a constant is not coarse
 
 
 def test_texts_among_the_targets_that_are_no_numbers_are_named(tmp_path):
