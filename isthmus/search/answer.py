@@ -215,7 +215,21 @@ class Answer:
             lines.append(f"The data cannot distinguish it from {', '.join(level)}.")
         elif content["references"] and not ahead:
             lines.append("It is ahead of every reference.")
-        return [*lines, *self._describe_runner_up()]
+        return [*lines, *self._describe_partial_fits(), *self._describe_runner_up()]
+
+    def _describe_partial_fits(self) -> list[str]:
+        """The references that saw fewer rows than the network, which makes the comparison unfair to them."""
+        every = self.content["rows"]["train"]
+        partial = [each for each in self.content["references"] if each.get("fitted_rows", every) < every]
+        if not partial:
+            return []
+        fewest = min(each["fitted_rows"] for each in partial)
+        are_all = len(partial) == len(self.content["references"])
+        which = "the references" if are_all else ", ".join(each["title"] for each in partial)
+        return [
+            f"There was only time to fit {which} to {fewest:,} of {every:,} training rows, so a longer --within may "
+            "improve their figures."
+        ]
 
     def _describe_runner_up(self) -> list[str]:
         """What the best network of another family loses, by the folds or seeds that both had."""

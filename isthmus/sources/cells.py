@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,8 +30,10 @@ _LARGEST, _SAMPLE = 1e300, 5_000
 _MONEY = r"[$€£¥₹%]|^(?:USD|EUR|GBP|CHF|JPY)\s|\s(?:USD|EUR|GBP|CHF|JPY)$"
 _GROUPED = r"^-?\d{1,3}(?:[ '’\x{a0}\x{202f}]\d{3})+(?:[.,]\d+)?$"
 _EXPONENT = r"(?:[eE][+-]?\d+)?$"
-_POINT = r"^-?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)" + _EXPONENT
-_COMMA = r"^-?(?:(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d*)?|,\d+)" + _EXPONENT
+_POINT = r"^-?(?:(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)" + _EXPONENT
+_COMMA = r"^-?(?:(?:[1-9]\d{0,2}(?:\.\d{3})+|\d+)(?:,\d*)?|,\d+)" + _EXPONENT
+"""Thousands do not begin with a zero, so that ``0,125`` has a decimal comma."""
+_THOUSANDS = r"^\s*-?[1-9]\d{0,2}\.\d{3}\s*$"
 
 _YEAR, _SHORT_YEAR = r"(?P<year>\d{4})", r"(?P<year>\d{4}|\d{2})"
 _MONTH, _DAY, _NAME = r"(?P<month>\d{1,2})", r"(?P<day>\d{1,2})", r"(?P<name>[A-Za-z]{3,9})\.?"
@@ -68,7 +70,7 @@ class Form(NamedTuple):
 
 
 def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lambda: False) -> Form:
-    """What a column holds; ``has_commas`` decides numbers such as ``1,234`` if no other cell of the column does."""
+    """What a column holds; ``has_commas`` decides ``1,234`` and ``1.234`` if no other cell of the column does."""
     import pyarrow
     import pyarrow.compute as compute
     import pyarrow.types as types
@@ -91,7 +93,8 @@ def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lam
     if not is_text(kind):
         return Form("nested")
     if (values := _try_numbers(column)) is not None:
-        return _number_form(values)
+        comma = _may_be_thousands(column) and has_commas()
+        return _number_form(numbers(column, comma) if comma else values, comma)
     counted = compute.value_counts(texts(column).drop_null())
     different, counts = counted.field("values"), np.asarray(counted.field("counts"))
     is_strict = ~np.asarray(_is_among(different, _NO_NUMBER))
@@ -101,7 +104,7 @@ def recognise(column: pyarrow.ChunkedArray, has_commas: Callable[[], bool] = lam
     points, commas = decimal_votes(strict)
     values = numbers(strict, commas > points)
     if _share_known(values, counts[is_strict]) >= _ENOUGH:
-        is_open = commas == points and compute.any(compute.match_substring(strict, ",")).as_py()
+        is_open = commas == points and _count_matches(strict, "[.,]") > 0
         comma = commas > points or (is_open and has_commas())
         return _number_form(numbers(strict, comma), comma)
     if len(different) <= 2 and set(compute.utf8_lower(different).to_pylist()) in map(set, _PAIRS):
@@ -128,8 +131,11 @@ def type_numbers(table: pyarrow.Table, names: Iterable[str]) -> pyarrow.Table:
     import pyarrow
 
     columns = dict(zip(table.column_names, table.columns, strict=True))
+    has_commas = cache(lambda: uses_decimal_comma(table))
     for name in names:
-        if is_text(columns[name].type) and (values := _try_numbers(columns[name])) is not None:
+        if not is_text(columns[name].type) or (_may_be_thousands(columns[name]) and has_commas()):
+            continue
+        if (values := _try_numbers(columns[name])) is not None:
             columns[name] = pyarrow.chunked_array([pyarrow.array(values, from_pandas=True)])
     return pyarrow.table(columns)
 
@@ -212,6 +218,22 @@ def unreadable(column: Any, is_known: np.ndarray) -> list[str]:
     return sorted(left.filter(compute.invert(_is_among(left, _NO_NUMBER))).to_pylist())
 
 
+def say_unreadable(texts: Sequence[str]) -> str:
+    """A note on the texts of `unreadable`."""
+    others = f" and {len(texts) - 1:,} other texts" if texts[1:] else ""
+    return f" ({texts[0][:40]!r}{others} cannot be read)" if texts else ""
+
+
+def say_thousands(column: Any) -> str:
+    """A note on commas that are read as separators of thousands, if no cell of the column shows it."""
+    import pyarrow.compute as compute
+
+    if not is_text(column.type) or any(decimal_votes(texts(column).drop_null())):
+        return ""
+    found = column.filter(compute.match_substring_regex(column, r"^\s*-?[1-9]\d{0,2},\d{3}\s*$"))
+    return f" ({found[0].as_py().strip()} is read as {numbers(found[:1])[0]:.0f})" if len(found) else ""
+
+
 def booleans(column: Any) -> np.ndarray:
     """Every cell as 0 or 1, NaN where it is neither."""
     import pyarrow
@@ -257,10 +279,8 @@ def _word_group(word: str) -> int:
 
 def decimal_votes(cells: Any) -> tuple[int, int]:
     """How many cells can only have a decimal point, and how many only a decimal comma."""
-    import pyarrow.compute as compute
-
     if _try_numbers(cells) is not None:
-        return compute.sum(compute.match_substring(cells, ".")).as_py() or 0, 0
+        return _count_matches(cells, r"\.") - _count_matches(cells, _THOUSANDS), 0
     _, point, comma = _number_forms(cells)
     return int((point & ~comma).sum()), int((comma & ~point).sum())
 
@@ -272,6 +292,35 @@ def uses_decimal_comma(table: pyarrow.Table) -> bool:
     columns = [column for column in table.columns if is_text(column.type)]
     votes = [decimal_votes(compute.unique(texts(column)).drop_null()) for column in columns]
     return sum(commas for _, commas in votes) > sum(points for points, _ in votes)
+
+
+def follow_decimals(table: pyarrow.Table, commas: Mapping[str, bool]) -> pyarrow.Table:
+    """Parse columns of text that have decimal points instead of the commas of training (``commas``), or the reverse."""
+    import pyarrow
+    import pyarrow.compute as compute
+
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    found = [name for name in commas if is_text(columns[name].type)]
+    votes = {name: decimal_votes(compute.unique(texts(columns[name])).drop_null()) for name in found}
+    decided = {name: more > points for name, (points, more) in votes.items() if more != points}
+    is_other = bool(decided) and all(comma != commas[name] for name, comma in decided.items())
+    usual = sum(decided.values()) * 2 > len(decided)
+    for name in found:
+        comma = decided.get(name, usual if is_other else commas[name])
+        if comma != commas[name]:
+            columns[name] = pyarrow.chunked_array([pyarrow.array(numbers(columns[name], comma), from_pandas=True)])
+    return pyarrow.table(columns)
+
+
+def _may_be_thousands(column: pyarrow.ChunkedArray) -> bool:
+    """Whether points in a column of plain numbers may separate thousands, as in ``1.234``."""
+    return is_text(column.type) and 0 < _count_matches(column, r"\.") == _count_matches(column, _THOUSANDS)
+
+
+def _count_matches(cells: Any, pattern: str) -> int:
+    import pyarrow.compute as compute
+
+    return compute.sum(compute.match_substring_regex(cells, pattern)).as_py() or 0
 
 
 def _number_forms(cells: Any) -> tuple[Any, np.ndarray, np.ndarray]:

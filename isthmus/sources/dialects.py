@@ -236,7 +236,8 @@ def _find_layout(lines: Sequence[str], delimiter: str, header: bool | None) -> _
     names = [*short, ""] if ends_empty else ["", *short]
     if len(short) == width + 1 and not short[-1]:
         short = names = short[:-1]
-    if header is not False and len(names) == width and is_header(short, []):
+    is_comment = bool(short) and short[0].startswith("#")
+    if header is not False and len(names) == width and not is_comment and is_header(short, []):
         return _Layout(_bytes(lines, rows[start - 1][0]), names, width, _say_skipped(lines, rows, start - 1))
     if start > _LONGEST_PREAMBLE:
         start = 0

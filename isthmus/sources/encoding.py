@@ -142,6 +142,10 @@ class TableEncoder:
         """The columns that it needs, with their kinds."""
         return {column.name: column.kind for column in self.columns}
 
+    def follow_decimals(self, table: pyarrow.Table) -> pyarrow.Table:
+        """Another file's table, whose decimal points or commas may be others than in training."""
+        return cells.follow_decimals(table, {each.name: each.comma for each in self.columns if each.kind == "number"})
+
     def codes(self, table: pyarrow.Table) -> np.ndarray:
         """The cells as float64 (rows, codes); other columns are ignored, and their order does not matter."""
         given = _columns(table, list(self.inputs))
@@ -180,6 +184,11 @@ class TableEncoder:
         return digest([VERSION, self.memory()["columns"]])
 
 
+def is_identifier(name: str) -> bool:
+    """Whether a column is named like one that numbers the rows."""
+    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+
+
 def join_names(names: Sequence[str]) -> str:
     """Names of columns for a sentence, of which at most five are listed."""
     listed = [f"`{name}`" for name in (names if len(names) <= 5 else names[:4])]
@@ -214,18 +223,16 @@ def _learn_column(
     different = 1 + int(np.count_nonzero(np.diff(known)))
     if different == 1 and len(known) == len(codes):
         return None, _Finding("the same value in every row, left out")
-    named = _IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)
-    if kind == "number" and named and different == len(codes) and (known == np.rint(known)).all():
+    if kind == "number" and is_identifier(name) and different == len(codes) and (known == np.rint(known)).all():
         return None, _Finding(_IDENTIFIES[0])
     fill = float(known[(len(known) - 1) // 2])
     spread = max(known[-1] - fill, fill - known[0])
     scale = 1.0 if _TOO_NEAR < spread < _TOO_FAR or not spread else float(spread)
     periods = _find_periods(known) if kind == "date" else ()
     learned = replace(draft, missing=len(known) < len(codes), fill=fill, scale=scale, periods=periods)
-    note = ""
-    if learned.missing and (left := cells.unreadable(column, ~np.isnan(codes))):
-        others = f" and {len(left) - 1:,} other texts" if left[1:] else ""
-        note = f" ({left[0][:40]!r}{others} cannot be read)"
+    note = cells.say_thousands(column) if kind == "number" and not form.comma else ""
+    if learned.missing:
+        note += cells.say_unreadable(cells.unreadable(column, ~np.isnan(codes)))
     return learned, _Finding(_describe(learned, different), len(codes) - len(known), note)
 
 

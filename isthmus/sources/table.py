@@ -18,7 +18,7 @@ from isthmus.core.errors import UserError, nearest
 from isthmus.core.files import home, write_text
 from isthmus.core.protocols import Data, Source, Split
 from isthmus.sources.bicycles import bikes_csv
-from isthmus.sources.cells import type_numbers
+from isthmus.sources.cells import say_unreadable, type_numbers, unreadable
 from isthmus.sources.dialects import Frame, read_frame
 from isthmus.sources.encoding import TableEncoder
 from isthmus.sources.files import need_room, resolve
@@ -72,7 +72,7 @@ class Table(Source):
         targets = read_targets(tables, self.config.targets, self.config.kind) if self.config.targets else None
         pool = tables[0].num_rows
         if targets is not None:
-            findings += self._describe_targets(targets)
+            findings += self._describe_targets(targets, tables[0])
             pool = int(targets.known[:pool].sum())
             tables = _keep_known(tables, targets.known)
         if not all(table.num_rows for table in tables):
@@ -84,6 +84,7 @@ class Table(Source):
         if not encoder.features:
             raise UserError(f"{origin} has no column to predict from: {'; '.join(encoder.findings)}")
         need_room(origin, 4 * len(encoder.features) * sum(table.num_rows for table in tables))
+        tables[1:] = [encoder.follow_decimals(table) for table in tables[1:]]
         inputs = np.concatenate([encoder.expand(encoder.codes(table)) for table in tables])
         if len(tables) > 1:
             rows[2] = np.arange(pool, len(inputs))
@@ -116,11 +117,13 @@ class Table(Source):
             raise UserError(f"{origin} has no column besides {besides}")
         return inputs
 
-    def _describe_targets(self, targets: Targets) -> list[str]:
-        findings = [f"predicting `{self.config.targets[0]}`: {targets.reason}"] if targets.reason else []
+    def _describe_targets(self, targets: Targets, table: pyarrow.Table) -> list[str]:
+        name, known = self.config.targets[0], targets.known[: table.num_rows]
+        findings = [f"predicting `{name}`: {targets.reason}"] if targets.reason else []
         if lacking := int((~targets.known).sum()):
             verb = "has" if lacking == 1 else "have"
-            findings.append(f"{lacking:,} of {len(targets.known):,} rows {verb} no target, left out")
+            note = say_unreadable(unreadable(table[name], known)) if len(self.config.targets) == 1 else ""
+            findings.append(f"{lacking:,} of {len(targets.known):,} rows {verb} no target, left out{note}")
         return findings
 
 

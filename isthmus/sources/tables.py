@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Kind = Literal["auto", "classification", "regression"]
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 LONGEST_LINE, _MOST_COLUMNS, _LONGEST_TEXT = 2**24, 2**16, 1_000
+_COARSE = 0.01
+"""The largest rounding error of float32 in targets, as a share of their range."""
 LARGEST_CSV = 2**31 - 1
 """The largest block that pyarrow reads at once."""
 _FIRST_LINE = re.compile(rb"\s*([^\r\n]*)")
@@ -230,6 +232,18 @@ def numbers(values: np.ndarray, where: str, start: int = 0, *, whole: bool = Fal
     return converted
 
 
+def target_values(values: np.ndarray, where: str) -> np.ndarray:
+    """Targets as float32, refused if it would round them coarsely, such as seconds since 1970 within one hour."""
+    converted = numbers(values, where, whole=True)
+    lost = np.atleast_1d(np.abs(converted - values.astype(np.float64)).max(axis=0, initial=0))
+    spread = np.ptp(values, axis=0) if len(values) else np.zeros(1)
+    if ((spread > 0) & (lost > _COARSE * spread)).any():
+        raise UserError(
+            f"{where} vary too little around {np.abs(values).max():.3g} for float32; subtract a constant from them"
+        )
+    return converted
+
+
 def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels with class names, or values (rows, outputs) without.
 
@@ -241,7 +255,7 @@ def encode_targets(raw: np.ndarray, kind: Kind, where: str) -> tuple[np.ndarray,
     if kind == "regression":
         if raw.ndim > 2:
             raise UserError(f"{where}: the targets of a regression are (rows,) or (rows, outputs), not {raw.shape}")
-        values = numbers(raw, f"{where}: the targets", whole=True)
+        values = target_values(raw, f"{where}: the targets")
         return values.reshape(len(raw), -1), ()
     if raw.ndim != 1:
         raise UserError(f"{where}: a classification has one target per row, not the shape {raw.shape}")

@@ -9,7 +9,8 @@ import numpy as np
 
 from isthmus.core.errors import UserError, nearest
 from isthmus.sources import cells
-from isthmus.sources.tables import Kind, numbers
+from isthmus.sources.encoding import is_identifier
+from isthmus.sources.tables import Kind, target_values
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,18 +46,20 @@ def guess_target(names: Sequence[str], table: pyarrow.Table | None = None) -> st
     if not names:
         raise UserError("the table has no columns")
     order = [*(name for name in names if name.lower() in TARGET_NAMES), *reversed(names)]
-    return next((name for name in order if table is None or _can_be_predicted(_column(table, name))), order[0])
+    return next((name for name in order if table is None or _can_be_predicted(table, name)), order[0])
 
 
-def _can_be_predicted(column: pyarrow.ChunkedArray) -> bool:
+def _can_be_predicted(table: pyarrow.Table, name: str) -> bool:
     import pyarrow.compute as compute
 
+    column = _column(table, name)
     kind = cells.recognise(column).kind
     if kind in ("empty", "nested"):
         return False
     texts = cells.texts(column)
     different, known = compute.count_distinct(texts).as_py(), len(texts) - texts.null_count
-    return different > 1 and (kind != "words" or different <= max(2, known // 2))
+    numbers_rows = is_identifier(name) and different == known
+    return different > 1 and not numbers_rows and (kind != "words" or different <= max(2, known // 2))
 
 
 def describe_target(table: pyarrow.Table, name: str) -> Target:
@@ -118,7 +121,7 @@ def read_targets(tables: Sequence[pyarrow.Table], names: Sequence[str], kind: Ki
     ]
     values = np.column_stack(parts)
     known = ~np.isnan(values).any(axis=1)
-    return Targets(numbers(values[known], "the targets", whole=True), (), known, reason)
+    return Targets(target_values(values[known], "the targets"), (), known, reason)
 
 
 def _read_classes(columns: Sequence[pyarrow.ChunkedArray], form: cells.Form, name: str) -> Targets:

@@ -85,7 +85,8 @@ class Regression(Task):
             )
         if len(data.validation) == 1 or len(data.test) < 2:
             raise UserError(
-                "task regression needs at least two rows in validation and in test: R² is undefined for one"
+                "task regression needs at least two rows in validation and in test: R² is undefined for one; "
+                "give more rows, 20 if a tenth of them is the test"
             )
         if np.all(targets == targets[:1]):
             value = f"{targets[0, 0]:g}"

@@ -346,7 +346,9 @@ class RowPredictor(Predictor):
 
 
 def class_names(names: Sequence[str]) -> np.ndarray:
-    """Class names as integers if all of them are, otherwise as text."""
+    """Class names as truth values or as integers if all of them are, otherwise as text."""
+    if set(names) == {"False", "True"}:
+        return np.array(names) == "True"
     whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
     return np.array([int(name) for name in names], np.int64) if whole else np.array(names, np.str_)
 

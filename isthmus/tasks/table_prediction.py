@@ -77,7 +77,7 @@ class EncodedRows:
             if known is not None:
                 named = table.rename_columns(known)
                 self._check_kinds(named, f"{origin} has no names of columns, and", "add the names")
-                return named
+                return self.encoder.follow_decimals(named)
             if not set(self.needed) <= set(names):
                 raise UserError(
                     f"{origin} has {len(names)} columns without names; this run takes {len(self.inputs)}: "
@@ -87,7 +87,7 @@ class EncodedRows:
             if name not in names:
                 raise UserError(f"{origin} has no column {name!r}, which this run needs; {_advise_column(name, names)}")
         self._check_kinds(table, f"{origin}:", "give it as in training, or leave its cells empty")
-        return table
+        return self.encoder.follow_decimals(table)
 
     def _check_kinds(self, table: pyarrow.Table, origin: str, advice: str) -> None:
         """Refuse a column in which no cell is of the kind that it had in training."""

@@ -75,6 +75,19 @@ def refer(lead: list[float], rows: int, values: list[float]) -> str:
     return describe(FOLDS, {}, references=[reference], rows=counts)
 
 
+def test_references_that_saw_fewer_rows_than_the_network_are_named() -> None:
+    def refer_to(*fitted: int) -> str:
+        found = [
+            {"title": f"model {rows}", "values": FOLDS, "test": 0.7, "lead": [0.1, 0.05, 0.2], "fitted_rows": rows}
+            for rows in fitted
+        ]
+        return describe(FOLDS, {}, references=found)
+
+    assert "only time to fit model 40 to 40 of 80 training rows" in refer_to(40, 100)
+    assert "only time to fit the references to 20 of 80 training rows" in refer_to(20, 40)
+    assert "only time" not in refer_to(80, 100)
+
+
 def test_a_comparison_on_test_rows_gives_the_figures_of_the_test_rows() -> None:
     behind = [-0.2, -0.3, -0.1]
     assert "ridge regression (test R² 0.7; ahead by 0.1 to 0.3)" in refer(behind, 100, [0.8])

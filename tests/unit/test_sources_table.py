@@ -17,6 +17,7 @@ from isthmus.core.errors import UserError
 from isthmus.sources.dialects import find_delimiter, read_frame
 from isthmus.sources.tables import table_of
 from isthmus.sources.targets import describe_target, guess_target
+from isthmus.tasks.table_prediction import EncodedRows
 from tests.unit.source_data import load_source
 from tests.unit.tables import write_parquet
 
@@ -28,6 +29,9 @@ COLUMNS = {
     "rooms": [str(row % 6 + 1) if row % 9 else "" for row in range(ROWS)],
     "price": [f"{row * 2.5:.1f}" for row in range(ROWS)],
 }
+
+
+PRICES = [(850 + 37 * row, 5 + row) for row in range(40)]
 
 
 def load(path, **fields):
@@ -122,6 +126,9 @@ def test_lines_around_the_table_are_left_out_and_said(tmp_path):
     assert read.table.column_names == ["a", "b", "c"]
     assert "left out" in read.findings[0]
     assert "Sales of 2020" in read.findings[0]
+    commented = frame(tmp_path, "# made by us\n# in 2020\nx,price\n1,2\n4,5\n")
+    assert commented.table.column_names == ["x", "price"]
+    assert commented.table.num_rows == 2
     footed = frame(tmp_path, "a,b,c\n1,2,3\n4,5,6\n====\nSource: us\n")
     assert footed.table.num_rows == 2
     assert footed.findings == ("2 lines below the table are left out, because the rows have other cells",)
@@ -244,6 +251,8 @@ def test_a_task_is_inferred_and_said():
     assert guess_target(["a", "b"]) == "b"
     unfit = pyarrow.table({"good": [1, 2, 1], "blank": ["", "", None], "same": [1, 1, 1], "name": ["a", "b", "c"]})
     assert guess_target(unfit.column_names, unfit) == "good"
+    numbered = pyarrow.table({"price": [1.5, 2.5, 1.5], "customer_id": [7, 8, 9]})
+    assert guess_target(numbered.column_names, numbered) == "price"
 
 
 def test_classes_are_sorted_naturally_and_rows_without_a_target_left_out(tmp_path):
@@ -297,6 +306,41 @@ def test_training_rows_alone_decide_the_encoding(tmp_path):
     assert (with_test.train.inputs == with_other.train.inputs).all()
     assert with_test.fingerprint != with_other.fingerprint
     assert len(with_test.train) == len(first.train) + 5
+
+
+def test_points_separate_thousands_beside_decimal_commas(tmp_path):
+    lines = [f"{price:,};{area / 10:.1f}".translate(str.maketrans(".,", ",.")) for price, area in PRICES]
+    (tmp_path / "x.csv").write_text("\n".join(["price;area", *lines]))
+    prices = {price for price, _ in PRICES}
+    data = load(tmp_path / "x.csv", targets="price")
+    assert set(data.train.targets.ravel().tolist()) <= prices
+    data = load(tmp_path / "x.csv", targets="area")
+    assert data.table["encoder"]["columns"][0]["comma"]
+    assert data.table["encoder"]["columns"][0]["fill"] in prices
+
+
+def test_another_file_may_have_decimal_points_where_training_rows_have_commas(tmp_path):
+    columns = {"width": [f"{0.5 + row / 8:.3f}" for row in range(ROWS)], "price": COLUMNS["price"]}
+    commas, points = (write(tmp_path / f"{comma}.csv", ";", comma, columns=columns) for comma in (True, False))
+    same, other = (load(commas, targets="price", test_path=str(test)) for test in (commas, points))
+    assert (same.test.inputs == other.test.inputs).all()
+    rows = EncodedRows(same.table)
+    assert (next(rows.from_file(commas)).rows == next(rows.from_file(points)).rows).all()
+
+
+def test_targets_that_float32_would_round_coarsely_are_refused(tmp_path):
+    for first, step in ((1_700_000_000, 10), (1e9, 0.5)):
+        (tmp_path / "x.csv").write_text("x,y\n" + "".join(f"{row},{first + step * row}\n" for row in range(40)))
+        with pytest.raises(UserError, match="float32; subtract a constant"):
+            load(tmp_path / "x.csv", targets="y")
+    (tmp_path / "x.csv").write_text("x,y,z\n" + "".join(f"{row},{row},0.1\n" for row in range(40)))
+    assert load(tmp_path / "x.csv", targets=["y", "z"]).train.targets.shape[1] == 2  # a constant is not coarse
+
+
+def test_texts_among_the_targets_that_are_no_numbers_are_named(tmp_path):
+    (tmp_path / "x.csv").write_text("x,y\n" + "".join(f"{row},{row / 2}\n" for row in range(40)) + "40,about 3\n")
+    findings = load(tmp_path / "x.csv", targets="y").table["findings"]
+    assert "1 of 41 rows has no target, left out ('about 3' cannot be read)" in findings
 
 
 def test_tables_in_memory():

@@ -37,9 +37,21 @@ def test_the_column_decides_what_a_comma_means():
     assert cells.recognise(column(["1,234", "5,678"])) == cells.Form("number")
     assert cells.recognise(column(["1,234", "5,678"]), lambda: True) == cells.Form("number", comma=True)
     assert cells.numbers(column(["1,234", "1.234", "0.5"]), comma=True).tolist() == [1.234, 1234, 0.5]
+    assert cells.recognise(column(["0,125", "7,250"])) == cells.Form("number", comma=True)
+    assert cells.numbers(column(["0,125", "7,250"]), comma=True).tolist() == [0.125, 7.25]
+    assert cells.recognise(column(["900", "1.200"]), lambda: True) == cells.Form("number", comma=True)
+    assert cells.recognise(column(["900", "1.200"])) == cells.Form("number")
+    assert cells.recognise(column(["0.900", "1.200"]), lambda: True) == cells.Form("number")
     table = pyarrow.table({"a": ["1,5", "2,5"], "b": ["1,234", "2"]})
     assert cells.uses_decimal_comma(table)
+    assert cells.uses_decimal_comma(pyarrow.table({"a": ["1,5", "2"], "b": ["1.234", "5.678"]}))
     assert not cells.uses_decimal_comma(pyarrow.table({"a": ["1.5", "2.5"], "b": ["1,234", "2"]}))
+
+
+def test_commas_of_thousands_are_said_if_nothing_else_shows_them():
+    assert cells.say_thousands(column(["12", "1,234", "5,678"])) == " (1,234 is read as 1234)"
+    assert cells.say_thousands(column(["1,234", "5,678.5"])) == ""
+    assert cells.say_thousands(column([1.5, 2.5])) == ""
 
 
 def days(*when):
