@@ -37,6 +37,9 @@ from isthmus.studio.start import PICTURES, Start, StartSearch
 
 _PERIOD = 0.4
 """Seconds between two looks at the home while a page is open."""
+_SPACING = 0.8
+"""Seconds from an event to the next look. A browser draws the page after each event, which costs it more than the event
+costs the server."""
 _HEARTBEAT = 15.0
 _MOST_STREAMS = 48
 _THUMBNAIL = 128
@@ -133,7 +136,7 @@ class Pages:
                 if event or began - spoken > _HEARTBEAT:
                     spoken = began
                     yield event or ": alive\n\n"
-                await asyncio.sleep(max(_PERIOD, REST * cost))
+                await asyncio.sleep(max(_SPACING if event else _PERIOD, REST * cost))
         except (Missing, UserError):  # what it shows was removed: the browser asks again and is told so
             return
         finally:
