@@ -333,8 +333,8 @@ def test_a_search_is_started_and_paused_with_the_keyboard_alone(page: Any) -> No
         page.get_by_role("button", name="Resume").wait_for()
 
 
-def _write_pages(folder: Path) -> list[str]:
-    """Something to see on every kind of page; returns the addresses."""
+def _write_pages(folder: Path) -> tuple[list[str], Path]:
+    """Something to see on every kind of page; returns the addresses, and the run that has not ended."""
     record = write_run(home() / "runs", model_config("hourglass_mlp", (785, 64, 6), 1), 1e-3, 1)
     opened = _open_run()
     trials = [
@@ -366,7 +366,7 @@ def _write_pages(folder: Path) -> list[str]:
         *(f"/problems/{problem}" for problem in problems), f"/runs/{opened.name}", f"/runs/{trained}",
         f"/runs/{trained}/inside", f"/runs/{trained}/inside?with={beside}",
         *(f"/runs/{run}/try" for run in (*runs, answer.run)), "/nothing",
-    ]  # fmt: skip
+    ], opened  # fmt: skip
 
 
 _DRAWN = """() => [...document.querySelectorAll('.plot')].every(
@@ -377,9 +377,9 @@ _DRAWN = """() => [...document.querySelectorAll('.plot')].every(
 def test_pages_are_accessible_and_fit_narrow_and_wide_screens(browser: Any, axe: str, tmp_path: Path) -> None:
     panel.load_run.cache_clear()
     panel.read_samples.cache_clear()
-    paths = _write_pages(tmp_path)
+    paths, opened = _write_pages(tmp_path)
     failures = []
-    with serving() as port:
+    with FileLock(opened / LOCK), serving() as port:  # pages show what is at work, too
         for width, scheme in product((400, 1400), ("light", "dark")):
             context = browser.new_context(
                 viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce"
