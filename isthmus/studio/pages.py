@@ -131,8 +131,10 @@ class Pages:
                 current = await run_in_threadpool(lambda: (self.look(), view.stamp()))
                 event, cost = "", 0.0
                 if current != stamp:
-                    stamp = current
                     event, cost = await run_in_threadpool(update)
+                    if stamp is None:  # what a server does once, such as importing, will not be done again
+                        cost = 0.0
+                    stamp = current
                 if event or began - spoken > _HEARTBEAT:
                     spoken = began
                     yield event or ": alive\n\n"
