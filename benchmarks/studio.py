@@ -208,8 +208,9 @@ def compare_slowdown(rows: Sequence[Mapping[str, Any]], cores: int) -> list[dict
 
     The training has a core of its own, so that its time and its processor time show how the page disturbs it, and not
     what the page takes from a study on all cores. For that, every core does its part of the work beside the training:
-    the page slows such a study as (training + beside / cores) grows. On a busy machine the ratio is rather too large,
-    because the page is followed for longer.
+    the page slows such a study as (training + beside / cores) grows. The ratio of two rounds has the scatter of two
+    trainings; what is taken, beside / cores / training of the same round, has not. On a busy machine both are rather
+    too large, because the page is followed for longer.
     """
     found = []
 
@@ -219,7 +220,9 @@ def compare_slowdown(rows: Sequence[Mapping[str, Any]], cores: int) -> list[dict
     for name in dict.fromkeys(row["page"] for row in rows):
         ours = {row["round"]: row for row in rows if row["page"] == name}
         alone = {row["round"]: row for row in rows if row["page"] == _ALONE}
-        share = statistics.median(row["processor seconds beside"] / row["seconds"] for row in ours.values())
+        taken = statistics.median(
+            row["processor seconds beside"] / cores / row["processor seconds"] for row in ours.values()
+        )
         line = {"page": name, "median s": round(statistics.median(row["seconds"] for row in ours.values()), 2)}
         for title, key in (("time", "seconds"), ("processor time", "processor seconds")):
             ratios = [ours[number][key] / alone[number][key] for number in ours]
@@ -227,7 +230,7 @@ def compare_slowdown(rows: Sequence[Mapping[str, Any]], cores: int) -> list[dict
         ratios = [on_all_cores(ours[number]) / on_all_cores(alone[number]) for number in ours]
         line |= {"study on all cores, ratio": round(statistics.fmean(ratios), 4)}
         line |= {"study on all cores, 95 %": _interval(ratios)}
-        found.append(line | {"rounds": len(ours), "beside the training, of one core": f"{share:.2%}"})
+        found.append(line | {"rounds": len(ours), "taken from a study on all cores": f"{taken:.2%}"})
     return found
 
 

@@ -37,6 +37,9 @@ from isthmus.studio.start import PICTURES, Start, StartSearch
 
 _PERIOD = 0.4
 """Seconds between two looks at the home while a page is open."""
+_SPACING = 0.8
+"""Seconds from an event to the next look. A browser draws the page after each event, which costs it more than the event
+costs the server."""
 _HEARTBEAT = 15.0
 _MOST_STREAMS = 48
 _THUMBNAIL = 128
@@ -128,12 +131,14 @@ class Pages:
                 current = await run_in_threadpool(lambda: (self.look(), view.stamp()))
                 event, cost = "", 0.0
                 if current != stamp:
-                    stamp = current
                     event, cost = await run_in_threadpool(update)
+                    if stamp is None:  # what a server does once, such as importing, will not be done again
+                        cost = 0.0
+                    stamp = current
                 if event or began - spoken > _HEARTBEAT:
                     spoken = began
                     yield event or ": alive\n\n"
-                await asyncio.sleep(max(_PERIOD, REST * cost))
+                await asyncio.sleep(max(_SPACING if event else _PERIOD, REST * cost))
         except (Missing, UserError):  # what it shows was removed: the browser asks again and is told so
             return
         finally:

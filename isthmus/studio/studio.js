@@ -14,18 +14,6 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
   for (const script of document.querySelectorAll("script[data-for]")) {
     show(script.dataset.for, JSON.parse(script.textContent));
   }
-  // Drawing costs a live page more than everything else: a figure is drawn at most once a second.
-  const resting = new Set();
-  const showSoon = (name, figure) => {
-    figures[name] = figure;
-    if (resting.has(name)) return;
-    show(name, figure);
-    resting.add(name);
-    setTimeout(() => {
-      resting.delete(name);
-      if (figures[name] !== figure) showSoon(name, figures[name]);
-    }, 1000);
-  };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const [name, figure] of Object.entries(figures)) show(name, figure);
   });
@@ -42,9 +30,8 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
     const field = part.querySelector("input[type=search]");
     if (typed && field) field.value = typed.value;
     if (focused) document.getElementById(focused)?.focus();
-    tick();
   };
-  const apply = (parts, draws, except) => {
+  const apply = (parts, except) => {
     for (const [name, part] of Object.entries(parts)) {
       if (name === except) continue;
       if ("html" in part) {
@@ -56,8 +43,9 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
       place.querySelector("h2").textContent = part.title;
       place.querySelector(".note").textContent = part.note;
       place.querySelector(".plot").ariaLabel = part.title;
-      draws(name, part.figure);
+      show(name, part.figure);
     }
+    tick();
   };
   const duration = (seconds) => {
     const whole = Math.max(0, Math.round(seconds));
@@ -65,7 +53,11 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
     if (hours) return `${hours} h ${minutes} min`;
     return minutes ? `${minutes} min ${whole % 60} s` : `${whole} s`;
   };
+  // Clocks go on with every event, and by themselves only when none comes: each drawing of the page costs.
+  let clocks = 0;
   const tick = () => {
+    clearTimeout(clocks);
+    clocks = setTimeout(tick, 1000);
     const now = Date.now() / 1000;
     for (const each of document.querySelectorAll(".ticking")) {
       const { since, until } = each.dataset;
@@ -73,7 +65,6 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
     }
   };
   tick();
-  setInterval(tick, 1000);
 
   // Browsers allow few connections to one server, so that a hidden tab gives its own back.
   const address = document.body.dataset.live;
@@ -85,7 +76,7 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
     source = new EventSource(`${address}${address.includes("?") ? "&" : "?"}seen=${seen}`);
     seen = "";
     source.onmessage = (event) => {
-      apply(JSON.parse(event.data), showSoon);
+      apply(JSON.parse(event.data));
       document.body.dataset.events = Number(document.body.dataset.events || 0) + 1;
     };
     source.onopen = () => { connection.textContent = ""; };
@@ -170,7 +161,7 @@ document.documentElement.classList.add("scripted"); // forms that are followed n
       return;
     }
     connection.textContent = "";
-    apply(parts, show, form.closest(".part").id.replace("part-", ""));
+    apply(parts, form.closest(".part").id.replace("part-", ""));
     history.replaceState(null, "", `${path}?${query}`);
     limit(form);
     again();

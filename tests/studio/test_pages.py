@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -218,15 +219,42 @@ def test_an_event_follows_a_record_within_a_second_of_sleep(monkeypatch: pytest.
     served = Pages(make_studio())
     stream = served._follow(served.view(f"/runs/{folder.name}", {}), "")
 
-    async def follow() -> float:
-        while not (await anext(stream)).startswith(": alive"):  # nothing happened for a while
-            pass
-        _log_line(folder, 2)
+    async def follow(epoch: int) -> float:
+        _log_line(folder, epoch)
         began = now[0]
-        assert "epoch 2 of 12" in await anext(stream)
+        assert f"epoch {epoch} of 12" in await anext(stream)
         return now[0] - began
 
-    assert 0 < asyncio.run(follow()) < 1
+    async def follow_twice() -> tuple[float, float]:
+        while not (await anext(stream)).startswith(": alive"):  # nothing happened for a while
+            pass
+        return await follow(2), await follow(3)
+
+    alone, next_one = asyncio.run(follow_twice())
+    assert 0 < alone < 0.5
+    assert 0.7 < next_one < 1  # the browser draws the page for each event
+
+
+def test_what_a_server_does_once_delays_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, slept, processor = _open_run(), list[float](), count()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=time.monotonic, thread_time=lambda: next(processor)))
+    monkeypatch.setattr(pages, "asyncio", SimpleNamespace(sleep=sleep))
+    served = Pages(make_studio())
+    stream = served._follow(served.view(f"/runs/{folder.name}", {}), "")
+
+    async def follow() -> None:
+        assert "retry" in await anext(stream)
+        assert "epoch 1 of 12" in await anext(stream)  # by its clock, this took a second of the processor
+        served._looked = 0.0
+        _log_line(folder, 2)
+        assert "epoch 2 of 12" in await anext(stream)
+
+    asyncio.run(follow())
+    assert max(slept) < 1
 
 
 def test_a_problem_grows_while_it_is_watched() -> None:
