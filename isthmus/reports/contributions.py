@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from isthmus.reports.sections import Run
-from isthmus.studies.volumes import Reference, area
+from isthmus.studies.volumes import area, open_corner
 
 
 class Contribution(NamedTuple):
@@ -30,10 +30,8 @@ def list_contributions(found: Mapping[str, Any], runs: Mapping[str, Run]) -> lis
     tried = [each for each in found.get("networks", ()) if each["values"]]
     if not tried:
         return []
-    worst = min if found["maximise"] else max
-    qualities = [statistics.fmean(each["values"]) for each in tried]
-    # Otherwise the largest network, which has no width, could add nothing.
-    corner = Reference(2 * max(each["params"] for each in tried), worst(qualities))
+    points = [(each["params"], statistics.fmean(each["values"])) for each in tried]
+    corner = open_corner(points, found["maximise"])
     ends = sorted(
         (runs[run].record.finished, place) for place, each in enumerate(tried) for run in each["runs"] if run in runs
     )
@@ -41,7 +39,6 @@ def list_contributions(found: Mapping[str, Any], runs: Mapping[str, Run]) -> lis
     for number, (_, place) in enumerate(ends, start=1):
         if place not in known:
             known.append(place)
-            points = [(tried[each]["params"], qualities[each]) for each in known]
-            covered = area(points, corner, found["maximise"])
-            listed.append(Contribution(tried[place]["title"], qualities[place], number, covered))
+            covered = area([points[each] for each in known], corner, found["maximise"])
+            listed.append(Contribution(tried[place]["title"], points[place][1], number, covered))
     return listed

@@ -38,7 +38,7 @@ from isthmus.core.registry import find
 from isthmus.layers.projections import FixedProjection
 from isthmus.studies.plan import Plan
 from isthmus.studies.proposals import Proposal
-from isthmus.studies.volumes import Reference, area
+from isthmus.studies.volumes import area, open_corner
 from isthmus.training.devices import OneDevice, arithmetic
 from isthmus.training.listener import Listener
 from isthmus.training.loop import Diverged, NoJournal, Rows, Training, evaluate
@@ -313,8 +313,7 @@ def order_candidates(points: Mapping[str, tuple[float, float]], maximise: bool) 
     When the front is complete, the rest is ordered in the same way without it.
     """
     left, ordered = dict(sorted(points.items())), list[str]()
-    worst = (min if maximise else max)(quality for _, quality in points.values())
-    corner = Reference(max(cost for cost, _ in points.values()), worst)
+    corner = open_corner(points.values(), maximise)
     while left:
         layer = list[tuple[float, float]]()
         while left:

@@ -7,7 +7,7 @@ is positive where the first architecture is better, also where smaller quality i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -73,6 +73,15 @@ def reference_point(candidates: Sequence[Candidate], cost: str = "params") -> Re
         raise UserError("a reference point needs candidates; there is no finished run")
     worst = min if candidates[0].maximise else max
     return Reference(max(cost_of(item, cost) for item in candidates), worst(item.validation for item in candidates))
+
+
+def open_corner(points: Collection[tuple[float, float]], maximise: bool = True) -> Reference:
+    """The corner from which searches measure what (cost, quality) points add: twice the largest cost, worst quality.
+
+    From the largest cost itself, the costliest point, which may be the best, could add nothing.
+    """
+    worst = min if maximise else max
+    return Reference(2 * max(cost for cost, _ in points), worst(quality for _, quality in points))
 
 
 def area(points: Sequence[tuple[float, float]], reference: Reference, maximise: bool = True) -> float:

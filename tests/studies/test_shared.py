@@ -271,6 +271,14 @@ def test_order_is_by_hypervolume() -> None:
     assert measure_agreement([(1, 1), (2, 2)]) is None
 
 
+def test_the_costliest_candidate_is_in_the_order_where_it_is_best() -> None:
+    """Not last, as if the front ended at its cost."""
+    points = {"small": (1.0, 20.0), "middle": (4.0, 21.0), "costliest": (8.0, 23.0), "as costly": (8.0, 22.0)}
+    assert order_candidates(points, maximise=True) == ["costliest", "middle", "as costly", "small"]
+    errors = {name: (cost, -quality) for name, (cost, quality) in points.items()}
+    assert order_candidates(errors, maximise=False) == order_candidates(points, maximise=True)
+
+
 def test_a_ranking_by_an_older_metric_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan()
     (group,) = group_candidates(plan)[:1]
