@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +53,9 @@ def predict(
 
     options = {"trace": trace or None, "iterations": iterations, "masked": masked}
     predictions = []
-    with terminal.err.status("predicting …") as status:
+    with terminal.err.status("predicting …") as status, warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_: terminal.err.print(Text(str(message)), soft_wrap=True)
         predictor = load(run).open(**{name: value for name, value in options.items() if value is not None})
         show = lambda file, rows: status.update(Text(f"{file}: {rows:,} rows" if rows else f"{file} …"))  # noqa: E731
         for prediction in predictor.predict(files, out, show):

@@ -103,7 +103,7 @@ def _start(signature: Signature, recipe: Settings, budget: int, are_few: bool) -
     d_in, d_out = math.prod(signature.input_shape), math.prod(signature.output_shape)
     linear = max(2, min(d_in, d_out))
     for d_z, d_h, depth, penalty, rate in (
-        (linear, 1, 0, 1, 1e-2), (32, 8, 1, 1, 1e-2), (32, 8, 1, 3, 1e-2), (64, 16, 2, 3, 1e-2), (16, 64, 1, 1, 1e-2),
+        (32, 8, 1, 1, 1e-2), (linear, 1, 0, 1, 1e-2), (32, 8, 1, 3, 1e-2), (64, 16, 2, 3, 1e-2), (16, 64, 1, 1, 1e-2),
         (linear, 1, 0, 10, 1e-2), (32, 8, 1, 0.3, 1e-2), (64, 16, 2, 1, 1e-2), (32, 8, 1, 10, 1e-2),
         (64, 16, 2, 0.3, 1e-2), (16, 64, 1, 5, 1e-2), (8, 2, 1, 1, 1e-2), (linear, 1, 0, 100, 1e-2),
         (64, 16, 2, 10, 1e-2), (96, 48, 3, 1, 3e-3), (16, 64, 1, 0.1, 1e-2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import pyarrow
 from isthmus.core.errors import UserError, nearest
 from isthmus.sources import cells, tables
 from isthmus.sources.dialects import Frame, read_frame
-from isthmus.sources.encoding import TableEncoder, join_names
+from isthmus.sources.encoding import Column, TableEncoder, join_names
 from isthmus.sources.streaming import table_pieces
 from isthmus.sources.tables import columns, numbers, table_of
 
@@ -90,8 +91,10 @@ class EncodedRows:
         return self.encoder.follow_decimals(table)
 
     def _check_kinds(self, table: pyarrow.Table, origin: str, advice: str) -> None:
-        """Refuse a column in which no cell is of the kind that it had in training."""
+        """Refuse a column in which no cell is of the kind that it had in training; warn if no category is known."""
         for column in self.encoder.columns:
+            if column.kind == "category":
+                _warn_of_unknown(column, table[column.name], origin)
             if column.kind in ("category", "text") or not np.isnan(column.read(table[column.name])).all():
                 continue
             given = table[column.name]
@@ -153,6 +156,18 @@ class PlainRows:
         wanted = self.inputs or [name for name in numbered if name not in self.targets]
         fits = len(wanted) == self.width and {*wanted, *self.targets} <= {*numbered}
         return rows[:, [int(name) for name in wanted]] if fits else rows
+
+
+def _warn_of_unknown(column: Column, given: pyarrow.ChunkedArray, origin: str) -> None:
+    codes = column.read(given)
+    if (codes == -1).any() and not (codes >= 0).any():
+        unknown = cells.texts(given).drop_null()[0].as_py()
+        some = ", ".join(repr(value) for value in column.values[:3]) + (", …" if len(column.values) > 3 else "")
+        warnings.warn(
+            f"{origin.removesuffix(':')}: no cell of `{column.name}` is a category of the training rows: "
+            f"{unknown!r} is none of {some}",
+            stacklevel=2,
+        )
 
 
 def _advise_column(name: str, names: Sequence[str]) -> str:

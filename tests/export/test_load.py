@@ -165,9 +165,14 @@ def test_a_data_frame_keeps_its_index_and_the_names_of_targets(
     np.testing.assert_allclose(as_array, chances, rtol=1e-5)
 
 
-def test_unseen_categories_and_missing_values_are_predicted(regression: str) -> None:
+def test_unseen_categories_and_missing_values_are_predicted(regression: str, tmp_path: Path) -> None:
     row = {"area": None, "town": "Lugano", "sold": "", "rooms": "?"}
-    assert np.isfinite(isthmus.load(regression).predict([row, row | {"area": 80, "town": None}])).all()
+    with pytest.warns(UserWarning, match="no cell of `town` is a category of the training rows: 'Lugano'"):
+        assert np.isfinite(isthmus.load(regression).predict([row, row | {"area": 80, "town": None}])).all()
+    (tmp_path / "new.csv").write_text("area,town,sold,rooms\n80,Lugano,2021-03-01,3\n")
+    answer = call("predict", regression, tmp_path / "new.csv", "--out", tmp_path / "out")
+    assert answer.code == 0
+    assert "no cell of `town` is a category of the training rows: 'Lugano' is none of " in answer.err
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,15 @@ def test_targets_that_float32_would_round_coarsely_are_refused(tmp_path):
     assert load(tmp_path / "x.csv", targets=["y", "z"]).train.targets.shape[1] == 2  # a constant is not coarse
 
 
+def test_a_column_of_which_no_category_is_known_is_warned_of(tmp_path):
+    rows = EncodedRows(load(write(tmp_path / "x.csv"), targets="price").table)
+    capitals = {**COLUMNS, "town": [town.upper() for town in COLUMNS["town"]]}
+    with pytest.warns(UserWarning, match=r"no cell of `town` is a category of the training rows: 'ZÜRICH' is none of "):
+        list(rows.from_file(write(tmp_path / "capitals.csv", columns=capitals)))
+    one_known = {**capitals, "town": [COLUMNS["town"][0], *capitals["town"][1:]]}
+    list(rows.from_file(write(tmp_path / "one.csv", columns=one_known)))
+
+
 def test_texts_among_the_targets_that_are_no_numbers_are_named(tmp_path):
     (tmp_path / "x.csv").write_text("x,y\n" + "".join(f"{row},{row / 2}\n" for row in range(40)) + "40,about 3\n")
     findings = load(tmp_path / "x.csv", targets="y").table["findings"]
