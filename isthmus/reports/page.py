@@ -28,7 +28,7 @@ from isthmus.reports.html_tables import (
 from isthmus.reports.markup import colour_of, copy_button, count, fill, keep_unbroken, read_file, shorten
 from isthmus.reports.measures import Measures, measure
 from isthmus.reports.plots import COLOURS, plotly_contributions, plotly_curves, plotly_fit, plotly_front, plotly_gap
-from isthmus.reports.recommendation import evidence, recommend
+from isthmus.reports.recommendation import evidence, fitted_partly, recommend
 from isthmus.reports.sections import Run, Section, metric_names
 from isthmus.reports.text import (
     answer,
@@ -211,6 +211,7 @@ def _lines_note(section: Section) -> str:
     note = ""
     if section.references:
         rows = "training and validation rows" if section.refits else "the training rows"
+        rows = f"{rows}, some of them to a part" if fitted_partly(section.found) else rows
         note += f" Dotted: reference models, fitted to {rows}, on the same test rows."
     if section.versions:
         note += " Open markers: int8 weights in all layers, or (mixed) in those that lose little."

@@ -84,12 +84,20 @@ def _references(section: Section) -> str:
     known = _finite(found["test"]["values"])
     ours = [found["test"] | {"title": "recommended network", "test": statistics.fmean(known)}] if known else []
     theirs = [each for each in found["references"] if each["title"] in section.references]
-    rows = []
+    rows, partly = [], fitted_partly(found)
     for each in sorted([*ours, *theirs], key=lambda each: each["test"], reverse=section.first.maximise):
         interval = " to ".join(quantity(end, metric) for end in _finite([each.get("low"), each.get("high")]))
-        rows.append([each["title"].removeprefix("the ").capitalize(), quantity(each["test"], metric), interval or "–"])
+        name = each["title"].removeprefix("the ").capitalize()
+        name += f" ({partly[each['title']]:,} rows)" if each["title"] in partly else ""
+        rows.append([name, quantity(each["test"], metric), interval or "–"])
     heads = ["Model", f"Test {metric_noun(metric)}", "95 % interval"]
     return f"<h3>Beside reference models</h3>{small_table('On the same test rows.', heads, rows)}"
+
+
+def fitted_partly(found: Mapping[str, Any]) -> dict[str, int]:
+    """How many rows the references saw for which there was no time to see all training rows, by title."""
+    every, references = found["rows"]["train"], found["references"]
+    return {each["title"]: each["fitted_rows"] for each in references if each.get("fitted_rows", every) < every}
 
 
 def _finite(values: Iterable[float | None]) -> list[float]:

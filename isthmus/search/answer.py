@@ -13,6 +13,7 @@ from isthmus.core.files import home, read_sealed, write_sealed
 from isthmus.core.record import read_record, runs_folder
 from isthmus.core.titles import model_title
 from isthmus.reports.figures import front_members
+from isthmus.reports.recommendation import fitted_partly
 from isthmus.reports.text import magnitude, metric_noun, quantity
 from isthmus.studies.statistics import Interval, compare_folds
 
@@ -219,16 +220,14 @@ class Answer:
 
     def _describe_partial_fits(self) -> list[str]:
         """The references that saw fewer rows than the network, which makes the comparison unfair to them."""
-        every = self.content["rows"]["train"]
-        partial = [each for each in self.content["references"] if each.get("fitted_rows", every) < every]
-        if not partial:
+        partly = fitted_partly(self.content)
+        if not partly:
             return []
-        fewest = min(each["fitted_rows"] for each in partial)
-        are_all = len(partial) == len(self.content["references"])
-        which = "the references" if are_all else ", ".join(each["title"] for each in partial)
+        every, are_all = self.content["rows"]["train"], len(partly) == len(self.content["references"])
+        which = "the references" if are_all else ", ".join(partly)
         return [
-            f"There was only time to fit {which} to {fewest:,} of {every:,} training rows, so a longer --within may "
-            "improve their figures."
+            f"There was only time to fit {which} to {min(partly.values()):,} of {every:,} training rows, so a longer "
+            "--within may improve their figures."
         ]
 
     def _describe_runner_up(self) -> list[str]:

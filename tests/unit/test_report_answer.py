@@ -79,7 +79,7 @@ FOUND: dict[str, Any] = {
     "test": {"values": [0.5, 0.6], "low": 0.4, "high": 0.7, "points": {"true": [1.0, 2.0], "predicted": [1.5, 1.0]}},
     "references": [
         {"title": "ridge regression", "test": 0.77, "low": 0.6, "high": 0.9},
-        {"title": "the mean", "test": -9.0},
+        {"title": "the mean", "test": -9.0, "fitted_rows": 1000},
         {"title": "a failure", "test": float("nan")},
     ],
 }
@@ -118,10 +118,14 @@ def test_references_have_their_figures_in_a_table_the_best_first(page: Path) -> 
         "Recommended network",
         "0.55",
         "0.4 to 0.7",
-        "Mean",
+        "Mean (1,000 rows)",
         "-9",
         "–",
     ]
+
+
+def test_the_note_below_the_front_says_that_references_saw_fewer_rows(page: Path) -> None:
+    assert "fitted to training and validation rows, some of them to a part," in page.read_text(encoding="utf-8")
 
 
 def test_the_page_of_a_search_explains_only_what_it_shows(page: Path) -> None:
