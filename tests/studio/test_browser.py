@@ -96,29 +96,24 @@ def test_two_tabs_follow_a_run_also_after_the_server_was_ended(page: Any) -> Non
 
 
 @pytest.mark.parametrize("place", ["runs", "problems"])
-def test_a_live_page_is_drawn_once_for_each_event(page: Any, place: str) -> None:
-    """Each drawing of a page takes a browser more time than what has changed in it, so clocks go on with the events."""
+def test_events_rest_however_often_lines_are_written(page: Any, place: str) -> None:
+    """Each drawing of a page takes a browser more time than what has changed in it."""
     folder = _open_run()
     index = Index(home())
     name = {"runs": folder.name, "problems": index.runs[folder.name].problem}[place]
+    events = "Number(document.body.dataset.events || 0)"
     with FileLock(folder / LOCK), serving() as port:  # a process is training it
         page.goto(f"http://127.0.0.1:{port}/{place}/{name}")
         page.locator({"runs": "[data-figure=validation] .trace", "problems": ".ticking"}[place]).wait_for()
-        page.evaluate(
-            "() => { window.drawn = []; const note = () => drawn.push(performance.now());"
-            " new MutationObserver(note).observe(document.querySelector('main'),"
-            " { childList: true, characterData: true, subtree: true }); }"
-        )
-        epoch = 1
-        while page.evaluate("drawn.at(-1) - drawn[0] < 5000 || !drawn.length"):
+        before, began, epoch = page.evaluate(events), time.monotonic(), 1
+        while page.evaluate(events) < before + 5:
             _log_line(folder, epoch := epoch + 1)
             page.wait_for_timeout(200)
-        times = page.evaluate("drawn")
-        changes = [after for before, after in pairwise([0, *times]) if after - before > 100]  # a figure takes a while
-        assert all(after - before > 600 for before, after in pairwise(changes)), changes
+        # A slow machine has fewer events; one may have been on its way already.
+        assert time.monotonic() - began > 3 * 0.8
         page.get_by_text(f"epoch {epoch} of 12").first.wait_for()  # the last line is shown too
-        points = "document.querySelector('[data-figure=validation]').data[0].x.length"
-        assert place == "problems" or page.evaluate(points) == epoch
+        if place == "runs":
+            page.wait_for_function(f"document.querySelector('[data-figure=validation]').data[0].x.length === {epoch}")
 
 
 def test_hostile_names_stay_text(page: Any) -> None:
