@@ -263,7 +263,8 @@ def _expect_gains(pool: Pool, trials: Sequence[Trial], number: int, sign: int) -
     ended = epochs == last
     front = list(zip(pool.costs[places[ended]], qualities[ended], strict=True))
     worst = min([*qualities[ended], *mean[places]])
-    return expected_gain(pool.costs, mean, deviation, front, (pool.costs.max(), worst))
+    # From the largest cost itself, the costliest candidate could add nothing.
+    return expected_gain(pool.costs, mean, deviation, front, (pool.costs.max() + math.log(2), worst))
 
 
 def _believe(

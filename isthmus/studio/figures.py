@@ -15,7 +15,7 @@ from isthmus.core.registry import task_objective
 from isthmus.reports.plots import plotly_layout
 from isthmus.reports.text import axis_title
 from isthmus.studies.fronts import is_measured, settings_of
-from isthmus.studies.volumes import Reference, area
+from isthmus.studies.volumes import area, open_corner
 
 _MOST_POINTS = 400
 _MOST_TIMES = 60
@@ -76,7 +76,7 @@ def draw_volume(records: Sequence[RunRecord]) -> dict[str, Any] | None:
     """How the area below the front of all networks grew: the best so far, at each time at which runs ended.
 
     A network counts with the mean of its runs so far, so that the area itself may fall. It is measured on validation
-    data, from the largest network and the worst quality of all.
+    data, from twice the size of the largest network and the worst quality of all.
     """
     ended = sorted((record for record in records if is_measured(record) and record.finished), key=lambda r: r.finished)
     if len(ended) < 2:
@@ -85,7 +85,7 @@ def draw_volume(records: Sequence[RunRecord]) -> dict[str, Any] | None:
     sizes, maximise = [float(record.cost["params"]) for record in ended], ended[0].maximise
     if len(set(sizes)) < 2:  # there is no area below networks of one size
         return None
-    corner = Reference(max(sizes), min(values) if maximise else max(values))
+    corner = open_corner(list(zip(sizes, values, strict=True)), maximise)
     keys = [
         json.dumps([settings_of(record), record.config["train"]["learning_rate"]], sort_keys=True) for record in ended
     ]

@@ -114,6 +114,14 @@ def test_of_equal_gains_the_search_takes_the_quick_one(monkeypatch: pytest.Monke
     assert pool.places[found.proposal.key] == int(pool.work.argmin())
 
 
+def test_the_costliest_candidate_may_gain() -> None:
+    pool = plan().pool
+    cheap, dear = (pool.proposals[place] for place in (int(pool.costs.argmin()), int(pool.costs.argmax())))
+    known = Trial(0, 0, cheap.key, 0, {}, {}, {}, state="finished", quality=20.0)
+    gains = decisions._expect_gains(pool, [known], 1, 1)
+    assert gains[pool.places[dear.key]] > 0
+
+
 @pytest.mark.parametrize("pool", [1, 3, 8])
 @pytest.mark.parametrize("generation", [1, 2, 4, 8])
 def test_a_search_uses_its_budget_whatever_the_generation_and_the_workers(pool: int, generation: int) -> None:
