@@ -270,7 +270,7 @@ def test_the_code_version_sees_what_can_change_a_run(tmp_path: Path, monkeypatch
 WITHOUT_EFFECT = {
     "__init__.py", "__main__.py", "analysis/", "api/", "cli/", "core/__init__.py", "core/config.py", "core/costs.py",
     "core/errors.py", "core/fields.py", "core/files.py", "core/interrupts.py", "core/machine.py", "core/prediction.py",
-    "core/record.py", "core/registry.py", "core/space.py", "core/units.py",
+    "core/record.py", "core/registry.py", "core/space.py", "core/titles.py", "core/units.py",
     "costs/", "export/", "papers/", "recipes/", "reports/", "search/", "sklearn/", "studies/", "studio/", "timm/",
 }  # fmt: skip
 

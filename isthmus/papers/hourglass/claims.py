@@ -342,7 +342,7 @@ def c13(findings: Findings) -> Judgement:
 )
 def s4(networks: Sequence[Network]) -> Finding:
     """For each norm, activation and initialisation, the Hourglass against the conventional network of the same three:
-    yes if the same shape is decided ahead in all of them, no if each shape is in one, decided together; else
+    yes if the same shape is ahead in all of them, no if each shape is ahead in one, decided together; else
     undecided."""
     cells, gaps = [], list[Interval]()
     for wide in _of(networks, "hourglass"):
@@ -352,8 +352,8 @@ def s4(networks: Sequence[Network]) -> Finding:
             gap = compare(wide.quality, best(others).quality)
             gaps.append(gap)
             cells.append(cell | case(wide, best(others), gap))
-    decisions = decide_together(gaps)
-    same = {gap.decision for gap in gaps} in ({"ahead"}, {"behind"})
-    both = {"ahead", "behind"} <= set(decisions)
-    numbers = {"said": f"the Hourglass is {tally(decisions, 'settings')}", "cells": cells}
+    alone, decisions = [gap.decision for gap in gaps], decide_together(gaps)
+    same, both = set(alone) in ({"ahead"}, {"behind"}), {"ahead", "behind"} <= set(decisions)
+    said = f"the Hourglass is {tally(alone, 'settings')}; decided together, {tally(decisions, 'settings')}"
+    numbers = {"said": said, "cells": cells}
     return "yes" if same else "no" if both else "undecided", numbers | {"p_of_no": 0.0 if both else 1.0}
