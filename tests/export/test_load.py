@@ -221,6 +221,7 @@ def test_an_export_takes_the_same_rows(form: str, classification: str, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*no cell of `town` is a category of the training rows")
 def test_a_graph_takes_raw_columns_and_answers_in_the_users_units(
     trained: Callable[..., str], table: dict[str, Any], tmp_path: Path
 ) -> None:
