@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import expand_user, home, read_sealed, sha256, write_sealed
+from isthmus.core.files import digest, expand_user, home, read_json, read_sealed, sha256, write_sealed
 
 SCHEMA = "isthmus.run/1"
 RECORD = "record.json"
@@ -125,6 +125,23 @@ def read_record(folder: Path) -> RunRecord:
         for split, values in record.metrics.items()
     }
     return replace(record, metrics=kept)
+
+
+def read_open_config(folder: Path) -> dict[str, Any]:
+    """The config of a run that has no record; it is compared with its digest, which the file of the task holds."""
+    from safetensors import SafetensorError, safe_open
+
+    config: dict[str, Any] = read_json(folder / CONFIG)
+    try:
+        with safe_open(folder / TASK, framework="numpy") as file:
+            known = json.loads(file.metadata()["isthmus"]).get(CONFIG)
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError):
+        known = None  # there is no such file yet, or it is damaged itself and will be written again
+    if known is not None and known != digest(config):
+        raise UserError(
+            f"{folder / CONFIG} is damaged or was altered; `isthmus train` with its settings writes it again"
+        )
+    return config
 
 
 def _read_remeasured(folder: Path, record: RunRecord) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from isthmus.core.record import (
     RECORD,
     differences,
     find_run,
+    read_open_config,
     read_record,
     remove_leftovers,
     run_folders,
@@ -54,7 +55,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
     known["changed"] = _last_change(folder)
     try:
         record = read_record(folder) if (folder / RECORD).exists() else None
-        config = read_json(verify_file(folder, CONFIG, record) if record else folder / CONFIG)
+        config = read_json(verify_file(folder, CONFIG, record)) if record else read_open_config(folder)
         known |= {"data": _name_data(config["source"]), "task": config["task"]["name"], "seed": config["seed"]}
         known["model"] = model_title(config["model"])
         if record:

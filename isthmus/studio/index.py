@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from isthmus.core.errors import UserError
-from isthmus.core.files import digest, read_json, read_sealed
-from isthmus.core.record import CONFIG, LOCK, METRICS, RECORD, RunRecord, read_record
+from isthmus.core.files import digest, read_sealed
+from isthmus.core.record import CONFIG, LOCK, METRICS, RECORD, RunRecord, read_open_config, read_record
 from isthmus.core.titles import model_title
 from isthmus.reports.sections import SPLITTING, name_problem
 from isthmus.search.answer import ANSWER, Answer
@@ -115,7 +115,7 @@ class Run:
     def _content(self) -> tuple[RunRecord | None, Mapping[str, Any], str, str]:
         try:
             record = read_record(self.folder) if self.has_ended else None
-            config = record.config if record else read_json(self.folder / CONFIG)
+            config = record.config if record else read_open_config(self.folder)
             _ = name_problem(config), model_title(config["model"])  # a config without such parts is damaged
             return record, config, problem_key(config), ""
         except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:

@@ -14,7 +14,7 @@ from torch import nn
 
 from isthmus.core.config import RunConfig, run_config
 from isthmus.core.errors import UserError
-from isthmus.core.files import make_folder, read_json, write_json
+from isthmus.core.files import digest, make_folder, read_json, write_json
 from isthmus.core.interrupts import requests_to_stop
 from isthmus.core.protocols import SplitName
 from isthmus.core.record import CONFIG, LOCK, RECORD, TASK, RunRecord, list_temporary
@@ -164,8 +164,9 @@ def _begin(prepared: Prepared) -> None:
     """Write the files that a run folder has from the start: config and task."""
     for leftover in list_temporary(prepared.folder):  # by a process that was killed
         leftover.unlink(missing_ok=True)
-    _write_config(prepared.folder / CONFIG, prepared.config.model_dump(mode="json"))
-    write_tensors(prepared.folder / TASK, prepared.task.memory())
+    config = prepared.config.model_dump(mode="json")
+    _write_config(prepared.folder / CONFIG, config)
+    write_tensors(prepared.folder / TASK, prepared.task.memory(), {CONFIG: digest(config)})
 
 
 def _write_config(path: Path, content: dict[str, Any]) -> None:

@@ -438,6 +438,21 @@ def test_a_damaged_config_of_an_unfinished_run_is_written_again(content: str, tm
     assert [line["status"] for line in call("runs", "list", "--json").json()] == ["finished"]
 
 
+def test_an_unfinished_run_with_another_digit_in_its_config_is_listed_as_damaged(tmp_path: Path) -> None:
+    """Once, the list showed a depth of 7 for a network of one block (`make fuzz`, seed 16, file 278)."""
+    folder = find_run(train(tmp_path, "train.epochs=2")["id"])
+    (folder / RECORD).unlink()
+
+    def list_statuses() -> list[str]:
+        return [line["status"] for line in call("runs", "list", "--json").json()]
+
+    assert list_statuses() == ["unfinished"]
+    config = (folder / CONFIG).read_text()
+    depth = json.loads(config)["model"]["depth"]
+    (folder / CONFIG).write_text(config.replace(f'"depth": {depth}', f'"depth": {depth + 6}'))
+    assert list_statuses() == ["damaged"]
+
+
 # Signals.
 
 LONG = {"epochs": 40, "batch_size": 64}
